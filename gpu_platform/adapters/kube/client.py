@@ -1,0 +1,150 @@
+"""The one Kubernetes client: plain JSON objects through `kubernetes.aio`'s connection and credentials.
+
+The generated model classes are left aside on purpose: custom resources have none, and turning every object
+into classes and back costs more than the request.
+"""
+
+import json
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Self
+from urllib.parse import urlencode
+
+import aiohttp
+from kubernetes.aio import client as aio_client
+from kubernetes.aio import config as aio_config
+
+from gpu_platform.adapters.kube.errors import UnreachableError, error_from_status
+
+Json = dict[str, Any]
+Params = Mapping[str, str]
+
+DEFAULT_TIMEOUT = 10.0
+"""Seconds for one call. The API server answers in milliseconds; ten seconds means that it is not there."""
+
+CONNECTIONS = 100
+
+
+class PatchType(StrEnum):
+    MERGE = "application/merge-patch+json"
+    STRATEGIC = "application/strategic-merge-patch+json"
+    JSON = "application/json-patch+json"
+    APPLY = "application/apply-patch+yaml"
+
+
+class KubeClient:
+    """Requests to one API server. Every method raises only errors of `gpu_platform.adapters.kube.errors`."""
+
+    def __init__(self, api: aio_client.ApiClient) -> None:
+        self._api = api
+
+    @classmethod
+    async def from_kubeconfig(cls, path: Path) -> Self:
+        configuration = aio_client.Configuration()
+        await aio_config.load_kube_config(config_file=str(path), client_configuration=configuration)
+        configuration.connection_pool_maxsize = CONNECTIONS
+        return cls(aio_client.ApiClient(configuration))
+
+    @property
+    def server(self) -> str:
+        return str(self._api.configuration.host)
+
+    async def close(self) -> None:
+        await self._api.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def get(self, path: str, params: Params | None = None, *, timeout: float = DEFAULT_TIMEOUT) -> Json:
+        return await self._json("GET", path, params, timeout=timeout)
+
+    async def create(
+        self, path: str, body: Json, params: Params | None = None, *, timeout: float = DEFAULT_TIMEOUT
+    ) -> Json:
+        return await self._json("POST", path, params, body, timeout=timeout)
+
+    async def replace(
+        self, path: str, body: Json, params: Params | None = None, *, timeout: float = DEFAULT_TIMEOUT
+    ) -> Json:
+        return await self._json("PUT", path, params, body, timeout=timeout)
+
+    async def patch(
+        self,
+        path: str,
+        body: Json | list[Json],
+        patch_type: PatchType = PatchType.MERGE,
+        params: Params | None = None,
+        *,
+        timeout: float = DEFAULT_TIMEOUT,
+    ) -> Json:
+        return await self._json("PATCH", path, params, body, patch_type, timeout=timeout)
+
+    async def delete(self, path: str, body: Json | None = None, *, timeout: float = DEFAULT_TIMEOUT) -> Json:
+        """Delete with optional `DeleteOptions`, for example preconditions on the uid."""
+        return await self._json("DELETE", path, None, body, timeout=timeout)
+
+    async def text(self, path: str, params: Params | None = None, *, timeout: float = DEFAULT_TIMEOUT) -> str:
+        async with self._response("GET", path, params, timeout=timeout) as response:
+            return await response.text()
+
+    async def lines(self, path: str, params: Params | None = None, *, silence: float) -> AsyncIterator[bytes]:
+        """Follow a streaming answer line by line; `silence` seconds without a byte end it as unreachable."""
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=DEFAULT_TIMEOUT, sock_read=silence)
+        async with self._response("GET", path, params, timeout=timeout) as response:
+            async for line in response.content:
+                yield line
+
+    async def _json(
+        self,
+        method: str,
+        path: str,
+        params: Params | None = None,
+        body: Json | list[Json] | None = None,
+        content_type: str = "application/json",
+        *,
+        timeout: float,
+    ) -> Json:
+        async with self._response(method, path, params, body, content_type, timeout=timeout) as response:
+            answer: Json = await response.json(content_type=None)
+            return answer
+
+    @asynccontextmanager
+    async def _response(
+        self,
+        method: str,
+        path: str,
+        params: Params | None = None,
+        body: Json | list[Json] | None = None,
+        content_type: str = "application/json",
+        *,
+        timeout: float | aiohttp.ClientTimeout,
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        query = f"?{urlencode(params)}" if params else ""
+        limit = aiohttp.ClientTimeout(total=timeout) if isinstance(timeout, int | float) else timeout
+        headers = {"Accept": "application/json, */*", "Content-Type": content_type}
+        await self._api.update_params_for_auth(headers, [], ["BearerToken"], path, method, body)
+        try:
+            raw = await self._api.rest_client.request(
+                method, f"{self.server}{path}{query}", headers=headers, body=body, _request_timeout=limit
+            )
+            async with raw.response as response:
+                if response.status >= 400:
+                    raise error_from_status(response.status, _status_body(await response.text()))
+                yield response
+        except TimeoutError as error:
+            raise UnreachableError(0, "Timeout", f"{method} {path} had no answer in time") from error
+        except aiohttp.ClientError as error:
+            raise UnreachableError(0, "Unreachable", f"{method} {path}: {error}") from error
+
+
+def _status_body(text: str) -> Json:
+    try:
+        body = json.loads(text)
+    except ValueError:
+        return {"message": text}
+    return body if isinstance(body, dict) else {"message": text}

@@ -1,0 +1,62 @@
+"""What the API server said, as types. Nothing of `kubernetes` or `aiohttp` leaves this package.
+
+KubeError(status, reason, message)
+├─ NotFoundError        404
+├─ AlreadyExistsError   409, reason AlreadyExists: the name is taken
+├─ ConflictError        409, any other reason: somebody wrote first, or a precondition failed
+├─ GoneError            410: the resourceVersion is too old, list again
+└─ UnreachableError     no answer in time, or no connection (status 0)
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+MESSAGE_LIMIT = 1_000
+"""Characters of the server's words that we keep: enough to read, too few to flood a log."""
+
+
+class KubeError(Exception):
+    def __init__(self, status: int, reason: str, message: str) -> None:
+        super().__init__(f"{status} {reason}: {message[:MESSAGE_LIMIT]}")
+        self.status = status
+        self.reason = reason
+        self.message = message[:MESSAGE_LIMIT]
+
+
+class NotFoundError(KubeError):
+    pass
+
+
+class AlreadyExistsError(KubeError):
+    pass
+
+
+class ConflictError(KubeError):
+    pass
+
+
+class GoneError(KubeError):
+    pass
+
+
+class UnreachableError(KubeError):
+    pass
+
+
+def error_from_status(status: int, body: Mapping[str, Any]) -> KubeError:
+    """Turn a `Status` object, or whatever a proxy answered instead of one, into the error it means."""
+    reason = str(body.get("reason") or "Unknown")
+    message = str(body.get("message") or "no message")
+    return _error_class(status, reason)(status, reason, message)
+
+
+def _error_class(status: int, reason: str) -> type[KubeError]:
+    match status:
+        case 404:
+            return NotFoundError
+        case 409:
+            return AlreadyExistsError if reason == "AlreadyExists" else ConflictError
+        case 410:
+            return GoneError
+        case _:
+            return KubeError

@@ -1,0 +1,37 @@
+"""Where objects live under the API server: one value per kind, no string building at the call sites."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class ResourcePath:
+    """A kind's place in the API, for example `ResourcePath("apps/v1", "deployments")`."""
+
+    api_version: str
+    plural: str
+    namespaced: bool = True
+
+    def collection(self, namespace: str | None = None) -> str:
+        """All objects of the kind, in one namespace or (without one) in the whole cluster."""
+        prefix = "/api" if "/" not in self.api_version else "/apis"
+        scope = f"/namespaces/{namespace}" if self.namespaced and namespace else ""
+        return f"{prefix}/{self.api_version}{scope}/{self.plural}"
+
+    def item(self, name: str, namespace: str | None = None, subresource: str | None = None) -> str:
+        if self.namespaced and not namespace:
+            raise ValueError(f"{self.plural} are namespaced: {name!r} needs a namespace")
+        path = f"{self.collection(namespace)}/{name}"
+        return f"{path}/{subresource}" if subresource else path
+
+
+CONFIG_MAPS = ResourcePath("v1", "configmaps")
+DEPLOYMENTS = ResourcePath("apps/v1", "deployments")
+ENDPOINT_SLICES = ResourcePath("discovery.k8s.io/v1", "endpointslices")
+EVENTS = ResourcePath("v1", "events")
+LEASES = ResourcePath("coordination.k8s.io/v1", "leases")
+NAMESPACES = ResourcePath("v1", "namespaces", namespaced=False)
+NODES = ResourcePath("v1", "nodes", namespaced=False)
+PODS = ResourcePath("v1", "pods")
+SECRETS = ResourcePath("v1", "secrets")
+SERVICE_ACCOUNTS = ResourcePath("v1", "serviceaccounts")
+SERVICES = ResourcePath("v1", "services")

@@ -1,0 +1,1 @@
+"""The embedded default: gets the real parts and runs them on one machine. For development only."""
