@@ -1,0 +1,1 @@
+"""The bootstrap program: what `pulumi up` makes of a cluster."""

@@ -1,0 +1,93 @@
+# Every target sets up what it needs. `make help` lists them.
+SHELL := bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3
+BIN := .venv/bin
+PLATFORM := $(BIN)/gpu-platform
+# Warnings are errors in the tests; -X dev makes Python tell of leaked files, sockets and coroutines.
+PYTEST := $(BIN)/python -X dev -m pytest
+# In the embedded cluster's own shell: its KUBECONFIG, NATS_URL, Pulumi backend and PATH.
+IN_CLUSTER := eval "$$($(PLATFORM) dev env)" &&
+
+.PHONY: help
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  \033[36m%-10s\033[0m %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.venv/.installed: requirements/dev.txt pyproject.toml
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --editable .
+	touch $@
+
+.PHONY: venv
+venv: .venv/.installed ## Make .venv from the hash-pinned requirements, with the project in it
+
+.PHONY: tools
+tools: venv ## Build the real parts into the user's cache (about 15 minutes, once)
+	$(PLATFORM) tools
+
+.PHONY: generate
+generate: venv ## Rewrite every generated file
+	$(BIN)/python tools/generate.py
+
+.PHONY: check
+check: venv ## Format, lint, types, import rules, generated files; before every commit
+	$(BIN)/ruff format --check --quiet .
+	$(BIN)/ruff check --quiet .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+	$(BIN)/python tools/generate.py --check
+
+.PHONY: fix
+fix: venv ## Format and mend what the linter can mend
+	$(BIN)/ruff format --quiet .
+	$(BIN)/ruff check --fix --quiet .
+
+.PHONY: test
+test: check tools ## Everything that guards main: checks and all tests on the real parts
+	$(PYTEST) tests --ignore=tests/faults
+
+.PHONY: ci
+ci: test ## The same as test
+
+.PHONY: faults
+faults: tools ## The long tests: kill the parts again and again and look for losses
+	$(PYTEST) tests/faults
+
+.PHONY: dev
+dev: tools ## Start the platform on the embedded cluster and leave it running
+	$(PLATFORM) dev up
+
+.PHONY: run
+run: dev ## The same as dev
+
+.PHONY: demo
+demo: tools ## Show the platform at work, end to end, and stop it again
+	$(BIN)/python examples/demo.py
+
+.PHONY: preview
+preview: dev ## Show what `pulumi up` would change
+	$(IN_CLUSTER) pulumi stack select --create dev && pulumi preview --diff
+
+.PHONY: up
+up: dev ## Bootstrap the platform with Pulumi
+	$(IN_CLUSTER) pulumi stack select --create dev && pulumi up --yes
+
+.PHONY: lock
+lock: venv ## Choose the newest allowed packages and pin them by hash
+	@for output in runtime:embedded dev:dev; do \
+		echo "requirements/$${output%%:*}.txt"; \
+		$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes \
+			--no-header --no-emit-index-url --extra "$${output##*:}" pyproject.toml \
+			$$([ $${output%%:*} = dev ] && echo --constraint requirements/runtime.txt) \
+			--output-file "requirements/$${output%%:*}.txt"; \
+	done
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
+		--no-emit-index-url requirements/go.in --output-file requirements/go.txt
+
+.PHONY: clean
+clean: ## Stop the embedded cluster and remove all that make made here (the cache of parts stays)
+	if [ -x $(PLATFORM) ]; then $(PLATFORM) dev down; fi
+	rm -rf .venv .dev dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

@@ -1,0 +1,189 @@
+"""`gpu-platform dev`: the embedded cluster, from the command line."""
+
+import json
+import os
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from gpu_platform.devcluster import lifecycle
+from gpu_platform.devcluster.directory import ClusterDirectory
+from gpu_platform.devcluster.environment import cluster_environment, shell_exports
+from gpu_platform.devcluster.errors import DevClusterError
+from gpu_platform.devcluster.parts import FromPath, ensure_parts, shown_progress
+from gpu_platform.devcluster.record import get_record
+from gpu_platform.devcluster.status import ClusterStatus, ProcessStatus, resident_bytes
+
+app = typer.Typer(help="The embedded cluster: real parts on this machine, for development.", no_args_is_help=True)
+
+STATE_COLOURS = {
+    "ready": "green",
+    "starting": "yellow",
+    "restarting": "yellow",
+    "waiting": "dim",
+    "stopped": "red",
+}
+FOLLOW_SECONDS = 0.2
+
+Directory = Annotated[Path, typer.Option("--dir", help="Where the cluster keeps its state.", show_default=True)]
+Json = Annotated[bool, typer.Option("--json", help="Print for machines.")]
+DEFAULT_DIRECTORY = Path(".dev")
+
+
+@app.command()
+def up(
+    directory: Directory = DEFAULT_DIRECTORY,
+    nodes: Annotated[int | None, typer.Option(min=0, max=500, help="Simulated GPU nodes (4).")] = None,
+    gpus: Annotated[int | None, typer.Option(min=0, max=64, help="GPUs of each node (8).")] = None,
+    from_path: Annotated[FromPath, typer.Option(help="Take fitting parts from PATH.")] = FromPath.AUTO,
+    foreground: Annotated[bool, typer.Option(help="Stay; Ctrl-C stops the cluster.")] = False,
+) -> None:
+    """Start the cluster, or see that it runs."""
+    place = ClusterDirectory(directory.resolve())
+    console = Console()
+    with shown_progress(console) as progress:
+        parts = ensure_parts(from_path=from_path, progress=progress)
+    started_at = time.monotonic()
+    wish = lifecycle.Wish(nodes=nodes, gpus=gpus, tied=foreground)
+    with _ShownStatus(console) as show:
+        record = lifecycle.up(place, parts, wish, show)
+    console.print(
+        f"[bold green]ready[/] in {time.monotonic() - started_at:.1f} s: {record.nodes} simulated nodes "
+        f"with {record.gpus} GPUs each, and the host node"
+    )
+    if foreground:
+        _stay(place)
+    else:
+        console.print(f'  use it:   eval "$(gpu-platform dev env{_option(directory)})"')
+        console.print(f"  stop it:  gpu-platform dev down{_option(directory)}")
+
+
+@app.command()
+def down(directory: Directory = DEFAULT_DIRECTORY) -> None:
+    """Stop the cluster and keep its data."""
+    was_running = lifecycle.down(ClusterDirectory(directory.resolve()))
+    Console().print("stopped; its data stays" if was_running else "nothing was running")
+
+
+@app.command()
+def status(directory: Directory = DEFAULT_DIRECTORY, as_json: Json = False) -> None:
+    """Show what runs. Exits with 1 when the cluster is not ready."""
+    current = lifecycle.current_status(ClusterDirectory(directory.resolve()))
+    if as_json:
+        typer.echo(json.dumps(asdict(current), indent=2))
+    else:
+        console = Console()
+        console.print(_status_table(current, time.time()))
+        console.print(f"cluster: [bold]{current.phase}[/]" + (f" ({current.error})" if current.error else ""))
+    if current.phase != "ready":
+        raise typer.Exit(1)
+
+
+@app.command()
+def logs(
+    process: Annotated[str, typer.Argument(help="A process of `dev status`, `supervisor` or `audit`.")],
+    directory: Directory = DEFAULT_DIRECTORY,
+    lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="Last lines to show.")] = 50,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as it grows.")] = False,
+) -> None:
+    """Show a process's log."""
+    place = ClusterDirectory(directory.resolve())
+    path = place.log_of(process)
+    if not path.exists():
+        known = ", ".join(sorted(log.stem for log in place.logs.glob("*.log"))) or "none yet"
+        raise DevClusterError(f"there is no log of {process!r} in {place.logs}; there are: {known}")
+    with path.open(errors="replace") as log:
+        for line in log.readlines()[-lines:] if lines else ():
+            typer.echo(line, nl=False)
+        log.seek(0, os.SEEK_END)
+        while follow:
+            if text := log.read():
+                typer.echo(text, nl=False)
+            else:
+                time.sleep(FOLLOW_SECONDS)
+
+
+@app.command()
+def env(directory: Directory = DEFAULT_DIRECTORY, as_json: Json = False) -> None:
+    """Print the shell lines that make this cluster the one in use: eval "$(gpu-platform dev env)"."""
+    place = ClusterDirectory(directory.resolve())
+    variables = cluster_environment(place, get_record(place), os.environ.get("PATH", ""))
+    typer.echo(json.dumps(variables, indent=2) if as_json else shell_exports(variables))
+
+
+def _option(directory: Path) -> str:
+    return "" if directory == DEFAULT_DIRECTORY else f" --dir {directory}"
+
+
+def _stay(place: ClusterDirectory) -> None:
+    """Wait for Ctrl-C or SIGTERM, or for the cluster's own end, and leave nothing running."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    console = Console()
+    try:
+        while lifecycle.is_running(place):
+            time.sleep(FOLLOW_SECONDS)
+        raise DevClusterError(f"the cluster ended by itself; see {place.log_of('supervisor')}")
+    except KeyboardInterrupt:
+        console.print("stopping …")
+    finally:
+        lifecycle.down(place)
+
+
+class _ShownStatus:
+    """A table that follows the start, where somebody looks at it; one line per ready process elsewhere."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._live = Live(console=console, refresh_per_second=8, transient=True)
+        self._said: set[str] = set()
+
+    def __enter__(self) -> Callable[[ClusterStatus], None]:
+        if self._console.is_terminal:
+            self._live.start()
+            return lambda current: self._live.update(_status_table(current, time.time()))
+        return self._say
+
+    def __exit__(self, *_: object) -> None:
+        self._live.stop()
+
+    def _say(self, current: ClusterStatus) -> None:
+        for process in current.processes:
+            if process.state == "ready" and process.name not in self._said:
+                self._said.add(process.name)
+                self._console.print(f"  {process.name} is ready at {process.address}")
+
+
+def _status_table(current: ClusterStatus, now: float) -> Table:
+    table = Table("PROCESS", "STATE", "PID", "ADDRESS", "MEMORY", "AGE", "RESTARTS", box=None, pad_edge=False)
+    for process in current.processes:
+        colour = STATE_COLOURS[process.state]
+        table.add_row(
+            process.name,
+            f"[{colour}]{process.state}[/]",
+            str(process.pid or "–"),
+            process.address,
+            _memory(process),
+            _age(process, now),
+            str(process.restarts),
+        )
+    return table
+
+
+def _memory(process: ProcessStatus) -> str:
+    resident = resident_bytes(process.pid) if process.pid else None
+    return f"{resident / 2**20:.0f} MiB" if resident else "–"
+
+
+def _age(process: ProcessStatus, now: float) -> str:
+    if process.pid is None or process.started_at is None:
+        return "–"
+    seconds = int(now - process.started_at)
+    return f"{seconds}s" if seconds < 60 else f"{seconds // 60}m{seconds % 60}s"

@@ -1,0 +1,56 @@
+"""Children that do not outlive their parent, and the mark by which leftovers are found all the same."""
+
+import ctypes
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+CLUSTER_MARK = "GPU_PLATFORM_DEV_CLUSTER"
+"""Environment variable that every process of a cluster carries: its value is the cluster's id."""
+
+PR_SET_PDEATHSIG = 1
+
+
+def dies_with_parent(signal_number: int = signal.SIGKILL) -> Callable[[], None]:
+    """A `preexec_fn`: the kernel signals the child when the thread that started it ends, whatever the reason."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    parent = os.getpid()
+
+    def request_death_signal() -> None:
+        libc.prctl(PR_SET_PDEATHSIG, signal_number)
+        if os.getppid() != parent:
+            # The parent was gone before the request: nobody will send the signal any more.
+            os.kill(os.getpid(), signal_number)
+
+    return request_death_signal
+
+
+def find_marked(name: str, value: str) -> Iterator[int]:
+    """Processes that were started with `name=value` in their environment: a proof that no pid file gives."""
+    mark = f"{name}={value}".encode()
+    own = os.getpid()
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != own and _carries(entry, mark):
+            yield int(entry.name)
+
+
+def kill_marked(name: str, value: str) -> int:
+    """Kill every process that carries the mark, also those it starts meanwhile; the number killed."""
+    killed: set[int] = set()
+    while found := list(find_marked(name, value)):
+        for pid in found:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+            killed.add(pid)
+    return len(killed)
+
+
+def _carries(process: Path, mark: bytes) -> bool:
+    try:
+        return mark in (process / "environ").read_bytes().split(b"\0")
+    except OSError:
+        # It ended meanwhile, or belongs to somebody else.
+        return False

@@ -1,0 +1,83 @@
+"""Where one embedded cluster keeps its files: everything under one directory, `.dev/` by default."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class ClusterDirectory:
+    """The paths of one cluster. Two directories are two clusters that know nothing of each other."""
+
+    root: Path
+
+    @property
+    def record(self) -> Path:
+        """Identity, ports, passwords and inventory: written by `up`, read by everybody, kept over restarts."""
+        return self.root / "cluster.json"
+
+    @property
+    def status(self) -> Path:
+        """What runs now: written by the supervisor at every change."""
+        return self.root / "status.json"
+
+    @property
+    def up_lock(self) -> Path:
+        """Held while somebody starts or stops the cluster."""
+        return self.root / "up.lock"
+
+    @property
+    def supervisor_lock(self) -> Path:
+        """Held by the supervisor as long as it lives; the kernel frees it, whatever the death."""
+        return self.root / "supervisor.lock"
+
+    @property
+    def kubeconfig(self) -> Path:
+        """The administrator's."""
+        return self.root / "kubeconfig"
+
+    @property
+    def pki(self) -> Path:
+        return self.root / "pki"
+
+    @property
+    def etcd_data(self) -> Path:
+        return self.root / "data" / "etcd"
+
+    @property
+    def nats_data(self) -> Path:
+        return self.root / "data" / "nats"
+
+    @property
+    def nats_config(self) -> Path:
+        return self.root / "nats.conf"
+
+    @property
+    def audit_policy(self) -> Path:
+        return self.root / "audit-policy.yaml"
+
+    @property
+    def audit_log(self) -> Path:
+        return self.logs / "audit.log"
+
+    @property
+    def logs(self) -> Path:
+        return self.root / "logs"
+
+    @property
+    def pulumi_state(self) -> Path:
+        return self.root / "pulumi"
+
+    @property
+    def pulumi_home(self) -> Path:
+        return self.root / "pulumi-home"
+
+    @property
+    def pulumi_passphrase(self) -> Path:
+        return self.root / "pulumi-passphrase"
+
+    def log_of(self, process: str) -> Path:
+        return self.logs / f"{process}.log"
+
+    def create(self) -> None:
+        for path in (self.root, self.pki, self.etcd_data, self.nats_data, self.logs, self.pulumi_state):
+            path.mkdir(parents=True, exist_ok=True, mode=0o700)

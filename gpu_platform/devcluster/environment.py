@@ -1,0 +1,30 @@
+"""What a shell needs to use the cluster: the lines of `gpu-platform dev env`."""
+
+import os
+import shlex
+import sys
+from pathlib import Path
+
+from gpu_platform.devcluster.directory import ClusterDirectory
+from gpu_platform.devcluster.record import ClusterRecord
+
+
+def cluster_environment(directory: ClusterDirectory, record: ClusterRecord, path: str) -> dict[str, str]:
+    """The variables, given the caller's PATH. Entries that are in it already are not added twice."""
+    # Not resolved: the interpreter's own directory is the virtual environment, its target is not.
+    ours = [str(Path(sys.executable).parent), *record.path_entries]
+    theirs = [entry for entry in path.split(os.pathsep) if entry and entry not in ours]
+    return {
+        "KUBECONFIG": str(directory.kubeconfig),
+        "NATS_URL": record.nats_url,
+        "PULUMI_BACKEND_URL": f"file://{directory.pulumi_state}",
+        "PULUMI_CONFIG_PASSPHRASE_FILE": str(directory.pulumi_passphrase),
+        "PULUMI_HOME": str(directory.pulumi_home),
+        "PULUMI_PYTHON_CMD": sys.executable,
+        "PULUMI_SKIP_UPDATE_CHECK": "true",
+        "PATH": os.pathsep.join([*ours, *theirs]),
+    }
+
+
+def shell_exports(variables: dict[str, str]) -> str:
+    return "\n".join(f"export {name}={shlex.quote(value)}" for name, value in variables.items())

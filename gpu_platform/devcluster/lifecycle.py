@@ -1,0 +1,177 @@
+"""Starting and stopping an embedded cluster: what `gpu-platform dev` and the tests call."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from gpu_platform.adapters.kube import KubeClient
+from gpu_platform.devcluster.child_process import CLUSTER_MARK, dies_with_parent, kill_marked
+from gpu_platform.devcluster.directory import ClusterDirectory
+from gpu_platform.devcluster.errors import DevClusterError
+from gpu_platform.devcluster.locks import exclusive_lock, is_locked
+from gpu_platform.devcluster.nodes import ensure_nodes
+from gpu_platform.devcluster.parts import Parts
+from gpu_platform.devcluster.ports import choose_ports
+from gpu_platform.devcluster.record import ClusterRecord, find_record, save_record
+from gpu_platform.devcluster.status import ClusterStatus, read_status
+
+START_SECONDS = 120.0
+"""For everything to become ready; about 10 s on two idle cores, several times that when they are busy."""
+
+STOP_SECONDS = 30.0
+POLL_SECONDS = 0.05
+
+OnStatus = Callable[[ClusterStatus], None]
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What the person asked for; what is None stays as it was."""
+
+    nodes: int | None = None
+    gpus: int | None = None
+    tied: bool = False
+    """The cluster ends with the process that started it, whatever its death: for tests and the foreground."""
+
+
+def up(
+    directory: ClusterDirectory, parts: Parts, wish: Wish, on_status: OnStatus = lambda _: None
+) -> ClusterRecord:
+    """Make the cluster run. Does nothing but check when it does already; continues with the same data."""
+    directory.create()
+    with exclusive_lock(directory.up_lock):
+        if is_running(directory):
+            record = _resized(directory, wish)
+            _wait_ready(directory, on_status, None)
+        else:
+            record = _prepare(directory, parts, wish)
+            supervisor = _start_supervisor(directory, record, tied=wish.tied)
+            try:
+                _wait_ready(directory, on_status, supervisor)
+            except BaseException:
+                _stop_supervisor(directory)
+                raise
+        asyncio.run(_ensure_nodes(directory, record))
+        return record
+
+
+def down(directory: ClusterDirectory) -> bool:
+    """End every process of the cluster and keep its data; whether any was running."""
+    record = find_record(directory)
+    if record is None:
+        return False
+    with exclusive_lock(directory.up_lock):
+        was_running = _stop_supervisor(directory)
+        return bool(kill_marked(CLUSTER_MARK, record.id)) or was_running
+
+
+def is_running(directory: ClusterDirectory) -> bool:
+    return is_locked(directory.supervisor_lock)
+
+
+def current_status(directory: ClusterDirectory) -> ClusterStatus:
+    """The status, corrected by the one proof of life: a supervisor that was killed cannot say so itself."""
+    status = read_status(directory)
+    if is_running(directory) or status.phase in ("stopped", "failed"):
+        return status
+    for process in status.processes:
+        process.state, process.pid = "stopped", None
+    return replace(status, phase="stopped", supervisor_pid=None)
+
+
+def _prepare(directory: ClusterDirectory, parts: Parts, wish: Wish) -> ClusterRecord:
+    record = (find_record(directory) or ClusterRecord.new()).sized(wish.nodes, wish.gpus)
+    # Before the ports are chosen: leftovers of a killed supervisor still hold them.
+    kill_marked(CLUSTER_MARK, record.id)
+    record = replace(
+        record,
+        ports=choose_ports(record.ports),
+        binaries={part.name: str(part.path) for part in parts.executables},
+        path_entries=tuple(str(entry) for entry in parts.path_entries),
+    )
+    save_record(directory, record)
+    directory.status.unlink(missing_ok=True)
+    return record
+
+
+def _resized(directory: ClusterDirectory, wish: Wish) -> ClusterRecord:
+    record = find_record(directory)
+    if record is None:
+        raise DevClusterError(
+            f"a cluster runs in {directory.root} but its record is gone; "
+            "stop it with `gpu-platform dev down` and start again"
+        )
+    record = record.sized(wish.nodes, wish.gpus)
+    save_record(directory, record)
+    return record
+
+
+async def _ensure_nodes(directory: ClusterDirectory, record: ClusterRecord) -> None:
+    async with await KubeClient.from_kubeconfig(directory.kubeconfig) as kube:
+        await ensure_nodes(kube, record.nodes, record.gpus)
+
+
+def _start_supervisor(
+    directory: ClusterDirectory, record: ClusterRecord, *, tied: bool
+) -> subprocess.Popen[bytes]:
+    with directory.log_of("supervisor").open("ab") as log:
+        return subprocess.Popen(
+            [sys.executable, "-m", "gpu_platform.devcluster.supervisor", str(directory.root)],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+            preexec_fn=dies_with_parent(signal.SIGTERM) if tied else None,
+            env={**os.environ, CLUSTER_MARK: record.id},
+        )
+
+
+def _wait_ready(
+    directory: ClusterDirectory, on_status: OnStatus, supervisor: subprocess.Popen[bytes] | None
+) -> None:
+    deadline = time.monotonic() + START_SECONDS
+    while True:
+        status = read_status(directory)
+        on_status(status)
+        if status.phase == "ready":
+            return
+        if (supervisor is not None and supervisor.poll() is not None) or status.phase == "failed":
+            raise DevClusterError(
+                f"the cluster did not start: {status.error or 'the supervisor ended'}; "
+                f"see {directory.log_of('supervisor')}"
+            )
+        if time.monotonic() > deadline:
+            waiting = ", ".join(process.name for process in status.processes if process.state != "ready")
+            raise DevClusterError(
+                f"the cluster is not ready after {START_SECONDS:.0f} s, still waiting for {waiting}; "
+                f"see the logs in {directory.logs}"
+            )
+        time.sleep(POLL_SECONDS)
+
+
+def _stop_supervisor(directory: ClusterDirectory) -> bool:
+    if not is_running(directory):
+        return False
+    pid = read_status(directory).supervisor_pid
+    if pid is not None:
+        _signal(pid, signal.SIGTERM)
+    deadline = time.monotonic() + STOP_SECONDS
+    while is_running(directory):
+        if time.monotonic() > deadline:
+            if pid is not None:
+                _signal(pid, signal.SIGKILL)
+            break
+        time.sleep(POLL_SECONDS)
+    return True
+
+
+def _signal(pid: int, number: int) -> None:
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        return

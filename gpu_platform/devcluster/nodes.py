@@ -1,0 +1,121 @@
+"""The simulated GPU nodes: Node objects that kwok keeps Ready, with the labels a real GPU node would carry."""
+
+import asyncio
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from gpu_platform.adapters.kube import AlreadyExistsError, KubeClient, NotFoundError
+from gpu_platform.adapters.kube.paths import NODES
+from gpu_platform.devcluster.errors import DevClusterError
+from gpu_platform.devcluster.readiness import node_is_ready
+
+SIMULATED = "runtime.lokiwager.io/node=simulated"
+READY_SECONDS = 30.0
+POLL_SECONDS = 0.1
+
+CORES_PER_GPU = 16
+GIBIBYTES_PER_GPU = 128
+PODS_PER_NODE = 1_000
+"""Far above kubelet's 110: simulated pods cost nothing, and scale tests want thousands of them."""
+
+
+@dataclass(frozen=True)
+class GpuModel:
+    short: str
+    product: str
+    memory_mebibytes: int
+
+
+MODELS = (
+    GpuModel("h100", "NVIDIA-H100-80GB-HBM3", 81_559),
+    GpuModel("a100", "NVIDIA-A100-SXM4-80GB", 81_920),
+    GpuModel("l40s", "NVIDIA-L40S", 46_068),
+    GpuModel("t4", "Tesla-T4", 15_360),
+)
+
+
+def plan_nodes(nodes: int, gpus: int) -> tuple[dict[str, Any], ...]:
+    """The Node objects of a cluster with `nodes` simulated nodes of `gpus` GPUs each; models take turns."""
+    return tuple(_build_node(MODELS[index % len(MODELS)], index // len(MODELS), gpus) for index in range(nodes))
+
+
+async def ensure_nodes(kube: KubeClient, nodes: int, gpus: int) -> None:
+    """Make the simulated nodes exactly these, and wait until all of them are Ready."""
+    wanted = {node["metadata"]["name"]: node for node in plan_nodes(nodes, gpus)}
+    answer = await kube.get(NODES.collection(), {"labelSelector": SIMULATED})
+    present = {node["metadata"]["name"]: node for node in answer["items"]}
+    await asyncio.gather(
+        *(_delete(kube, name) for name in present.keys() - wanted.keys()),
+        *(_create(kube, wanted[name]) for name in wanted.keys() - present.keys()),
+        *(_resize(kube, present[name], wanted[name]) for name in wanted.keys() & present.keys()),
+    )
+    await _wait_ready(kube, set(wanted))
+
+
+def _build_node(model: GpuModel, number: int, gpus: int) -> dict[str, Any]:
+    name = f"sim-{model.short}-{number}"
+    amounts = {
+        "cpu": str(CORES_PER_GPU * max(gpus, 1)),
+        "memory": f"{GIBIBYTES_PER_GPU * max(gpus, 1)}Gi",
+        "ephemeral-storage": "1Ti",
+        "pods": str(PODS_PER_NODE),
+        "nvidia.com/gpu": str(gpus),
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {
+            "name": name,
+            "annotations": {"kwok.x-k8s.io/node": "fake", "node.alpha.kubernetes.io/ttl": "0"},
+            "labels": {
+                "kubernetes.io/hostname": name,
+                "kubernetes.io/os": "linux",
+                "kubernetes.io/arch": "amd64",
+                "node.kubernetes.io/instance-type": f"simulated-{model.short}",
+                "runtime.lokiwager.io/node": "simulated",
+                "nvidia.com/gpu.present": "true",
+                "nvidia.com/gpu.product": model.product,
+                "nvidia.com/gpu.count": str(gpus),
+                "nvidia.com/gpu.memory": str(model.memory_mebibytes),
+            },
+        },
+        "status": {"capacity": amounts, "allocatable": amounts},
+    }
+
+
+async def _create(kube: KubeClient, node: dict[str, Any]) -> None:
+    try:
+        await kube.create(NODES.collection(), node)
+    except AlreadyExistsError:
+        return
+
+
+async def _delete(kube: KubeClient, name: str) -> None:
+    try:
+        await kube.delete(NODES.item(name))
+    except NotFoundError:
+        return
+
+
+async def _resize(kube: KubeClient, present: dict[str, Any], wanted: dict[str, Any]) -> None:
+    if present["status"]["capacity"].get("nvidia.com/gpu") == wanted["status"]["capacity"]["nvidia.com/gpu"]:
+        return
+    name = wanted["metadata"]["name"]
+    await kube.patch(NODES.item(name), {"metadata": {"labels": wanted["metadata"]["labels"]}})
+    await kube.patch(NODES.item(name, subresource="status"), {"status": wanted["status"]})
+
+
+async def _wait_ready(kube: KubeClient, names: set[str]) -> None:
+    deadline = time.monotonic() + READY_SECONDS
+    while True:
+        answer = await kube.get(NODES.collection(), {"labelSelector": SIMULATED})
+        waiting = names - {node["metadata"]["name"] for node in answer["items"] if node_is_ready(node)}
+        if not waiting:
+            return
+        if time.monotonic() > deadline:
+            raise DevClusterError(
+                f"simulated nodes are not Ready after {READY_SECONDS:.0f} s: {', '.join(sorted(waiting))}; "
+                "see `gpu-platform dev logs kwok`"
+            )
+        await asyncio.sleep(POLL_SECONDS)

@@ -1,0 +1,151 @@
+"""Decides how a part is built and under which name it is cached. Reads the pins, runs nothing."""
+
+import hashlib
+import json
+import platform
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from gpu_platform.devcluster.errors import DevClusterError
+from gpu_platform.devcluster.parts.catalog import GoModule, Part, Script
+from gpu_platform.devcluster.parts.pins import find_package_version, parse_go_directive
+
+GO_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64", "arm64": "arm64"}
+
+# Where modules come from and where Go keeps them is the user's choice; everything else is ours.
+USER_GO_VARIABLES = frozenset(
+    {
+        "GOAUTH",
+        "GOCACHE",
+        "GOENV",
+        "GOINSECURE",
+        "GOMODCACHE",
+        "GONOPROXY",
+        "GONOSUMDB",
+        "GOPATH",
+        "GOPRIVATE",
+        "GOPROXY",
+        "GOSUMDB",
+        "GOVCS",
+    }
+)
+
+
+@dataclass(frozen=True)
+class GoBuild:
+    """One `go build`; its last argument but the packages is the output, which the builder adds."""
+
+    folder: Path
+    arguments: tuple[str, ...]
+    packages: tuple[str, ...]
+    output_name: str | None
+    """None: several binaries, which Go names after their packages."""
+    scripts: tuple[Script, ...]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Everything that decides the bytes of a built part."""
+
+    part: Part
+    versions: Mapping[str, str]
+    """By binary, without the leading `v`."""
+    environment: Mapping[str, str]
+    builds: tuple[GoBuild, ...]
+    minimum_go: tuple[int, ...]
+    digests: tuple[str, ...]
+    """Of the go.mod and go.sum of each module."""
+
+    @property
+    def version(self) -> str:
+        return self.versions[self.part.binaries[0].name]
+
+    def entry_name(self, go_version: str) -> str:
+        """The same name means the same bytes: pins, flags, platform and Go release are all in it."""
+        ingredients = {
+            "go": go_version,
+            "environment": dict(self.environment),
+            "builds": [asdict(build) | {"folder": build.folder.name} for build in self.builds],
+            "digests": self.digests,
+        }
+        key = hashlib.sha256(json.dumps(ingredients, sort_keys=True).encode()).hexdigest()
+        return f"{self.part.name}-{self.version}-{key[:16]}"
+
+
+def read_recipe(part: Part) -> Recipe:
+    try:
+        return _read_recipe(part)
+    except FileNotFoundError as error:
+        raise DevClusterError(
+            f"{error.filename} is missing: the parts are built from a checkout of the repository, into which the "
+            "package is installed with pip install --editable."
+        ) from error
+
+
+def _read_recipe(part: Part) -> Recipe:
+    go_mods = {module.folder: (module.folder / "go.mod").read_text() for module in part.modules}
+    versions = {
+        binary.name: _package_version(module, go_mods[module.folder], binary.package)
+        for module in part.modules
+        for binary in module.binaries
+    }
+    return Recipe(
+        part=part,
+        versions={name: version.removeprefix("v") for name, version in versions.items()},
+        environment=build_environment(sys.platform, platform.machine()),
+        builds=tuple(plan_build(module, versions[module.binaries[0].name]) for module in part.modules),
+        minimum_go=max(parse_go_directive(go_mod) for go_mod in go_mods.values()),
+        digests=tuple(_digest(module.folder / name) for module in part.modules for name in ("go.mod", "go.sum")),
+    )
+
+
+def plan_build(module: GoModule, version: str) -> GoBuild:
+    major, minor, *_ = version.removeprefix("v").split(".")
+    stamps = [
+        f"-X {variable}={value.format(version=version, major=major, minor=minor)}"
+        for variable, value in module.stamps
+    ]
+    return GoBuild(
+        folder=module.folder,
+        arguments=("-v", "-trimpath", "-buildvcs=false", f"-ldflags={' '.join(['-s', '-w', *stamps])}"),
+        packages=tuple(binary.package for binary in module.binaries),
+        output_name=module.binaries[0].name if len(module.binaries) == 1 else None,
+        scripts=module.scripts,
+    )
+
+
+def build_environment(system: str, machine: str) -> dict[str, str]:
+    """The Go variables that we fix, so that neither shell nor `go env -w` changes what is built."""
+    return {
+        "CGO_ENABLED": "0",
+        "GOARCH": GO_ARCHITECTURES.get(machine, machine),
+        "GOFLAGS": "-mod=readonly",
+        "GOOS": system,
+        "GOTOOLCHAIN": "local",
+        "GOWORK": "off",
+    }
+
+
+def clean_environment(inherited: Mapping[str, str], fixed: Mapping[str, str]) -> dict[str, str]:
+    """The inherited environment without the Go variables that could change the build, plus the fixed ones."""
+    kept = {
+        name: value
+        for name, value in inherited.items()
+        if name in USER_GO_VARIABLES or not name.startswith(("GO", "CGO_"))
+    }
+    return kept | dict(fixed)
+
+
+def _package_version(module: GoModule, go_mod: str, package: str) -> str:
+    version = find_package_version(go_mod, package)
+    if version is None:
+        raise DevClusterError(
+            f"{module.folder / 'go.mod'} requires no module that holds {package}: restore the file."
+        )
+    return version
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()

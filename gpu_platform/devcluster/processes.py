@@ -1,0 +1,223 @@
+"""Which processes make a cluster: their command lines, order and the question that tells whether each is ready.
+
+Pure: a directory and a record in, values out. The supervisor runs them.
+"""
+
+import sys
+from dataclasses import dataclass
+
+from gpu_platform.devcluster.certificates import key_pair, service_account_key
+from gpu_platform.devcluster.configuration import kubeconfig_of
+from gpu_platform.devcluster.directory import ClusterDirectory
+from gpu_platform.devcluster.ports import LOOPBACK
+from gpu_platform.devcluster.record import ClusterRecord
+
+SERVICE_RANGE = "10.0.0.0/24"
+SIMULATED_POD_RANGE = "10.128.0.1/9"
+"""Addresses that kwok gives its pods; nothing answers there. The host node's pods show 10.0.0.0/9 addresses."""
+
+
+@dataclass(frozen=True)
+class HttpReady:
+    """Ready when this URL answers 200 (TLS with the cluster's own authority and the admin certificate)."""
+
+    url: str
+
+
+@dataclass(frozen=True)
+class NodeReady:
+    """Ready when the API server shows this node as Ready."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class ProcessSpec:
+    name: str
+    argv: tuple[str, ...]
+    ready: HttpReady | NodeReady
+    address: str
+    after: tuple[str, ...] = ()
+    """Processes that must be ready before this one starts; it stops before them."""
+
+
+def plan_processes(directory: ClusterDirectory, record: ClusterRecord) -> tuple[ProcessSpec, ...]:
+    """Every process of the cluster, in an order in which each comes after those it needs."""
+    return (
+        _etcd(directory, record),
+        _nats(directory, record),
+        _api_server(directory, record),
+        _controller_manager(directory, record),
+        _scheduler(directory, record),
+        _kwok(directory, record),
+        _host_node(directory, record),
+    )
+
+
+def _etcd(directory: ClusterDirectory, record: ClusterRecord) -> ProcessSpec:
+    client = f"https://{LOOPBACK}:{record.ports['etcd']}"
+    peer = f"http://{LOOPBACK}:{record.ports['etcd-peer']}"
+    server = key_pair(directory.pki, "server")
+    return ProcessSpec(
+        name="etcd",
+        argv=(
+            record.binaries["etcd"],
+            "--name=dev",
+            f"--data-dir={directory.etcd_data}",
+            f"--listen-client-urls={client}",
+            f"--advertise-client-urls={client}",
+            f"--listen-peer-urls={peer}",
+            f"--initial-advertise-peer-urls={peer}",
+            f"--initial-cluster=dev={peer}",
+            f"--cert-file={server.certificate}",
+            f"--key-file={server.key}",
+            f"--trusted-ca-file={key_pair(directory.pki, 'ca').certificate}",
+            "--client-cert-auth",
+            "--auto-compaction-retention=1h",
+            "--quota-backend-bytes=4294967296",
+            "--logger=zap",
+            "--log-level=warn",
+        ),
+        ready=HttpReady(f"{client}/readyz"),
+        address=client,
+    )
+
+
+def _nats(directory: ClusterDirectory, record: ClusterRecord) -> ProcessSpec:
+    return ProcessSpec(
+        name="nats-server",
+        argv=(record.binaries["nats-server"], "--config", str(directory.nats_config)),
+        ready=HttpReady(f"http://{LOOPBACK}:{record.ports['nats-monitor']}/healthz"),
+        address=f"nats://{LOOPBACK}:{record.ports['nats']}",
+    )
+
+
+def _api_server(directory: ClusterDirectory, record: ClusterRecord) -> ProcessSpec:
+    pki = directory.pki
+    authority = key_pair(pki, "ca").certificate
+    server, etcd, kubelet = (key_pair(pki, name) for name in ("server", "etcd-client", "kubelet-client"))
+    return ProcessSpec(
+        name="kube-apiserver",
+        argv=(
+            record.binaries["kube-apiserver"],
+            f"--etcd-servers=https://{LOOPBACK}:{record.ports['etcd']}",
+            f"--etcd-cafile={authority}",
+            f"--etcd-certfile={etcd.certificate}",
+            f"--etcd-keyfile={etcd.key}",
+            f"--bind-address={LOOPBACK}",
+            # The `kubernetes` Service's endpoint; loopback is refused there, and nothing here dials it.
+            "--advertise-address=192.0.2.1",
+            f"--secure-port={record.ports['kube-apiserver']}",
+            f"--tls-cert-file={server.certificate}",
+            f"--tls-private-key-file={server.key}",
+            f"--client-ca-file={authority}",
+            f"--kubelet-certificate-authority={authority}",
+            f"--kubelet-client-certificate={kubelet.certificate}",
+            f"--kubelet-client-key={kubelet.key}",
+            # Without this, `pods/log` dials the node's host name.
+            "--kubelet-preferred-address-types=InternalIP",
+            "--service-account-issuer=https://kubernetes.default.svc.cluster.local",
+            f"--service-account-key-file={service_account_key(pki)}",
+            f"--service-account-signing-key-file={service_account_key(pki)}",
+            "--authorization-mode=Node,RBAC",
+            "--enable-admission-plugins=NodeRestriction",
+            "--anonymous-auth=false",
+            f"--service-cluster-ip-range={SERVICE_RANGE}",
+            "--allow-privileged=true",
+            f"--audit-policy-file={directory.audit_policy}",
+            f"--audit-log-path={directory.audit_log}",
+            "--audit-log-maxsize=100",
+            "--audit-log-maxbackup=2",
+            "--profiling=false",
+        ),
+        ready=HttpReady(f"{record.api_server_url}/readyz"),
+        address=record.api_server_url,
+        after=("etcd",),
+    )
+
+
+def _controller_manager(directory: ClusterDirectory, record: ClusterRecord) -> ProcessSpec:
+    return _kubernetes_client_process(
+        directory,
+        record,
+        "kube-controller-manager",
+        (
+            f"--service-account-private-key-file={service_account_key(directory.pki)}",
+            f"--root-ca-file={key_pair(directory.pki, 'ca').certificate}",
+            "--use-service-account-credentials=true",
+        ),
+    )
+
+
+def _scheduler(directory: ClusterDirectory, record: ClusterRecord) -> ProcessSpec:
+    return _kubernetes_client_process(directory, record, "kube-scheduler", ())
+
+
+def _kubernetes_client_process(
+    directory: ClusterDirectory, record: ClusterRecord, name: str, extra: tuple[str, ...]
+) -> ProcessSpec:
+    server = key_pair(directory.pki, "server")
+    address = f"https://{LOOPBACK}:{record.ports[name]}"
+    return ProcessSpec(
+        name=name,
+        argv=(
+            record.binaries[name],
+            f"--kubeconfig={kubeconfig_of(directory, name)}",
+            f"--bind-address={LOOPBACK}",
+            f"--secure-port={record.ports[name]}",
+            f"--tls-cert-file={server.certificate}",
+            f"--tls-private-key-file={server.key}",
+            "--leader-elect=false",
+            # The defaults (20 and 30) make 150 Deployments take 36 s instead of 5.
+            "--kube-api-qps=500",
+            "--kube-api-burst=1000",
+            "--profiling=false",
+            *extra,
+        ),
+        ready=HttpReady(f"{address}/healthz"),
+        address=address,
+        after=("kube-apiserver",),
+    )
+
+
+def _kwok(directory: ClusterDirectory, record: ClusterRecord) -> ProcessSpec:
+    address = f"{LOOPBACK}:{record.ports['kwok']}"
+    return ProcessSpec(
+        name="kwok",
+        argv=(
+            record.binaries["kwok"],
+            f"--kubeconfig={kubeconfig_of(directory, 'kwok')}",
+            # Its own default is a file in the user's home, which would make one machine differ from another.
+            "--config=",
+            "--manage-all-nodes=false",
+            "--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake",
+            "--node-lease-duration-seconds=40",
+            f"--cidr={SIMULATED_POD_RANGE}",
+            f"--node-ip={LOOPBACK}",
+            f"--server-address={address}",
+        ),
+        ready=HttpReady(f"http://{address}/healthz"),
+        address=f"http://{address}",
+        after=("kube-apiserver",),
+    )
+
+
+def _host_node(directory: ClusterDirectory, record: ClusterRecord) -> ProcessSpec:
+    server = key_pair(directory.pki, "server")
+    return ProcessSpec(
+        name="host-node",
+        argv=(
+            sys.executable,
+            "-m",
+            "gpu_platform.devcluster.hostnode",
+            f"--kubeconfig={kubeconfig_of(directory, 'host-node')}",
+            f"--root={record.pods}",
+            f"--tls-cert={server.certificate}",
+            f"--tls-key={server.key}",
+            f"--client-ca={key_pair(directory.pki, 'ca').certificate}",
+            f"--gpus={record.gpus}",
+        ),
+        ready=NodeReady("host"),
+        address="node/host",
+        after=("kube-apiserver",),
+    )

@@ -1,0 +1,58 @@
+"""Asking the parts whether they are ready."""
+
+import ssl
+from datetime import datetime
+from typing import Any
+
+import aiohttp
+
+from gpu_platform.adapters.kube import KubeClient, KubeError
+from gpu_platform.adapters.kube.paths import LEASES, NODES
+from gpu_platform.devcluster.certificates import key_pair
+from gpu_platform.devcluster.directory import ClusterDirectory
+from gpu_platform.devcluster.processes import HttpReady, NodeReady
+
+QUESTION_SECONDS = 2.0
+
+
+def admin_tls(directory: ClusterDirectory) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=key_pair(directory.pki, "ca").certificate)
+    admin = key_pair(directory.pki, "admin")
+    context.load_cert_chain(admin.certificate, admin.key)
+    return context
+
+
+async def is_ready(
+    directory: ClusterDirectory, question: HttpReady | NodeReady, tls: ssl.SSLContext, since: datetime
+) -> bool:
+    """Whether the process that was started at `since` answers; what an earlier one left behind does not count."""
+    match question:
+        case HttpReady(url):
+            return await _answers(url, tls)
+        case NodeReady(name):
+            return await _node_is_ready(directory, name, since)
+
+
+async def _answers(url: str, tls: ssl.SSLContext) -> bool:
+    timeout = aiohttp.ClientTimeout(total=QUESTION_SECONDS)
+    try:
+        async with aiohttp.ClientSession(timeout=timeout) as session, session.get(url, ssl=tls) as response:
+            return response.status == 200
+    except (aiohttp.ClientError, TimeoutError):
+        return False
+
+
+async def _node_is_ready(directory: ClusterDirectory, name: str, since: datetime) -> bool:
+    try:
+        async with await KubeClient.from_kubeconfig(directory.kubeconfig) as kube:
+            node = await kube.get(NODES.item(name), timeout=QUESTION_SECONDS)
+            lease = await kube.get(LEASES.item(name, "kube-node-lease"), timeout=QUESTION_SECONDS)
+    except KubeError:
+        return False
+    renewed_at = datetime.fromisoformat(lease["spec"]["renewTime"])
+    return node_is_ready(node) and renewed_at >= since
+
+
+def node_is_ready(node: dict[str, Any]) -> bool:
+    conditions = node.get("status", {}).get("conditions", [])
+    return any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)

@@ -1,0 +1,86 @@
+"""What a cluster is, over all its starts and stops: identity, ports, passwords, size, binaries."""
+
+import json
+import secrets
+import tempfile
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Self
+
+from gpu_platform.devcluster.directory import ClusterDirectory
+from gpu_platform.devcluster.errors import DevClusterError
+from gpu_platform.devcluster.files import write_atomically
+
+DEFAULT_NODES = 4
+DEFAULT_GPUS = 8
+
+
+@dataclass(frozen=True)
+class ClusterRecord:
+    id: str
+    """Marks every process of this cluster in its environment, so that leftovers are found by proof."""
+
+    pods: str
+    """Root of the host node's pod directories: short, because a Unix socket's path ends at 107 characters."""
+
+    nats_password: str
+    ports: Mapping[str, int]
+    nodes: int
+    gpus: int
+    binaries: Mapping[str, str]
+    path_entries: tuple[str, ...]
+
+    @classmethod
+    def new(cls) -> Self:
+        identity = secrets.token_hex(4)
+        return cls(
+            id=identity,
+            pods=str(Path(tempfile.gettempdir()) / f"gpu-{identity}"),
+            nats_password=secrets.token_urlsafe(24),
+            ports={},
+            nodes=DEFAULT_NODES,
+            gpus=DEFAULT_GPUS,
+            binaries={},
+            path_entries=(),
+        )
+
+    def sized(self, nodes: int | None, gpus: int | None) -> Self:
+        """The same cluster with another size; what is not said stays."""
+        return replace(
+            self,
+            nodes=self.nodes if nodes is None else nodes,
+            gpus=self.gpus if gpus is None else gpus,
+        )
+
+    @property
+    def nats_url(self) -> str:
+        return f"nats://platform:{self.nats_password}@127.0.0.1:{self.ports['nats']}"
+
+    @property
+    def api_server_url(self) -> str:
+        return f"https://127.0.0.1:{self.ports['kube-apiserver']}"
+
+
+def find_record(directory: ClusterDirectory) -> ClusterRecord | None:
+    try:
+        fields = json.loads(directory.record.read_text())
+        return ClusterRecord(**{**fields, "path_entries": tuple(fields["path_entries"])})
+    except FileNotFoundError:
+        return None
+    except (ValueError, TypeError, KeyError) as error:
+        raise DevClusterError(
+            f"{directory.record} is not a cluster record ({error}); "
+            f"remove {directory.root} to start with an empty cluster"
+        ) from error
+
+
+def get_record(directory: ClusterDirectory) -> ClusterRecord:
+    record = find_record(directory)
+    if record is None:
+        raise DevClusterError(f"there is no cluster in {directory.root}; start one with `gpu-platform dev up`")
+    return record
+
+
+def save_record(directory: ClusterDirectory, record: ClusterRecord) -> None:
+    write_atomically(directory.record, json.dumps(asdict(record), indent=2) + "\n")

@@ -1,0 +1,89 @@
+"""The import contracts of `.importlinter` cover every package, allow what they should, and can fail."""
+
+import configparser
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from tests.architecture.repository import ROOT
+
+ALLOWED = {
+    "gpu_platform/__init__.py": "",
+    "gpu_platform/adapters/__init__.py": "",
+    "gpu_platform/adapters/kube/__init__.py": "",
+    "gpu_platform/adapters/kube/client.py": "import kubernetes.aio",
+    "gpu_platform/adapters/clock.py": "",
+    "gpu_platform/devcluster/__init__.py": "",
+    "gpu_platform/devcluster/nodes.py": "from gpu_platform.adapters.kube.client import kubernetes",
+    "gpu_platform/cli/__init__.py": "",
+    "gpu_platform/cli/dev.py": "import gpu_platform.devcluster.nodes",
+    "infra/__init__.py": "",
+    "infra/program.py": "import pulumi",
+}
+
+# What to add to one of the modules above, and the contract that it breaks.
+VIOLATIONS = {
+    "layers": ("gpu_platform/devcluster/nodes.py", "import gpu_platform.cli.dev"),
+    "adapters": ("gpu_platform/adapters/clock.py", "import gpu_platform.devcluster"),
+    "devcluster": ("gpu_platform/devcluster/nodes.py", "import gpu_platform.adapters.clock"),
+    "cli": ("gpu_platform/cli/dev.py", "import gpu_platform.adapters.kube.client"),
+    "infra": ("infra/program.py", "import gpu_platform.devcluster.nodes"),
+    "not-infra": ("gpu_platform/cli/dev.py", "import infra.program"),
+    "kubernetes": ("gpu_platform/devcluster/nodes.py", "from kubernetes.aio import client"),
+    "pulumi": ("gpu_platform/devcluster/nodes.py", "import pulumi.automation"),
+    "tests": ("gpu_platform/cli/dev.py", "import tests.conftest"),
+}
+
+
+def read_contracts() -> configparser.ConfigParser:
+    contracts = configparser.ConfigParser()
+    contracts.read(ROOT / ".importlinter")
+    return contracts
+
+
+def lint(directory: Path, modules: dict[str, str], *options: str) -> subprocess.CompletedProcess[str]:
+    """Runs our contracts on made-up packages."""
+    for name, source in modules.items():
+        (directory / name).parent.mkdir(parents=True, exist_ok=True)
+        (directory / name).write_text(source + "\n")
+    program = str(Path(sys.executable).with_name("lint-imports"))
+    command = [program, "--no-cache", "--no-logo", "--config", str(ROOT / ".importlinter"), *options]
+    return subprocess.run(command, cwd=directory, capture_output=True, text=True, check=False)
+
+
+def test_the_contracts_cover_every_package_that_we_ship() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    shipped = project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
+
+    assert sorted(read_contracts()["importlinter"]["root_packages"].split()) == sorted(shipped)
+
+
+def test_the_intended_imports_are_allowed(tmp_path: Path) -> None:
+    verdict = lint(tmp_path, ALLOWED)
+
+    assert verdict.returncode == 0, verdict.stdout
+
+
+@pytest.mark.parametrize("contract", VIOLATIONS)
+def test_a_violation_breaks(contract: str, tmp_path: Path) -> None:
+    module, statement = VIOLATIONS[contract]
+    verdict = lint(tmp_path, ALLOWED | {module: f"{ALLOWED[module]}\n{statement}"}, "--contract", contract)
+
+    assert verdict.returncode == 1
+    assert "0 kept, 1 broken" in verdict.stdout
+
+
+def test_every_contract_is_shown_to_fail() -> None:
+    sections = (section.partition("importlinter:contract:")[2] for section in read_contracts().sections())
+
+    assert {section for section in sections if section} == set(VIOLATIONS)
+
+
+def test_a_package_without_a_place_in_the_layers_is_refused(tmp_path: Path) -> None:
+    verdict = lint(tmp_path, ALLOWED | {"gpu_platform/billing/__init__.py": ""}, "--contract", "layers")
+
+    assert verdict.returncode == 1
+    assert "gpu_platform.billing" in verdict.stdout

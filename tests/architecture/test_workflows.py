@@ -1,0 +1,181 @@
+"""CI runs what people run, ends in bounded time, and holds no more rights than it needs."""
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.architecture.repository import ROOT
+
+WORKFLOWS = ROOT / ".github" / "workflows"
+NAMES = ("ci.yml", "preview.yml", "release.yml")
+
+# A major version or better, or a commit: never a branch, which anyone with rights there can move.
+PINNED = re.compile(r"[\w.-]+/[\w./-]+@(v\d+(\.\d+){0,2}|[0-9a-f]{40})")
+
+Workflow = dict[Any, Any]
+
+
+def read_workflow(name: str) -> Workflow:
+    workflow = yaml.safe_load((WORKFLOWS / name).read_text())
+    assert isinstance(workflow, dict)
+    return workflow
+
+
+def list_triggers(workflow: Workflow) -> Any:
+    return workflow[True]  # YAML 1.1 reads the key `on` as a truth value
+
+
+def list_commands(workflow: Workflow) -> tuple[str, ...]:
+    return tuple(
+        step["run"].strip() for job in workflow["jobs"].values() for step in job["steps"] if "run" in step
+    )
+
+
+def find_faults(workflow: Workflow) -> tuple[str, ...]:
+    faults: list[str] = []
+    for name, job in workflow["jobs"].items():
+        rights = job.get("permissions", workflow.get("permissions"))
+        if not isinstance(job.get("timeout-minutes"), int):
+            faults.append(f"{name} has no timeout")
+        if not isinstance(rights, dict):
+            faults.append(f"{name} does not list its permissions")
+        uses = [step["uses"] for step in job["steps"] if "uses" in step]
+        faults += [f"{name} uses {action}, which is not pinned" for action in uses if not PINNED.fullmatch(action)]
+    return tuple(faults)
+
+
+def find_writes(workflow: Workflow) -> dict[str, list[str]]:
+    """Which jobs may write, and what."""
+    rights = {name: job.get("permissions", workflow["permissions"]) for name, job in workflow["jobs"].items()}
+    return {
+        name: writes for name, of in rights.items() if (writes := [what for what in of if of[what] == "write"])
+    }
+
+
+def test_these_are_all_workflows() -> None:
+    assert sorted(path.name for path in WORKFLOWS.iterdir()) == sorted(NAMES)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_job_is_bounded_in_time_and_rights_and_uses_pinned_actions(name: str) -> None:
+    assert find_faults(read_workflow(name)) == ()
+
+
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [
+        ({"timeout-minutes": None}, "test has no timeout"),
+        ({"permissions": None}, "test does not list its permissions"),
+        ({"permissions": "write-all"}, "test does not list its permissions"),
+        (
+            {"steps": [{"uses": "actions/checkout@main"}]},
+            "test uses actions/checkout@main, which is not pinned",
+        ),
+        ({"steps": [{"uses": "actions/checkout"}]}, "test uses actions/checkout, which is not pinned"),
+    ],
+)
+def test_a_fault_is_seen(change: dict[str, Any], fault: str) -> None:
+    job = {
+        "timeout-minutes": 5,
+        "permissions": {"contents": "read"},
+        "steps": [{"uses": "actions/checkout@v5"}],
+    }
+
+    assert find_faults({"jobs": {"test": job}}) == ()
+    assert find_faults({"jobs": {"test": job | change}}) == (fault,)
+
+
+def test_ci_runs_the_one_script_on_every_push_and_pull_request() -> None:
+    workflow = read_workflow("ci.yml")
+
+    assert list_commands(workflow) == ("bash .ci/run",)
+    assert {"push", "pull_request"} <= set(list_triggers(workflow))
+
+
+def test_the_script_of_ci_is_make_test_and_nothing_else() -> None:
+    script = ROOT / ".ci" / "run"
+    lines = [line for line in script.read_text().splitlines() if line and not line.startswith("#")]
+
+    assert os.access(script, os.X_OK)
+    assert lines == ["set -euo pipefail", 'cd "$(dirname "${BASH_SOURCE[0]}")/.."', "exec make test"]
+
+
+def test_pull_requests_are_previewed_without_any_right_to_write() -> None:
+    workflow = read_workflow("preview.yml")
+
+    assert list(list_triggers(workflow)) == ["pull_request"]
+    assert any(command.startswith("make preview") for command in list_commands(workflow))
+    assert any("$GITHUB_STEP_SUMMARY" in command for command in list_commands(workflow))
+    assert find_writes(workflow) == {}
+
+
+def test_releases_come_from_version_tags_after_the_tests() -> None:
+    workflow = read_workflow("release.yml")
+
+    assert list_triggers(workflow) == {"push": {"tags": ["v*"]}}
+    assert "make test" in list_commands(workflow)
+    assert workflow["jobs"]["publish"]["needs"] == "build"
+
+
+def test_only_the_job_that_publishes_a_release_may_write() -> None:
+    writes = {name: find_writes(read_workflow(name)) for name in NAMES}
+
+    assert writes == {"ci.yml": {}, "preview.yml": {}, "release.yml": {"publish": ["contents"]}}
+
+
+def test_every_workflow_caches_the_built_parts_under_the_same_key() -> None:
+    keys = {
+        step["with"]["key"]
+        for name in NAMES
+        for job in read_workflow(name)["jobs"].values()
+        for step in job["steps"]
+        if step.get("uses", "").startswith("actions/cache@")
+    }
+
+    assert len(keys) == 1
+    assert "hashFiles('tools/**/go.*', 'requirements/go.txt')" in keys.pop()
+
+
+@pytest.fixture
+def release(tmp_path: Path) -> Path:
+    """A small repository at version 1.2.0."""
+    (tmp_path / ".ci").mkdir()
+    shutil.copy(ROOT / ".ci" / "release-notes", tmp_path / ".ci")
+    (tmp_path / "pyproject.toml").write_text('[project]\nname = "x"\nversion = "1.2.0"\n')
+    (tmp_path / "CHANGELOG.md").write_text(
+        "# Changelog\n\n## [Unreleased]\n\n- later\n\n"
+        "## [1.2.0] - 2026-01-02\n\n### Added\n\n- now\n\n## [1.1.0]\n\n- before\n"
+    )
+    return tmp_path
+
+
+def run_release_notes(repository: Path, tag: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([repository / ".ci" / "release-notes", tag], capture_output=True, text=True, check=False)
+
+
+def test_release_notes_are_the_section_of_that_version(release: Path) -> None:
+    shown = run_release_notes(release, "v1.2.0")
+
+    assert shown.returncode == 0
+    assert shown.stdout.strip() == "### Added\n\n- now"
+
+
+def test_a_tag_that_is_not_the_version_stops_the_release(release: Path) -> None:
+    shown = run_release_notes(release, "v1.1.0")
+
+    assert shown.returncode == 1
+    assert "not the version of pyproject.toml (1.2.0)" in shown.stderr
+
+
+def test_a_version_that_the_changelog_does_not_describe_stops_the_release(release: Path) -> None:
+    (release / "CHANGELOG.md").write_text("# Changelog\n\n## [Unreleased]\n\n- later\n")
+    shown = run_release_notes(release, "v1.2.0")
+
+    assert shown.returncode == 1
+    assert "no section for 1.2.0" in shown.stderr

