@@ -63,6 +63,7 @@ def _find_or_build(
             missing.append(recipe)
     if missing:
         with explained_disk_errors(store.root), ProcessGroup() as group:
+            store.create()
             executable = _ensure_go(go, minimum_go, store, group, progress)
             builder = Builder(executable, go.version, store, group)
             found |= _build(missing, builder, progress)

@@ -26,6 +26,9 @@ class Store:
         place = self.root / entry
         return place if all(os.access(place / name, os.X_OK) for name in names) else None
 
+    def create(self) -> None:
+        self.root.mkdir(parents=True, exist_ok=True)
+
     def log_path(self, entry: str) -> Path:
         return self.root / f"{entry}.log"
 
@@ -39,7 +42,6 @@ class Store:
         on_wait: Callable[[], None],
     ) -> bool:
         """Fills the entry, unless it is there. Returns whether this run filled it, or another was quicker."""
-        self.root.mkdir(parents=True, exist_ok=True)
         with self._locked(entry, pause=pause, on_wait=on_wait):
             if self.find(entry, names):
                 return False

@@ -36,7 +36,9 @@ def ensure(store: Store, fill: Filler) -> bool:
 
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
-    return Store(tmp_path / "cache")
+    store = Store(tmp_path / "cache")
+    store.create()
+    return store
 
 
 def test_an_entry_is_filled_once(store: Store) -> None:
@@ -78,7 +80,6 @@ def test_an_entry_that_lost_a_file_is_filled_again(store: Store) -> None:
 
 def test_an_entry_that_another_run_fills_is_waited_for(store: Store) -> None:
     fill = Filler()
-    store.root.mkdir()
     waits = []
 
     with (store.root / "entry-1.lock").open("a") as held:
