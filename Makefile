@@ -76,10 +76,10 @@ up: dev ## Bootstrap the platform with Pulumi
 	$(IN_CLUSTER) pulumi stack select --create dev && pulumi up --yes
 
 .PHONY: lock
-lock: venv ## Choose the newest allowed packages and pin them by hash
+lock: venv ## Pin all packages by hash (LOCK_OPTIONS=--upgrade takes the newest allowed)
 	@for output in runtime:embedded dev:dev; do \
 		echo "requirements/$${output%%:*}.txt"; \
-		$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes \
+		$(BIN)/uv pip compile --quiet $(LOCK_OPTIONS) --universal --python-version 3.11 --generate-hashes \
 			--no-header --no-emit-index-url --extra "$${output##*:}" pyproject.toml \
 			$$([ $${output%%:*} = dev ] && echo --constraint requirements/runtime.txt) \
 			--output-file "requirements/$${output%%:*}.txt"; \

@@ -5,7 +5,7 @@ import sys
 import typer
 from rich.console import Console
 
-from gpu_platform.cli import dev, tools
+from gpu_platform.cli import dev, reconciler, tools
 from gpu_platform.devcluster.errors import DevClusterError
 
 app = typer.Typer(
@@ -16,6 +16,7 @@ app = typer.Typer(
     add_completion=False,
 )
 app.command("tools")(tools.tools)
+app.command("reconciler")(reconciler.reconciler)
 app.add_typer(dev.app, name="dev")
 
 

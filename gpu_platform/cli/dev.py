@@ -6,6 +6,7 @@ import signal
 import time
 from collections.abc import Callable
 from dataclasses import asdict
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -32,10 +33,15 @@ STATE_COLOURS = {
     "stopped": "red",
 }
 FOLLOW_SECONDS = 0.2
+TABLE_WIDTH = 100
 
 Directory = Annotated[Path, typer.Option("--dir", help="Where the cluster keeps its state.", show_default=True)]
 Json = Annotated[bool, typer.Option("--json", help="Print for machines.")]
 DEFAULT_DIRECTORY = Path(".dev")
+
+
+class Only(StrEnum):
+    CLUSTER = "cluster"
 
 
 @app.command()
@@ -43,6 +49,7 @@ def up(
     directory: Directory = DEFAULT_DIRECTORY,
     nodes: Annotated[int | None, typer.Option(min=0, max=500, help="Simulated GPU nodes (4).")] = None,
     gpus: Annotated[int | None, typer.Option(min=0, max=64, help="GPUs of each node (8).")] = None,
+    only: Annotated[Only | None, typer.Option(help="Leave out the platform's own processes.")] = None,
     from_path: Annotated[FromPath, typer.Option(help="Take fitting parts from PATH.")] = FromPath.AUTO,
     foreground: Annotated[bool, typer.Option(help="Stay; Ctrl-C stops the cluster.")] = False,
 ) -> None:
@@ -52,7 +59,7 @@ def up(
     with shown_progress(console) as progress:
         parts = ensure_parts(from_path=from_path, progress=progress)
     started_at = time.monotonic()
-    wish = lifecycle.Wish(nodes=nodes, gpus=gpus, tied=foreground)
+    wish = lifecycle.Wish(nodes=nodes, gpus=gpus, platform=only is None, tied=foreground)
     with _ShownStatus(console) as show:
         record = lifecycle.up(place, parts, wish, show)
     console.print(
@@ -81,6 +88,8 @@ def status(directory: Directory = DEFAULT_DIRECTORY, as_json: Json = False) -> N
         typer.echo(json.dumps(asdict(current), indent=2))
     else:
         console = Console()
+        # Half an address helps nobody; a narrow terminal wraps the line instead.
+        console.width = max(console.width, TABLE_WIDTH)
         console.print(_status_table(current, time.time()))
         console.print(f"cluster: [bold]{current.phase}[/]" + (f" ({current.error})" if current.error else ""))
     if current.phase != "ready":

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from gpu_platform.adapters.kube import KubeClient
 from gpu_platform.devcluster.child_process import CLUSTER_MARK, dies_with_parent, kill_marked
@@ -26,6 +27,9 @@ START_SECONDS = 120.0
 STOP_SECONDS = 30.0
 POLL_SECONDS = 0.05
 
+_started: dict[Path, subprocess.Popen[bytes]] = {}
+"""Supervisors that this process started: their parent must reap them, however much later they end."""
+
 OnStatus = Callable[[ClusterStatus], None]
 
 
@@ -35,6 +39,9 @@ class Wish:
 
     nodes: int | None = None
     gpus: int | None = None
+    platform: bool = True
+    """Also the platform's own processes, not only the cluster."""
+
     tied: bool = False
     """The cluster ends with the process that started it, whatever its death: for tests and the foreground."""
 
@@ -90,6 +97,7 @@ def _prepare(directory: ClusterDirectory, parts: Parts, wish: Wish) -> ClusterRe
     kill_marked(CLUSTER_MARK, record.id)
     record = replace(
         record,
+        platform=wish.platform,
         ports=choose_ports(record.ports),
         binaries={part.name: str(part.path) for part in parts.executables},
         path_entries=tuple(str(entry) for entry in parts.path_entries),
@@ -120,7 +128,7 @@ def _start_supervisor(
     directory: ClusterDirectory, record: ClusterRecord, *, tied: bool
 ) -> subprocess.Popen[bytes]:
     with directory.log_of("supervisor").open("ab") as log:
-        return subprocess.Popen(
+        supervisor = subprocess.Popen(
             [sys.executable, "-m", "gpu_platform.devcluster.supervisor", str(directory.root)],
             stdin=subprocess.DEVNULL,
             stdout=log,
@@ -129,6 +137,8 @@ def _start_supervisor(
             preexec_fn=dies_with_parent(signal.SIGTERM) if tied else None,
             env={**os.environ, CLUSTER_MARK: record.id},
         )
+    _started[directory.root] = supervisor
+    return supervisor
 
 
 def _wait_ready(
@@ -167,6 +177,8 @@ def _stop_supervisor(directory: ClusterDirectory) -> bool:
                 _signal(pid, signal.SIGKILL)
             break
         time.sleep(POLL_SECONDS)
+    if (supervisor := _started.pop(directory.root, None)) is not None:
+        supervisor.wait()
     return True
 
 

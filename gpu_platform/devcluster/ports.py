@@ -14,6 +14,8 @@ PORT_NAMES = (
     "kwok",
     "nats",
     "nats-monitor",
+    "reconciler",
+    "reconciler-metrics",
 )
 
 

@@ -4,7 +4,8 @@ Pure: a directory and a record in, values out. The supervisor runs them.
 """
 
 import sys
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from gpu_platform.devcluster.certificates import key_pair, service_account_key
 from gpu_platform.devcluster.configuration import kubeconfig_of
@@ -15,6 +16,10 @@ from gpu_platform.devcluster.record import ClusterRecord
 SERVICE_RANGE = "10.0.0.0/24"
 SIMULATED_POD_RANGE = "10.128.0.1/9"
 """Addresses that kwok gives its pods; nothing answers there. The host node's pods show 10.0.0.0/9 addresses."""
+
+
+BASE_OBJECTS = "base objects"
+"""Not a process but a milestone: what the platform's own processes need is in the API server."""
 
 
 @dataclass(frozen=True)
@@ -38,12 +43,14 @@ class ProcessSpec:
     ready: HttpReady | NodeReady
     address: str
     after: tuple[str, ...] = ()
-    """Processes that must be ready before this one starts; it stops before them."""
+    """Processes (or `BASE_OBJECTS`) that must be ready before this one starts; it stops before them."""
+
+    environment: Mapping[str, str] = field(default_factory=dict)
 
 
 def plan_processes(directory: ClusterDirectory, record: ClusterRecord) -> tuple[ProcessSpec, ...]:
     """Every process of the cluster, in an order in which each comes after those it needs."""
-    return (
+    cluster = (
         _etcd(directory, record),
         _nats(directory, record),
         _api_server(directory, record),
@@ -52,6 +59,7 @@ def plan_processes(directory: ClusterDirectory, record: ClusterRecord) -> tuple[
         _kwok(directory, record),
         _host_node(directory, record),
     )
+    return (*cluster, _reconciler(directory, record)) if record.platform else cluster
 
 
 def _etcd(directory: ClusterDirectory, record: ClusterRecord) -> ProcessSpec:
@@ -220,4 +228,20 @@ def _host_node(directory: ClusterDirectory, record: ClusterRecord) -> ProcessSpe
         ready=NodeReady("host"),
         address="node/host",
         after=("kube-apiserver",),
+    )
+
+
+def _reconciler(directory: ClusterDirectory, record: ClusterRecord) -> ProcessSpec:
+    address = f"{LOOPBACK}:{record.ports['reconciler']}"
+    return ProcessSpec(
+        name="reconciler",
+        argv=(sys.executable, "-m", "reconciler"),
+        ready=HttpReady(f"http://{address}/readyz"),
+        address=f"http://{address}",
+        after=("kube-apiserver", BASE_OBJECTS),
+        environment={
+            "GPU_PLATFORM_RECONCILER_KUBECONFIG": str(directory.kubeconfig),
+            "GPU_PLATFORM_RECONCILER_PROBE_ADDRESS": address,
+            "GPU_PLATFORM_RECONCILER_METRICS_ADDRESS": f"{LOOPBACK}:{record.ports['reconciler-metrics']}",
+        },
     )

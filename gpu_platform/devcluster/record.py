@@ -28,6 +28,9 @@ class ClusterRecord:
     ports: Mapping[str, int]
     nodes: int
     gpus: int
+    platform: bool
+    """The platform's own processes run too, not only the cluster."""
+
     binaries: Mapping[str, str]
     path_entries: tuple[str, ...]
 
@@ -41,6 +44,7 @@ class ClusterRecord:
             ports={},
             nodes=DEFAULT_NODES,
             gpus=DEFAULT_GPUS,
+            platform=True,
             binaries={},
             path_entries=(),
         )

@@ -15,11 +15,12 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 
+from gpu_platform.devcluster.base_objects import apply_base_objects
 from gpu_platform.devcluster.child_process import CLUSTER_MARK, dies_with_parent, kill_marked
 from gpu_platform.devcluster.configuration import write_configuration
 from gpu_platform.devcluster.directory import ClusterDirectory
 from gpu_platform.devcluster.locks import try_exclusive_lock
-from gpu_platform.devcluster.processes import ProcessSpec, plan_processes
+from gpu_platform.devcluster.processes import BASE_OBJECTS, ProcessSpec, plan_processes
 from gpu_platform.devcluster.readiness import admin_tls, is_ready
 from gpu_platform.devcluster.record import ClusterRecord, get_record
 from gpu_platform.devcluster.status import ClusterPhase, ClusterStatus, ProcessStatus, write_status
@@ -51,7 +52,7 @@ class Supervisor:
             ],
         )
         self._by_name = {process.name: process for process in self._status.processes}
-        self._ready = {spec.name: asyncio.Event() for spec in self._specs}
+        self._ready = {name: asyncio.Event() for name in (BASE_OBJECTS, *self._by_name)}
         self._children: dict[str, asyncio.subprocess.Process] = {}
         self._tls = admin_tls(directory)
 
@@ -61,7 +62,8 @@ class Supervisor:
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, stop_requested.set)
         self._publish("starting")
-        keepers = {spec.name: asyncio.create_task(self._keep(spec), name=spec.name) for spec in self._specs}
+        keepers = {spec.name: asyncio.create_task(self._keep(spec)) for spec in self._specs}
+        keepers[BASE_OBJECTS] = asyncio.create_task(self._apply_base_objects())
         stopping = asyncio.create_task(stop_requested.wait())
         started = asyncio.create_task(self._all_ready())
         try:
@@ -78,6 +80,13 @@ class Supervisor:
             self._status.error = error
             self._publish("failed" if error else "stopped")
         return 1 if error else 0
+
+    async def _apply_base_objects(self) -> None:
+        await self._ready["kube-apiserver"].wait()
+        if self._record.platform:
+            await apply_base_objects(self._directory.kubeconfig)
+        self._ready[BASE_OBJECTS].set()
+        await asyncio.Event().wait()
 
     async def _all_ready(self) -> None:
         for event in self._ready.values():
@@ -132,7 +141,7 @@ class Supervisor:
                 cwd=self._directory.root,
                 start_new_session=True,
                 preexec_fn=dies_with_parent(),
-                env={**os.environ, CLUSTER_MARK: self._record.id},
+                env={**os.environ, **spec.environment, CLUSTER_MARK: self._record.id},
             )
 
     async def _wait_ready(self, spec: ProcessSpec, since: datetime) -> bool:

@@ -58,8 +58,12 @@ def test_up_creates_and_a_second_preview_changes_nothing(pulumi: Pulumi) -> None
     assert outputs["namespaces"]["stock"] == "runtime-stock"
 
 
-def test_a_bad_setting_is_named_before_anything_is_made(pulumi: Pulumi) -> None:
-    preview = pulumi("preview", "--config", "gpu-platform:environment=Not A Label")
+def test_a_bad_setting_is_named_before_anything_is_made(pulumi: Pulumi, tmp_path: Path) -> None:
+    settings = tmp_path / "Pulumi.dev.yaml"
+    settings.write_text(
+        (REPOSITORY / "Pulumi.dev.yaml").read_text().replace("environment: dev", "environment: No Label")
+    )
+    preview = pulumi("preview", "--config-file", str(settings))
     assert preview.returncode != 0
     assert "gpu-platform:environment: String should match pattern" in preview.stdout + preview.stderr
     assert "Traceback" not in preview.stdout + preview.stderr

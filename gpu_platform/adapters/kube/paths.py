@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from gpu_platform.domain.names import API_VERSION
+
 
 @dataclass(frozen=True)
 class ResourcePath:
@@ -28,10 +30,15 @@ CONFIG_MAPS = ResourcePath("v1", "configmaps")
 DEPLOYMENTS = ResourcePath("apps/v1", "deployments")
 ENDPOINT_SLICES = ResourcePath("discovery.k8s.io/v1", "endpointslices")
 EVENTS = ResourcePath("v1", "events")
+GPU_SPECS = ResourcePath(API_VERSION, "gpuspecs", namespaced=False)
+GPU_UNITS = ResourcePath(API_VERSION, "gpuunits")
 LEASES = ResourcePath("coordination.k8s.io/v1", "leases")
 NAMESPACES = ResourcePath("v1", "namespaces", namespaced=False)
+NETWORK_POLICIES = ResourcePath("networking.k8s.io/v1", "networkpolicies")
 NODES = ResourcePath("v1", "nodes", namespaced=False)
+OPERATIONS = ResourcePath(API_VERSION, "operations")
 PODS = ResourcePath("v1", "pods")
 SECRETS = ResourcePath("v1", "secrets")
 SERVICE_ACCOUNTS = ResourcePath("v1", "serviceaccounts")
 SERVICES = ResourcePath("v1", "services")
+STOCK_POOLS = ResourcePath(API_VERSION, "stockpools")

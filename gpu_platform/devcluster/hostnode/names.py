@@ -7,10 +7,11 @@ POD_ADDRESS_ANNOTATION = "runtime.lokiwager.io/host-address"
 
 HOST_NODE_TAINT = "runtime.lokiwager.io/host-node"
 
-CLUSTER_VARIABLE = "GPU_PLATFORM_DEV_CLUSTER"
-"""Marks every process of one embedded cluster, so that whoever cleans up finds it by its environment."""
+HOST_NODE_MARK = "GPU_PLATFORM_DEV_HOST_NODE"
+"""Environment variable of every process of every pod: its value is the cluster's id."""
 
-POD_VARIABLE = "GPU_PLATFORM_DEV_POD"
-"""Marks every process of a pod with the pod's uid: a child that left its process group is found by this."""
+POD_MARK = "GPU_PLATFORM_DEV_POD"
+"""The same for one pod: its uid."""
 
-CONTAINER_VARIABLE = "GPU_PLATFORM_DEV_CONTAINER"
+CONTAINER_MARK = "GPU_PLATFORM_DEV_CONTAINER"
+"""The same for one container: the pod's uid, a slash, the container's name."""

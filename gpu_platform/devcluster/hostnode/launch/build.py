@@ -15,7 +15,7 @@ from gpu_platform.devcluster.hostnode.launch.expansion import expand
 from gpu_platform.devcluster.hostnode.launch.fields import NodeFacts
 from gpu_platform.devcluster.hostnode.launch.rewriting import PathRewriter
 from gpu_platform.devcluster.hostnode.launch.sources import Sources
-from gpu_platform.devcluster.hostnode.names import CONTAINER_VARIABLE, POD_VARIABLE
+from gpu_platform.devcluster.hostnode.names import CONTAINER_MARK, POD_MARK
 from gpu_platform.devcluster.hostnode.processes.child import Command
 
 DEFAULT_TERMINATION_PATH = "/dev/termination-log"
@@ -34,6 +34,18 @@ class Launch:
         return Command(tuple(argv), self.command.environment, self.command.directory)
 
 
+def check_support(pod: Json, container: Json) -> None:
+    """Refuse what this node cannot run, before anything is read for it."""
+    if not container.get("command"):
+        raise CannotStartError(
+            f"this node runs commands, not images: give container {container['name']!r} a command, or let pod "
+            f"{pod['metadata']['name']!r} be scheduled on another node",
+            reason="ImagePullBackOff",
+        )
+    if "postStart" in (container.get("lifecycle") or {}):
+        raise CannotStartError("the host node does not run postStart hooks")
+
+
 def build_launch(
     pod: Json,
     container: Json,
@@ -43,12 +55,11 @@ def build_launch(
     directory: PodDirectory,
     inherited: Mapping[str, str],
 ) -> Launch:
-    _check_support(pod, container)
     variables = build_environment(pod, container, sources, facts)
     mounts = _plan_mounts(pod, container, directory, variables)
     termination_path = container.get("terminationMessagePath") or DEFAULT_TERMINATION_PATH
     rewriter = PathRewriter(
-        {path: str(real) for path, real in mounts.items()}
+        {mount.path: str(mount.real) for mount in mounts}
         | {termination_path: str(directory.termination_message(container["name"]))}
     )
     argv = [expand(text, variables) for text in [*container["command"], *(container.get("args") or [])]]
@@ -61,45 +72,29 @@ def build_launch(
             "TMPDIR": str(directory.scratch),
             "HOSTNAME": pod["metadata"]["name"],
             **{name: rewriter.rewrite(value) for name, value in variables.items()},
-            POD_VARIABLE: pod["metadata"]["uid"],
-            CONTAINER_VARIABLE: container["name"],
+            POD_MARK: pod["metadata"]["uid"],
+            CONTAINER_MARK: f"{pod['metadata']['uid']}/{container['name']}",
         },
         directory=rewriter.rewrite(working_directory) if working_directory else str(directory.home),
     )
-    subpaths = (real for path, real in mounts.items() if _has_subpath(container, path))
-    return Launch(command, rewriter, tuple(subpaths))
+    return Launch(command, rewriter, tuple(mount.real for mount in mounts if mount.has_subpath))
 
 
-def _check_support(pod: Json, container: Json) -> None:
-    if not container.get("command"):
-        raise CannotStartError(
-            f"this node runs commands, not images: give container {container['name']!r} a command, or let pod "
-            f"{pod['metadata']['name']!r} be scheduled on another node",
-            reason="ImagePullBackOff",
-        )
-    if "postStart" in (container.get("lifecycle") or {}):
-        raise CannotStartError("the host node does not run postStart hooks")
+@dataclass(frozen=True)
+class _Mount:
+    path: str
+    real: Path
+    has_subpath: bool
 
 
 def _plan_mounts(
     pod: Json, container: Json, directory: PodDirectory, variables: Mapping[str, str]
-) -> dict[str, Path]:
-    mounts = {}
+) -> tuple[_Mount, ...]:
+    mounts = []
     for mount in container.get("volumeMounts") or []:
-        path = _mount_path(mount)
+        path = "/" + str(mount["mountPath"]).strip("/")
         if path == "/":
             raise CannotStartError("the host node has no mount namespace: nothing can be mounted at /")
         subpath = mount.get("subPath") or expand(mount.get("subPathExpr") or "", variables)
-        mounts[path] = directory.volume(pod, mount["name"]) / subpath
-    return mounts
-
-
-def _has_subpath(container: Json, path: str) -> bool:
-    return any(
-        _mount_path(mount) == path and (mount.get("subPath") or mount.get("subPathExpr"))
-        for mount in container["volumeMounts"]
-    )
-
-
-def _mount_path(mount: Json) -> str:
-    return "/" + str(mount["mountPath"]).strip("/")
+        mounts.append(_Mount(path, directory.volume(pod, mount["name"]) / subpath, bool(subpath)))
+    return tuple(mounts)

@@ -3,7 +3,6 @@
 The worker of a pod owns it. Names are computed purely; `ensure`, `write_volume` and `remove` touch the disk.
 """
 
-import os
 import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -41,6 +40,12 @@ class PodDirectory:
     def log(self, container: str, attempt: int) -> Path:
         return self.path / "logs" / container / f"{attempt}.log"
 
+    def forget_logs(self, container: str, before: int) -> None:
+        """Only the newest attempt and the one before it can be asked for."""
+        for path in (self.path / "logs" / container).glob("*.log*"):
+            if int(path.name.partition(".")[0]) < before:
+                path.unlink()
+
     def termination_message(self, container: str) -> Path:
         return self.path / "end" / container
 
@@ -70,4 +75,4 @@ def _replace(path: Path, content: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh = path.with_name(f"..{path.name}")
     fresh.write_bytes(content)
-    os.replace(fresh, path)
+    fresh.replace(path)

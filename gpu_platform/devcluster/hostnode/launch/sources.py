@@ -115,9 +115,7 @@ class SourceReader:
         try:
             match reference.kind:
                 case "ConfigMap":
-                    return _config_map_content(
-                        await self._client.get(CONFIG_MAPS.item(reference.name, namespace))
-                    )
+                    return _config_map_content(await self._client.get(CONFIG_MAPS.item(reference.name, namespace)))
                 case "Secret":
                     return _decode((await self._client.get(SECRETS.item(reference.name, namespace))).get("data"))
                 case "Token":

@@ -1,0 +1,35 @@
+"""Logs for machines: one JSON object per line on standard error.
+
+A message names what happened (`unit.plan.applied`); everything else is a field, given with `extra=`.
+"""
+
+import json
+import logging
+import sys
+from datetime import UTC, datetime
+
+_OWN_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+"""What every record has; the rest of a record's fields came with `extra=`."""
+
+
+class JsonFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        entry = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        # A field never hides one of the four above.
+        entry |= {name: value for name, value in vars(record).items() if name not in _OWN_FIELDS | entry.keys()}
+        if record.exc_info:
+            entry["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(entry, default=str, ensure_ascii=False)
+
+
+def configure_json_logs(level: str) -> None:
+    """Send every log of this process, and Python's warnings, to standard error in this form."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonFormatter())
+    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    logging.captureWarnings(True)

@@ -1,0 +1,42 @@
+"""Where the API server is and who we are there: a kubeconfig, or the pod's own service account."""
+
+import os
+from pathlib import Path
+from urllib.request import getproxies
+
+from kubernetes.aio import client as aio_client
+from kubernetes.aio import config as aio_config
+
+from gpu_platform.adapters.kube.client import CONNECTIONS, KubeClient
+from gpu_platform.adapters.kube.last_look import LastLookRequest
+
+
+class NoConnectionError(Exception):
+    """Nothing says where the API server is, or what says it cannot be read."""
+
+
+async def open_client(kubeconfig: Path | None = None) -> KubeClient:
+    """A client for this kubeconfig, else for that of KUBECONFIG, else for the cluster in which we run.
+
+    Sends nothing: an API server that is away is the business of whoever asks it something.
+    """
+    configuration = aio_client.Configuration()
+    configuration.connection_pool_maxsize = CONNECTIONS
+    configuration.client_session_kwargs = {
+        "request_class": LastLookRequest,
+        # Looking for a proxy takes two hops through a thread for every request, also when there is none.
+        "trust_env": bool(getproxies()),
+    }
+    source = str(kubeconfig) if kubeconfig else os.environ.get("KUBECONFIG", "")
+    try:
+        if source:
+            await aio_config.load_kube_config(config_file=source, client_configuration=configuration)
+        else:
+            aio_config.load_incluster_config(client_configuration=configuration)
+    except (aio_config.ConfigException, OSError, ValueError) as error:
+        raise NoConnectionError(
+            f"the kubeconfig {source} cannot be used: {error}"
+            if source
+            else f"there is no cluster to work for ({error}): name a kubeconfig in `kubeconfig` or KUBECONFIG"
+        ) from error
+    return KubeClient(aio_client.ApiClient(configuration))

@@ -1,0 +1,32 @@
+"""A question asked at the last moment before a request leaves the process.
+
+A request waits before it is sent: for its turn, for a connection, for a TLS handshake. Whoever checked something
+before the call (`guarded` does) would otherwise send what was right some time ago.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+import aiohttp
+
+_question: ContextVar[Callable[[], None] | None] = ContextVar("last_look", default=None)
+
+
+@contextmanager
+def last_look(question: Callable[[], None]) -> Iterator[None]:
+    """Ask this right before each request of the block is written to its connection; it raises to say no."""
+    token = _question.set(question)
+    try:
+        yield
+    finally:
+        _question.reset(token)
+
+
+class LastLookRequest(aiohttp.ClientRequest):
+    """For a session's `request_class`. From the question to the socket there is nothing that waits."""
+
+    async def send(self, conn: aiohttp.connector.Connection) -> aiohttp.ClientResponse:
+        if question := _question.get():
+            question()
+        return await super().send(conn)

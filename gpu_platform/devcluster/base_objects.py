@@ -1,0 +1,61 @@
+"""What the platform's processes need before they start: custom resources, namespaces, priorities, GPU specs."""
+
+import asyncio
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from gpu_platform.adapters.kube import KubeClient, PatchType, ResourcePath
+from gpu_platform.adapters.kube.paths import GPU_SPECS, NAMESPACES
+from gpu_platform.devcluster.errors import DevClusterError
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+CRD_FILES = REPOSITORY / "infra" / "crds"
+BASE_FILE = REPOSITORY / "config" / "dev" / "base.yaml"
+
+CRDS = ResourcePath("apiextensions.k8s.io/v1", "customresourcedefinitions", namespaced=False)
+PRIORITY_CLASSES = ResourcePath("scheduling.k8s.io/v1", "priorityclasses", namespaced=False)
+KINDS = {
+    "CustomResourceDefinition": CRDS,
+    "GPUSpec": GPU_SPECS,
+    "Namespace": NAMESPACES,
+    "PriorityClass": PRIORITY_CLASSES,
+}
+MANAGER = {"fieldManager": "gpu-platform-dev", "force": "true"}
+ESTABLISHED_SECONDS = 30.0
+POLL_SECONDS = 0.05
+
+
+async def apply_base_objects(kubeconfig: Path) -> None:
+    """Idempotent; returns when the API server serves the custom resources."""
+    crds = [yaml.safe_load(path.read_text()) for path in sorted(CRD_FILES.glob("*.yaml"))]
+    async with await KubeClient.from_kubeconfig(kubeconfig) as kube:
+        for crd in crds:
+            await _apply(kube, crd)
+        for crd in crds:
+            await _wait_established(kube, crd["metadata"]["name"])
+        for item in _documents(BASE_FILE):
+            await _apply(kube, item)
+
+
+def _documents(path: Path) -> Iterator[dict[str, Any]]:
+    yield from yaml.safe_load_all(path.read_text())
+
+
+async def _apply(kube: KubeClient, item: dict[str, Any]) -> None:
+    path = KINDS[item["kind"]].item(item["metadata"]["name"])
+    await kube.patch(path, item, PatchType.APPLY, MANAGER)
+
+
+async def _wait_established(kube: KubeClient, name: str) -> None:
+    deadline = time.monotonic() + ESTABLISHED_SECONDS
+    while True:
+        conditions = (await kube.get(CRDS.item(name))).get("status", {}).get("conditions", [])
+        if any(condition["type"] == "Established" and condition["status"] == "True" for condition in conditions):
+            return
+        if time.monotonic() > deadline:
+            raise DevClusterError(f"the API server does not establish {name}: {conditions}")
+        await asyncio.sleep(POLL_SECONDS)

@@ -1,0 +1,35 @@
+"""Kubernetes conditions: what is true of an object, since when, and why."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from gpu_platform.domain.value import Value
+
+ConditionStatus = Literal["True", "False", "Unknown"]
+
+
+class Condition(Value):
+    type: Annotated[str, Field(description="What is said to be true or not, such as Ready.")]
+    status: Annotated[ConditionStatus, Field(description="Whether it is; Unknown when nobody can tell.")]
+    reason: Annotated[str, Field(description="Why, in one word for programs.")]
+    message: Annotated[str, Field(description="Why, in words for people.")] = ""
+    observed_generation: Annotated[int | None, Field(description="Generation of the spec that was looked at.")] = (
+        None
+    )
+    last_transition_time: Annotated[datetime, Field(description="When the status last became another one.")]
+
+
+def with_condition(conditions: Sequence[Condition], new: Condition) -> tuple[Condition, ...]:
+    """The conditions with this one in its place. The transition time moves only when the status does."""
+    old = find_condition(conditions, new.type)
+    if old is not None and old.status == new.status:
+        new = new.model_copy(update={"last_transition_time": old.last_transition_time})
+    others = [condition for condition in conditions if condition.type != new.type]
+    return (*others, new)
+
+
+def find_condition(conditions: Sequence[Condition], type_: str) -> Condition | None:
+    return next((condition for condition in conditions if condition.type == type_), None)

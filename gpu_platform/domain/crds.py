@@ -1,0 +1,179 @@
+"""The CustomResourceDefinitions of our kinds, built from their models; `infra/crds/` holds them as files.
+
+The API server refuses here what can never be meant: unknown words, numbers out of range, a change of what is
+fixed. It lets pass what the reconciler answers with a status and a reason: a GPUUnit with a bad `memory`
+(InvalidSpec) or with an `access` that names no port (AccessConfigInvalid).
+"""
+
+from gpu_platform.domain.crd_definition import Column, Crd, Kind, Rule, build_crd
+from gpu_platform.domain.gpu_specs import GPUSpecSpec
+from gpu_platform.domain.gpu_units import GPUUnitSpec, GPUUnitStatus
+from gpu_platform.domain.names import UNIT_NAME_LIMIT
+from gpu_platform.domain.operations import FINAL_PHASES, OperationSpec, OperationStatus
+from gpu_platform.domain.stock_pools import StockPoolSpec, StockPoolStatus
+
+SPEC_NAME_LIMIT = 63
+"""A spec's name is a label value too."""
+
+POOL_NAME_LIMIT = UNIT_NAME_LIMIT
+
+ANY_UNIT_NAME_LIMIT = 50
+"""Stock units are called after their pool, with an ordinal; the API holds tenants to `UNIT_NAME_LIMIT`."""
+
+
+def name_is_short(limit: int) -> Rule:
+    return Rule(
+        f"self.metadata.name.size() <= {limit}", f"the name must have at most {limit} characters", "metadata.name"
+    )
+
+
+def name_has_no_dots() -> Rule:
+    """Because Services are called after it."""
+    return Rule("!self.metadata.name.contains('.')", "the name must have no dots", "metadata.name")
+
+
+def is_fixed(name: str, why: str, *, optional: bool = False) -> Rule:
+    same = f"self.{name} == oldSelf.{name}"
+    if optional:
+        same = f"has(self.{name}) == has(oldSelf.{name}) && (!has(self.{name}) || {same})"
+    return Rule(same, f"{name} cannot be changed: {why}", name)
+
+
+def is_fixed_once_set(name: str, why: str) -> Rule:
+    same = f"has(self.{name}) && self.{name} == oldSelf.{name}"
+    return Rule(f"!has(oldSelf.{name}) || ({same})", f"{name} cannot be changed: {why}", name)
+
+
+def is_amount(name: str) -> Rule:
+    return Rule(
+        f"isQuantity(self.{name}) && quantity(self.{name}).isGreaterThan(quantity('0'))",
+        f"{name} must be a quantity of more than zero, such as 16Gi, 500m or 2",
+        name,
+    )
+
+
+AGE = Column("Age", ".metadata.creationTimestamp", "date")
+
+GPU_SPEC = Kind(
+    "GPUSpec",
+    "gspec",
+    "An entry of the catalogue: the size and the place that a specName stands for.",
+    GPUSpecSpec,
+    scope="Cluster",
+    columns=(
+        Column("CPU", ".spec.cpu"),
+        Column("Memory", ".spec.memory"),
+        Column("GPU", ".spec.gpu", "integer"),
+        Column("Product", ".spec.gpuProduct"),
+        Column("Price", ".spec.pricePerHour"),
+        AGE,
+    ),
+    rules={
+        "": (name_is_short(SPEC_NAME_LIMIT),),
+        # A GPUSpec has no status to say it in, and cannot be mended later.
+        "spec": (
+            is_amount("cpu"),
+            is_amount("memory"),
+            *(
+                is_fixed(
+                    info.alias or name,
+                    "units were built from it; make another GPUSpec",
+                    optional=info.default is None,
+                )
+                for name, info in GPUSpecSpec.model_fields.items()
+                if name != "price_per_hour"
+            ),
+        ),
+    },
+)
+
+STOCK_POOL = Kind(
+    "StockPool",
+    "spool",
+    "Warm stock of one spec: units that hold their GPUs and wait for an image.",
+    StockPoolSpec,
+    status=StockPoolStatus,
+    columns=(
+        Column("Spec", ".spec.specName"),
+        Column("Desired", ".spec.replicas", "integer"),
+        Column("Available", ".status.available", "integer"),
+        Column("Phase", ".status.phase"),
+        AGE,
+    ),
+    rules={
+        "": (name_is_short(POOL_NAME_LIMIT), name_has_no_dots()),
+        "spec": (is_fixed("specName", "its stock was built from it; make another StockPool"),),
+    },
+    list_keys={"status.conditions": "type"},
+)
+
+GPU_UNIT = Kind(
+    "GPUUnit",
+    "gunit",
+    "A running image with GPUs, or the stock that one is made from.",
+    GPUUnitSpec,
+    status=GPUUnitStatus,
+    columns=(
+        Column("Spec", ".spec.specName"),
+        Column("Phase", ".status.phase"),
+        Column("Access", ".status.accessURL"),
+        AGE,
+        Column("Node", ".status.nodeName", detail=True),
+        Column("GPU", ".spec.gpu", "integer", detail=True),
+        Column("Image", ".spec.image", detail=True),
+        Column("Reason", '.status.conditions[?(@.type=="Ready")].reason', detail=True),
+    ),
+    rules={
+        "": (name_is_short(ANY_UNIT_NAME_LIMIT), name_has_no_dots()),
+        "spec": (
+            is_fixed("specName", "the unit holds GPUs of that spec"),
+            is_fixed_once_set("memory", "the unit keeps the size of its stock"),
+            is_fixed_once_set("gpu", "the unit keeps the size of its stock"),
+        ),
+        "spec.template.ports": (
+            Rule(
+                "self.all(p, self.exists_one(q, q.port == p.port && q.protocol == p.protocol))",
+                "a port number may stand only once for each protocol",
+            ),
+        ),
+        **{
+            f"spec.template.probes.{probe}": (
+                Rule("has(self.http) != has(self.command)", "a probe has either http or command"),
+            )
+            for probe in ("startup", "readiness", "liveness")
+        },
+    },
+    list_keys={"spec.template.envs": "name", "spec.template.ports": "name", "status.conditions": "type"},
+)
+
+OPERATION = Kind(
+    "Operation",
+    "gop",
+    "The record of one accepted request: it makes a retry harmless and a crash repairable.",
+    OperationSpec,
+    status=OperationStatus,
+    columns=(
+        Column("Kind", ".spec.kind"),
+        Column("Target", ".spec.target.name"),
+        Column("Phase", ".status.phase"),
+        AGE,
+    ),
+    rules={
+        # At the root, because a rule on the status does not see the status being removed.
+        "": (
+            Rule(
+                f"!(oldSelf.?status.phase.orValue('') in {[str(phase) for phase in FINAL_PHASES]})"
+                " || self.?status.phase == oldSelf.?status.phase",
+                "an operation that has succeeded or failed stays so",
+                "status.phase",
+            ),
+        ),
+        "spec": (Rule("self == oldSelf", "an operation's spec cannot be changed: it says what was accepted"),),
+    },
+)
+
+KINDS = (GPU_SPEC, STOCK_POOL, GPU_UNIT, OPERATION)
+
+
+def build_crds() -> tuple[Crd, ...]:
+    return tuple(build_crd(kind) for kind in KINDS)

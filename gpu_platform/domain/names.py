@@ -1,0 +1,73 @@
+"""Names that several processes must agree on: API group, namespaces, labels, annotations, derived object names."""
+
+import re
+
+GROUP = "runtime.lokiwager.io"
+VERSION = "v1alpha1"
+API_VERSION = f"{GROUP}/{VERSION}"
+
+SYSTEM_NAMESPACE = "runtime-system"
+STOCK_NAMESPACE = "runtime-stock"
+DEFAULT_INSTANCE_NAMESPACE = "runtime-instance"
+INSTANCE_NAMESPACE_PREFIX = "runtime-instance-"
+
+LABEL_NAME = "app.kubernetes.io/name"
+LABEL_MANAGED_BY = "app.kubernetes.io/managed-by"
+LABEL_UNIT = f"{GROUP}/unit"
+LABEL_POOL = f"{GROUP}/pool"
+LABEL_STOCK_STATE = f"{GROUP}/stock-state"
+NAME_VALUE = "gpu-runtime-unit"
+MANAGED_BY_VALUE = "gpu-runtime-operator"
+STOCK_FREE = "free"
+STOCK_CLAIMED = "claimed"
+
+ANNOTATION_OPERATION_ID = f"{GROUP}/operation-id"
+ANNOTATION_REQUEST_HASH = f"{GROUP}/request-hash"
+ANNOTATION_CLAIMED_BY = f"{GROUP}/claimed-by"
+ANNOTATION_CLAIMED_AT = f"{GROUP}/claimed-at"
+ANNOTATION_SOURCE_STOCK_NAME = f"{GROUP}/source-stock-name"
+ANNOTATION_SOURCE_STOCK_NAMESPACE = f"{GROUP}/source-stock-namespace"
+ANNOTATION_ACCEPTED_SPEC = f"{GROUP}/accepted-spec"
+ANNOTATION_OWNER_STACK = f"{GROUP}/owner-stack"
+ANNOTATION_HOST_ADDRESS = f"{GROUP}/host-address"
+
+GPU_RESOURCE = "nvidia.com/gpu"
+STOCK_PRIORITY_CLASS = "gpu-runtime-stock"
+UNIT_PRIORITY_CLASS = "gpu-runtime-unit"
+
+UNIT_NAME_LIMIT = 40
+"""So that nothing derived from a unit's or storage's name is ever truncated."""
+
+_DNS_LABEL = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
+
+
+def is_unit_name(text: str) -> bool:
+    return len(text) <= UNIT_NAME_LIMIT and _DNS_LABEL.fullmatch(text) is not None
+
+
+def child_name(unit: str) -> str:
+    """Name of the unit's Deployment, Service and NetworkPolicy."""
+    return f"unit-{unit}"
+
+
+def service_host(unit: str, namespace: str) -> str:
+    return f"{child_name(unit)}.{namespace}.svc.cluster.local"
+
+
+def stock_unit_name(pool: str, ordinal: int) -> str:
+    return f"{pool}-{ordinal}"
+
+
+def unit_labels(unit: str) -> dict[str, str]:
+    """On every owned object and pod."""
+    return {LABEL_NAME: NAME_VALUE, LABEL_MANAGED_BY: MANAGED_BY_VALUE, LABEL_UNIT: unit}
+
+
+def is_stock_namespace(namespace: str) -> bool:
+    """A unit's namespace is its role: stock in one, instances in all others."""
+    return namespace == STOCK_NAMESPACE
+
+
+def claim_holder(namespace: str, unit: str) -> str:
+    """The value of `claimed-by`: the unit for which the stock is held."""
+    return f"{namespace}/{unit}"

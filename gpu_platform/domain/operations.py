@@ -1,0 +1,62 @@
+"""Operation: the record of one accepted request. It makes a retry harmless and a crash repairable."""
+
+from datetime import datetime
+from enum import StrEnum
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from gpu_platform.domain.value import Value
+
+
+class OperationKind(StrEnum):
+    CREATE_UNIT = "CreateUnit"
+    START_UNIT = "StartUnit"
+    DELETE_UNIT = "DeleteUnit"
+    SEED_STOCK_UNITS = "SeedStockUnits"
+    CREATE_STOCK_POOL = "CreateStockPool"
+
+
+class OperationPhase(StrEnum):
+    PENDING = "Pending"
+    RUNNING = "Running"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+
+
+FINAL_PHASES = (OperationPhase.SUCCEEDED, OperationPhase.FAILED)
+
+
+class OperationTarget(Value):
+    """The object that the request is about."""
+
+    kind: Annotated[str, Field(max_length=63, description="Its kind, such as GPUUnit.")]
+    namespace: Annotated[str, Field(max_length=63, description="Where it lives; empty for one of the cluster.")]
+    name: Annotated[str, Field(max_length=253, description="What it is called.")]
+    uid: Annotated[
+        str | None, Field(max_length=63, description="That very object, not a later one of its name.")
+    ] = None
+
+
+class OperationSpec(Value):
+    """The accepted request, word for word: a replay and a recovery must find what the caller was told."""
+
+    operation_id: Annotated[
+        str, Field(alias="operationID", min_length=1, max_length=200, description="Chosen by the caller.")
+    ]
+    kind: Annotated[OperationKind, Field(description="What was asked for.")]
+    request_hash: Annotated[
+        str, Field(pattern=r"^[0-9a-f]{64}$", max_length=64, description="SHA-256 of the normalised request.")
+    ]
+    request: Annotated[dict[str, Any], Field(description="The normalised request.")] = Field(default={})
+    target: OperationTarget
+
+
+class OperationStatus(Value):
+    """How far it came. Once Succeeded or Failed, it stays so."""
+
+    phase: Annotated[OperationPhase | None, Field(description="Without one, it has not begun.")] = None
+    reason: Annotated[str | None, Field(description="Why it failed, in one word for programs.")] = None
+    message: Annotated[str | None, Field(description="Why it failed, in words for people.")] = None
+    started_at: Annotated[datetime | None, Field(description="When the work on it began.")] = None
+    finished_at: Annotated[datetime | None, Field(description="When it succeeded or failed.")] = None

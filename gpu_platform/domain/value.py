@@ -1,0 +1,17 @@
+"""The form of every value of the domain: frozen, camelCase on the wire, unknown fields ignored when read.
+
+Strictness towards callers is the API's business; an object that a newer version wrote must still be readable.
+"""
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+from pydantic.alias_generators import to_camel
+
+
+class Value(BaseModel):
+    model_config = ConfigDict(frozen=True, alias_generator=to_camel, populate_by_name=True, extra="ignore")
+
+    def to_json(self) -> dict[str, Any]:
+        """The wire form, without what was left unsaid."""
+        return self.model_dump(mode="json", by_alias=True, exclude_none=True)

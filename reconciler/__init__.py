@@ -1,0 +1,1 @@
+"""The daemon that makes the cluster match what was asked for: observe, plan, apply, until nothing is left to do."""

@@ -1,0 +1,56 @@
+"""Comparing an owned object with what it should be, without asking the API server.
+
+Desired objects say only what we mean; live ones also carry defaults. So an object is as it should be when every
+field that we set has our value, and nobody else has set a field of its spec. Who set what, the API server itself
+records in `managedFields`.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+Json = dict[str, Any]
+
+FIELD_MANAGER = "gpu-platform-reconciler"
+
+ALLOCATED_FIELDS = ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy")
+"""Of a Service: given by the API server at its creation, and it must be told the same again."""
+
+
+def is_as_desired(desired: Json, live: Json) -> bool:
+    metadata = {key: desired["metadata"][key] for key in ("labels", "ownerReferences")}
+    return (
+        _contains(live["metadata"], metadata)
+        and _contains(live["spec"], desired["spec"])
+        and not _has_foreign_spec_fields(live)
+    )
+
+
+def build_replacement(desired: Json, live: Json) -> Json:
+    """The body that makes `live` what it should be, and fails if it changed since it was seen."""
+    metadata = {key: value for key, value in live["metadata"].items() if key != "managedFields"}
+    metadata["labels"] = {**metadata.get("labels", {}), **desired["metadata"]["labels"]}
+    metadata["ownerReferences"] = desired["metadata"]["ownerReferences"]
+    allocated = {key: live["spec"][key] for key in ALLOCATED_FIELDS if key in live["spec"]}
+    return {**desired, "metadata": metadata, "spec": {**allocated, **desired["spec"]}}
+
+
+def _contains(live: Any, desired: Any) -> bool:
+    """Whether every field of `desired` has its value in `live`; lists must agree entry by entry."""
+    if isinstance(desired, Mapping):
+        return isinstance(live, Mapping) and all(
+            key in live and _contains(live[key], value) for key, value in desired.items()
+        )
+    if isinstance(desired, Sequence) and not isinstance(desired, str):
+        return (
+            isinstance(live, Sequence)
+            and len(live) == len(desired)
+            and all(_contains(here, there) for here, there in zip(live, desired, strict=True))
+        )
+    return bool(live == desired)
+
+
+def _has_foreign_spec_fields(live: Json) -> bool:
+    return any(
+        entry.get("manager") != FIELD_MANAGER and "f:spec" in entry.get("fieldsV1", {})
+        for entry in live["metadata"].get("managedFields", [])
+    )

@@ -1,0 +1,1 @@
+"""Orphans: claims that nobody will ever use, and objects of ours without a living unit."""

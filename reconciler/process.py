@@ -1,0 +1,106 @@
+"""The daemon: puts the parts together, runs them, and ends them in order."""
+
+import asyncio
+import logging
+import signal
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+from gpu_platform.adapters.kube.cache import ObjectCache
+from gpu_platform.adapters.kube.client import KubeClient
+from gpu_platform.adapters.kube.connection import open_client
+from gpu_platform.adapters.kube.events import EventRecorder
+from gpu_platform.adapters.kube.guarded import GuardedClient
+from gpu_platform.adapters.kube.leader import LeaderElector, Leadership, always_leading
+from reconciler.loop import ControllerLoop
+from reconciler.metrics import Metrics
+from reconciler.probes import build_metrics_application, build_probe_application, find_unready, served
+from reconciler.settings import ReconcilerSettings
+
+log = logging.getLogger(__name__)
+
+COMPONENT = "gpu-platform-reconciler"
+
+STOP_SECONDS = 10.0
+"""For the passes under way to end. Pods get 30 s in Kubernetes, and the lease is given back after this."""
+
+BuildLoops = Callable[
+    [KubeClient, GuardedClient, EventRecorder, ReconcilerSettings, Metrics],
+    tuple[Sequence[ObjectCache], Sequence[ControllerLoop]],
+]
+
+
+async def run_reconciler(settings: ReconcilerSettings, build_loops: BuildLoops) -> None:
+    """Until SIGTERM or SIGINT. Every candidate follows the API server, so that a new leader can act at once."""
+    stop_requested = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop_requested.set)
+    async with AsyncExitStack() as stack:
+        client = await stack.enter_async_context(await open_client(settings.kubeconfig))
+        metrics = Metrics()
+        elector = LeaderElector(client, settings.lease_namespace, settings.lease_name)
+        leadership = elector.leadership if settings.leader_elect else always_leading()
+        writer = GuardedClient(client, leadership, metrics.count_write)
+        caches, loops = build_loops(client, writer, EventRecorder(writer, COMPONENT), settings, metrics)
+        metrics.follow_leadership(lambda: leadership.is_leader)
+        for cache in caches:
+            metrics.follow_cache(cache.name, cache)
+        probes = await stack.enter_async_context(
+            served(build_probe_application(lambda: find_unready(caches)), settings.probe_address)
+        )
+        scraped = await stack.enter_async_context(
+            served(build_metrics_application(metrics), settings.metrics_address)
+        )
+        log.info("reconciler.started", extra={"server": client.server, "probes": probes, "metrics": scraped})
+        await stack.enter_async_context(_running(cache.run() for cache in caches))
+
+        async def run_loops(_: Leadership) -> None:
+            async with asyncio.TaskGroup() as group:
+                for loop in loops:
+                    group.create_task(loop.run())
+
+        async def lead() -> None:
+            # All of them, and before the election: who sees only a part of the world shall not lead.
+            for cache in caches:
+                await cache.wait_synced()
+            await (elector.run(run_loops) if settings.leader_elect else run_loops(leadership))
+
+        def is_working() -> bool:
+            return leadership.is_leader and all(cache.is_synced for cache in caches)
+
+        await _run_until(stop_requested, lead(), is_working, loops)
+        log.info("reconciler.stopped")
+
+
+async def _run_until(
+    stop_requested: asyncio.Event,
+    lead: Coroutine[Any, Any, None],
+    is_working: Callable[[], bool],
+    loops: Sequence[ControllerLoop],
+) -> None:
+    """Lead, or wait to lead. On request: no new passes, time for those under way, then the end."""
+    task = asyncio.create_task(lead)
+    stopping = asyncio.create_task(stop_requested.wait())
+    try:
+        await asyncio.wait({task, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        if not task.done() and is_working():
+            for loop in loops:
+                loop.stop()
+            await asyncio.wait({task}, timeout=STOP_SECONDS)
+    finally:
+        stopping.cancel()
+        task.cancel()
+        await asyncio.wait({task})
+    if not task.cancelled():
+        task.result()
+
+
+@asynccontextmanager
+async def _running(forever: Iterable[Coroutine[Any, Any, None]]) -> AsyncIterator[None]:
+    """Run these while the block runs; when one of them fails, the block is cancelled and its error raised."""
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(each) for each in forever]
+        yield
+        for task in tasks:
+            task.cancel()

@@ -1,0 +1,1 @@
+"""GPUUnits: hand-off from stock, NetworkPolicy, Service, Deployment, status."""

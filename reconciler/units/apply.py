@@ -1,0 +1,111 @@
+"""Carries out a unit's plan: children in order, then the status, last and only if it changed."""
+
+from datetime import datetime
+from typing import Any
+
+from gpu_platform.adapters.kube import (
+    AlreadyExistsError,
+    ConflictError,
+    KubeError,
+    NotFoundError,
+    ResourcePath,
+    UnreachableError,
+)
+from gpu_platform.adapters.kube.paths import DEPLOYMENTS, GPU_UNITS, NETWORK_POLICIES, SERVICES
+from gpu_platform.domain.conditions import find_condition
+from gpu_platform.domain.gpu_units import GPUUnitStatus, Phase
+from reconciler.children import FIELD_MANAGER
+from reconciler.units.plan import (
+    READY,
+    ChildKind,
+    ConsumeStock,
+    CreateChild,
+    DeleteChild,
+    Observed,
+    Plan,
+    ReplaceChild,
+    Write,
+    reason_of,
+    status_differs,
+    with_sync_failure,
+)
+from reconciler.writer import Recorder, Writer
+
+Json = dict[str, Any]
+
+PATHS: dict[ChildKind, ResourcePath] = {
+    ChildKind.NETWORK_POLICY: NETWORK_POLICIES,
+    ChildKind.SERVICE: SERVICES,
+    ChildKind.DEPLOYMENT: DEPLOYMENTS,
+}
+MANAGER = {"fieldManager": FIELD_MANAGER}
+TRANSIENT = (AlreadyExistsError, ConflictError, NotFoundError, UnreachableError)
+"""The world moved, or is not there: looked at again, and no fault of the unit."""
+
+QUIET_PHASES = (Phase.PROGRESSING, Phase.TERMINATING)
+"""No Event for what only passes by."""
+
+
+class SyncFailedError(Exception):
+    """The API server refused a child; the status says so, and the loop tries again later."""
+
+
+async def apply_plan(plan: Plan, observed: Observed, writer: Writer, events: Recorder, now: datetime) -> None:
+    failure: KubeError | None = None
+    status = plan.status
+    for write in plan.writes:
+        try:
+            await _apply_write(write, writer)
+        except TRANSIENT:
+            raise
+        except KubeError as error:
+            if isinstance(write, ConsumeStock):
+                raise
+            failure, status = error, with_sync_failure(observed, write.kind, error.message, now)
+            break
+    await apply_status(observed.unit, status, writer, events)
+    if failure is not None:
+        raise SyncFailedError(str(failure)) from failure
+
+
+async def apply_status(unit: Json, status: GPUUnitStatus, writer: Writer, events: Recorder) -> None:
+    old = GPUUnitStatus.model_validate(unit.get("status", {}))
+    if not status_differs(old, status):
+        return
+    metadata = unit["metadata"]
+    path = GPU_UNITS.item(metadata["name"], metadata["namespace"], "status")
+    guard = {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}
+    # Null removes a field; fields of the status that are not ours stay untouched.
+    fields = status.model_dump(mode="json", by_alias=True)
+    await writer.patch(path, {"metadata": guard, "status": fields})
+    if reason_of(old) != reason_of(status) and status.phase not in QUIET_PHASES:
+        await _record(unit, status, events)
+
+
+async def _apply_write(write: Write, writer: Writer) -> None:
+    match write:
+        case CreateChild(kind, body):
+            await writer.create(PATHS[kind].collection(body["metadata"]["namespace"]), body, MANAGER)
+        case ReplaceChild(kind, body):
+            metadata = body["metadata"]
+            await writer.replace(PATHS[kind].item(metadata["name"], metadata["namespace"]), body, MANAGER)
+        case DeleteChild(kind, live):
+            await _delete(PATHS[kind], live, writer)
+        case ConsumeStock(stock):
+            await _delete(GPU_UNITS, stock, writer)
+
+
+async def _delete(path: ResourcePath, live: Json, writer: Writer) -> None:
+    metadata = live["metadata"]
+    precondition = {"preconditions": {"uid": metadata["uid"]}, "propagationPolicy": "Background"}
+    try:
+        await writer.delete(path.item(metadata["name"], metadata["namespace"]), precondition)
+    except NotFoundError:
+        return
+
+
+async def _record(unit: Json, status: GPUUnitStatus, events: Recorder) -> None:
+    condition = find_condition(status.conditions, READY)
+    if condition is not None:
+        kind = "Warning" if status.phase in (Phase.FAILED, Phase.PENDING) else "Normal"
+        await events.record(unit, kind, condition.reason, condition.message)

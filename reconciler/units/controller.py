@@ -1,0 +1,76 @@
+"""The units controller: observe, plan, apply; and which changes concern which unit."""
+
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from typing import Any
+
+from gpu_platform.domain import names
+from gpu_platform.domain.stock import claim_holder_of
+from reconciler.loop import Key, Trigger
+from reconciler.results import Done, RequeueAfter, Result
+from reconciler.units.apply import apply_plan
+from reconciler.units.observe import observe_unit
+from reconciler.units.plan import UnitSettings, plan_unit
+from reconciler.world import World, annotations_of, key_of, labels_of
+from reconciler.writer import Recorder, Writer
+
+Json = dict[str, Any]
+
+
+class UnitsController:
+    name = "units"
+
+    def __init__(
+        self, world: World, writer: Writer, events: Recorder, settings: UnitSettings, now: Callable[[], datetime]
+    ) -> None:
+        self._world = world
+        self._writer = writer
+        self._events = events
+        self._settings = settings
+        self._now = now
+
+    async def reconcile(self, namespace: str, name: str) -> Result:
+        observed = observe_unit(self._world, namespace, name)
+        if observed is None:
+            return Done()
+        now = self._now()
+        plan = plan_unit(observed, self._settings, now)
+        await apply_plan(plan, observed, self._writer, self._events, now)
+        return RequeueAfter(plan.requeue_after, plan.why) if plan.requeue_after else Done()
+
+    def triggers(self) -> tuple[Trigger, ...]:
+        world = self._world
+        children = (world.deployments, world.services, world.network_policies)
+        return (
+            Trigger(world.units, self._unit_keys),
+            *(Trigger(cache, _owner_keys) for cache in children),
+            Trigger(world.pods, self._pod_keys),
+            Trigger(world.specs, lambda spec: self._indexed("spec", spec["metadata"]["name"])),
+        )
+
+    def _unit_keys(self, unit: Json) -> Iterable[Key]:
+        """The unit, and its other half in a hand-off: the claimed stock's holder, or the holder's stock."""
+        yield key_of(unit)
+        yield from _holder_keys(unit)
+        if stock := annotations_of(unit).get(names.ANNOTATION_SOURCE_STOCK_NAME):
+            yield names.STOCK_NAMESPACE, stock
+
+    def _pod_keys(self, pod: Json) -> Iterable[Key]:
+        for namespace, name in _owner_keys(pod):
+            yield namespace, name
+            if stock := self._world.units.get(namespace, name):
+                yield from _holder_keys(stock)
+
+    def _indexed(self, index: str, value: str) -> Iterable[Key]:
+        return [key_of(unit) for unit in self._world.units.by_index(index, value)]
+
+
+def _owner_keys(item: Json) -> Iterable[Key]:
+    if unit := labels_of(item).get(names.LABEL_UNIT):
+        yield item["metadata"]["namespace"], unit
+
+
+def _holder_keys(unit: Json) -> Iterable[Key]:
+    namespace, _, name = (claim_holder_of(unit) or "").partition("/")
+    if name:
+        yield namespace, name

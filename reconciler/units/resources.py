@@ -1,0 +1,280 @@
+"""The objects that make a unit run: pure builders from the unit and its catalogue entry.
+
+They say every value in the form in which the API server stores it, so that a live object can be compared with them.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from gpu_platform.domain import names
+from gpu_platform.domain.gpu_specs import GPUSpecSpec
+from gpu_platform.domain.gpu_units import GPUUnitSpec, Probe
+from gpu_platform.domain.quantities import canonical_quantity, format_bytes, parse_amount
+
+Json = dict[str, Any]
+
+CONTAINER = "runtime-worker"
+SHM_VOLUME = "runtime-shm"
+IDLE_COMMAND = ("sleep", "infinity")
+"""What a placeholder runs: it holds its GPUs, needs nothing of the image but coreutils, and never ends."""
+
+NOBODY = 65_534
+STOCK_GRACE_SECONDS = 0
+"""A placeholder has nothing to finish, and a tenant waits for its GPUs."""
+
+UNIT_GRACE_SECONDS = 30
+
+DROPPED_CAPABILITIES = (
+    "AUDIT_CONTROL",
+    "AUDIT_READ",
+    "BLOCK_SUSPEND",
+    "DAC_READ_SEARCH",
+    "IPC_LOCK",
+    "IPC_OWNER",
+    "KILL",
+    "MAC_ADMIN",
+    "MAC_OVERRIDE",
+    "MKNOD",
+    "SETPCAP",
+    "SYS_ADMIN",
+    "SYS_MODULE",
+    "SYS_RAWIO",
+    "SYS_RESOURCE",
+    "SYS_TIME",
+    "WAKE_ALARM",
+)
+"""For images that need root inside: everything that reaches beyond their own container."""
+
+
+@dataclass(frozen=True)
+class UnitBuild:
+    """Everything that a unit's objects are made of."""
+
+    namespace: str
+    name: str
+    uid: str
+    spec: GPUUnitSpec
+    catalogue: GPUSpecSpec
+    restricted: bool
+    """The namespace asks for the `restricted` Pod Security profile."""
+
+    replicas: int
+    preferred_node: str | None
+    placeholder_image: str
+    blocked_egress: tuple[str, ...]
+
+    @property
+    def is_stock(self) -> bool:
+        return names.is_stock_namespace(self.namespace)
+
+    @property
+    def is_placeholder(self) -> bool:
+        return self.is_stock or self.spec.image is None
+
+    @property
+    def memory(self) -> str:
+        return self.spec.memory or self.catalogue.memory
+
+    @property
+    def gpu(self) -> int:
+        return self.catalogue.gpu if self.spec.gpu is None else self.spec.gpu
+
+
+def build_deployment(build: UnitBuild) -> Json:
+    labels = names.unit_labels(build.name)
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": _metadata(build),
+        "spec": {
+            "replicas": build.replicas,
+            "revisionHistoryLimit": 1,
+            # A rolling update would need a second set of GPUs.
+            "strategy": {"type": "Recreate"},
+            "selector": {"matchLabels": {names.LABEL_UNIT: build.name}},
+            "template": {"metadata": {"labels": labels}, "spec": _pod(build)},
+        },
+    }
+
+
+def build_service(build: UnitBuild) -> Json | None:
+    """A stock unit, and one without ports, has none."""
+    if build.is_stock or not build.spec.template.ports:
+        return None
+    ports = [
+        {"name": port.name, "port": port.port, "targetPort": port.port, "protocol": port.protocol}
+        for port in build.spec.template.ports
+    ]
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": _metadata(build),
+        "spec": {"type": "ClusterIP", "selector": {names.LABEL_UNIT: build.name}, "ports": ports},
+    }
+
+
+def build_network_policy(build: UnitBuild) -> Json:
+    """Out: names and the internet, but no private range. In: the platform's proxy, on the declared ports."""
+    four = [cidr for cidr in build.blocked_egress if ":" not in cidr]
+    six = [cidr for cidr in build.blocked_egress if ":" in cidr]
+    spec: Json = {
+        "podSelector": {"matchLabels": {names.LABEL_UNIT: build.name}},
+        "policyTypes": ["Ingress", "Egress"],
+        "egress": [
+            {
+                "to": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "kube-system"}}}],
+                "ports": [{"protocol": "UDP", "port": 53}, {"protocol": "TCP", "port": 53}],
+            },
+            {"to": [{"ipBlock": _block("0.0.0.0/0", four)}, {"ipBlock": _block("::/0", six)}]},
+        ],
+    }
+    if not build.is_stock and build.spec.template.ports:
+        system = {"matchLabels": {"kubernetes.io/metadata.name": names.SYSTEM_NAMESPACE}}
+        ports = [{"protocol": port.protocol, "port": port.port} for port in build.spec.template.ports]
+        spec["ingress"] = [{"from": [{"namespaceSelector": system}], "ports": ports}]
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": _metadata(build),
+        "spec": spec,
+    }
+
+
+def _block(cidr: str, excepted: list[str]) -> Json:
+    return {"cidr": cidr, **({"except": excepted} if excepted else {})}
+
+
+def _metadata(build: UnitBuild) -> Json:
+    owner = {
+        "apiVersion": names.API_VERSION,
+        "kind": "GPUUnit",
+        "name": build.name,
+        "uid": build.uid,
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+    return {
+        "name": names.child_name(build.name),
+        "namespace": build.namespace,
+        "labels": names.unit_labels(build.name),
+        "ownerReferences": [owner],
+    }
+
+
+def _pod(build: UnitBuild) -> Json:
+    catalogue = build.catalogue
+    selector = dict(catalogue.node_selector)
+    if catalogue.gpu_product:
+        selector["nvidia.com/gpu.product"] = catalogue.gpu_product
+    shm = format_bytes(int(parse_amount(build.memory)) // 2)
+    pod: Json = {
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "priorityClassName": names.STOCK_PRIORITY_CLASS if build.is_stock else names.UNIT_PRIORITY_CLASS,
+        "terminationGracePeriodSeconds": STOCK_GRACE_SECONDS if build.is_stock else UNIT_GRACE_SECONDS,
+        "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
+        "containers": [_container(build)],
+        "volumes": [{"name": SHM_VOLUME, "emptyDir": {"medium": "Memory", "sizeLimit": shm}}],
+    }
+    if selector:
+        pod["nodeSelector"] = selector
+    if catalogue.tolerations:
+        pod["tolerations"] = [toleration.to_json() for toleration in catalogue.tolerations]
+    if catalogue.runtime_class_name:
+        pod["runtimeClassName"] = catalogue.runtime_class_name
+    if catalogue.user_namespaces:
+        pod["hostUsers"] = False
+    if build.preferred_node:
+        pod["affinity"] = _prefer(build.preferred_node)
+    return pod
+
+
+def _prefer(node: str) -> Json:
+    expression = {"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}
+    term = {"weight": 100, "preference": {"matchExpressions": [expression]}}
+    return {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [term]}}
+
+
+def find_preferred_node(deployment: Json | None) -> str | None:
+    """The node that a Deployment of ours prefers. It stays when the stock that named it is gone: another template
+    would restart the unit."""
+    try:
+        affinity = deployment["spec"]["template"]["spec"]["affinity"] if deployment else {}
+        term = affinity["nodeAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"][0]
+        return str(term["preference"]["matchExpressions"][0]["values"][0])
+    except (KeyError, IndexError, TypeError):
+        return None
+
+
+def _container(build: UnitBuild) -> Json:
+    template = build.spec.template
+    amounts = {
+        "cpu": canonical_quantity(build.catalogue.cpu),
+        "memory": canonical_quantity(build.memory),
+        **({names.GPU_RESOURCE: str(build.gpu)} if build.gpu else {}),
+    }
+    container: Json = {
+        "name": CONTAINER,
+        "image": build.spec.image or build.placeholder_image,
+        "imagePullPolicy": "IfNotPresent",
+        "env": _env(build),
+        "resources": {"requests": amounts, "limits": amounts},
+        "securityContext": _security_context(build),
+        "volumeMounts": [{"name": SHM_VOLUME, "mountPath": "/dev/shm"}],  # noqa: S108
+    }
+    command = template.command
+    if build.is_stock or (build.spec.image is None and not (template.command or template.args)):
+        command = IDLE_COMMAND
+    if command:
+        container["command"] = list(command)
+    if template.args and not build.is_stock:
+        container["args"] = list(template.args)
+    if template.ports and not build.is_stock:
+        container["ports"] = [
+            {"name": port.name, "containerPort": port.port, "protocol": port.protocol} for port in template.ports
+        ]
+    if template.probes and not build.is_stock:
+        for key in ("startup", "readiness", "liveness"):
+            if probe := getattr(template.probes, key):
+                container[f"{key}Probe"] = _probe(probe)
+    return container
+
+
+def _env(build: UnitBuild) -> list[Json]:
+    own: list[Json] = [
+        {"name": "SPEC_NAME", "value": build.spec.spec_name},
+        {"name": "UNIT_NAME", "value": build.name},
+        {"name": "GPU_COUNT", "value": str(build.gpu)},
+        {"name": "MEMORY_LIMIT", "value": build.memory},
+        {"name": "POD_IP", "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": "status.podIP"}}},
+    ]
+    # Kubernetes drops an empty value when it stores the object.
+    theirs = [env.to_json() if env.value else {"name": env.name} for env in build.spec.template.envs]
+    taken = {env["name"] for env in theirs}
+    return [*(env for env in own if env["name"] not in taken), *theirs]
+
+
+def _security_context(build: UnitBuild) -> Json:
+    context: Json = {"allowPrivilegeEscalation": False, "seccompProfile": {"type": "RuntimeDefault"}}
+    if build.is_stock or build.restricted:
+        context |= {"capabilities": {"drop": ["ALL"]}, "runAsNonRoot": True}
+    else:
+        context |= {"capabilities": {"drop": list(DROPPED_CAPABILITIES)}}
+    if build.is_placeholder:
+        context |= {"runAsNonRoot": True, "runAsUser": NOBODY}
+    return context
+
+
+def _probe(probe: Probe) -> Json:
+    body: Json = {
+        "initialDelaySeconds": probe.initial_delay_seconds,
+        "periodSeconds": probe.period_seconds,
+        "timeoutSeconds": probe.timeout_seconds,
+        "failureThreshold": probe.failure_threshold,
+    }
+    if not probe.initial_delay_seconds:
+        # Zero is not stored.
+        del body["initialDelaySeconds"]
+    if probe.http:
+        return {**body, "httpGet": {"path": probe.http.path, "port": probe.http.port, "scheme": "HTTP"}}
+    return {**body, "exec": {"command": list(probe.command or ())}}

@@ -1,0 +1,102 @@
+"""What the reconciler sees of the cluster: one watch-fed cache per kind, with the look-ups that the controllers use.
+
+Reads never ask the API server. Objects are shared and read-only.
+"""
+
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import Any
+
+from gpu_platform.adapters.kube import KubeClient
+from gpu_platform.adapters.kube.cache import ObjectCache
+from gpu_platform.adapters.kube.paths import (
+    DEPLOYMENTS,
+    GPU_SPECS,
+    GPU_UNITS,
+    NAMESPACES,
+    NETWORK_POLICIES,
+    OPERATIONS,
+    PODS,
+    SERVICES,
+    STOCK_POOLS,
+)
+from gpu_platform.domain import names
+
+Json = dict[str, Any]
+
+OURS = f"{names.LABEL_MANAGED_BY}={names.MANAGED_BY_VALUE}"
+
+
+class World:
+    def __init__(self, client: KubeClient, resync: timedelta) -> None:
+        by_unit = {"unit": _unit_of}
+        by_spec_and_pool = {"spec": _spec_of, "pool": _pool_of}
+        self.units = ObjectCache(client, GPU_UNITS, indexes=by_spec_and_pool, resync=resync)
+        self.pools = ObjectCache(client, STOCK_POOLS, indexes={"spec": _spec_of}, resync=resync)
+        self.specs = ObjectCache(client, GPU_SPECS, resync=resync)
+        self.operations = ObjectCache(client, OPERATIONS, resync=resync)
+        self.namespaces = ObjectCache(client, NAMESPACES, resync=resync)
+        self.deployments = ObjectCache(client, DEPLOYMENTS, label_selector=OURS, resync=resync)
+        self.services = ObjectCache(client, SERVICES, label_selector=OURS, resync=resync)
+        self.network_policies = ObjectCache(client, NETWORK_POLICIES, label_selector=OURS, resync=resync)
+        self.pods = ObjectCache(client, PODS, label_selector=OURS, indexes=by_unit, resync=resync)
+
+    @property
+    def caches(self) -> tuple[ObjectCache, ...]:
+        return (
+            self.units,
+            self.pools,
+            self.specs,
+            self.operations,
+            self.namespaces,
+            self.deployments,
+            self.services,
+            self.network_policies,
+            self.pods,
+        )
+
+    def pods_of(self, namespace: str, unit: str) -> tuple[Json, ...]:
+        return self.pods.by_index("unit", unit_key(namespace, unit))
+
+    def stock_of(self, pool: str) -> tuple[Json, ...]:
+        """The stock units of a pool."""
+        return tuple(unit for unit in self.units.by_index("pool", pool) if _is_stock(unit))
+
+    def instances_of(self, pool: str) -> tuple[Json, ...]:
+        """The tenants' units that were taken from a pool."""
+        return tuple(unit for unit in self.units.by_index("pool", pool) if not _is_stock(unit))
+
+
+def unit_key(namespace: str, unit: str) -> str:
+    return f"{namespace}/{unit}"
+
+
+def key_of(item: Json) -> tuple[str, str]:
+    return item["metadata"].get("namespace", ""), item["metadata"]["name"]
+
+
+def labels_of(item: Json) -> dict[str, str]:
+    return item["metadata"].get("labels") or {}
+
+
+def annotations_of(item: Json) -> dict[str, str]:
+    return item["metadata"].get("annotations") or {}
+
+
+def _is_stock(unit: Json) -> bool:
+    return names.is_stock_namespace(unit["metadata"]["namespace"])
+
+
+def _unit_of(item: Json) -> Iterable[str]:
+    if unit := labels_of(item).get(names.LABEL_UNIT):
+        yield unit_key(item["metadata"]["namespace"], unit)
+
+
+def _spec_of(item: Json) -> Iterable[str]:
+    if name := item.get("spec", {}).get("specName"):
+        yield name
+
+
+def _pool_of(item: Json) -> Iterable[str]:
+    if pool := labels_of(item).get(names.LABEL_POOL):
+        yield pool

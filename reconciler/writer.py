@@ -1,0 +1,23 @@
+"""What a controller needs of the API server to act: the guarded writes, as a port."""
+
+from typing import Any, Protocol
+
+Json = dict[str, Any]
+
+
+class Writer(Protocol):
+    """Every call raises `NotLeaderError` instead of writing once this process no longer leads."""
+
+    async def create(self, path: str, body: Json, params: dict[str, str] | None = None) -> Json: ...
+
+    async def replace(self, path: str, body: Json, params: dict[str, str] | None = None) -> Json: ...
+
+    async def patch(self, path: str, body: Json) -> Json: ...
+
+    async def delete(self, path: str, body: Json | None = None) -> Json: ...
+
+
+class Recorder(Protocol):
+    """Kubernetes Events. Never fails its caller."""
+
+    async def record(self, regarding: Json, type_: str, reason: str, message: str) -> None: ...

@@ -1,0 +1,88 @@
+"""Objects as the API server would show them, for tests of pure functions."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+from gpu_platform.domain import names
+
+Json = dict[str, Any]
+
+NOW = datetime(2030, 1, 1, 12, 0, tzinfo=UTC)
+CREATED = "2030-01-01T11:59:58+00:00"
+
+
+def make_unit(name: str = "demo", namespace: str = "runtime-instance", **spec: Any) -> Json:
+    return {
+        "apiVersion": names.API_VERSION,
+        "kind": "GPUUnit",
+        "metadata": {
+            "name": name,
+            "namespace": namespace,
+            "uid": f"uid-{name}",
+            "resourceVersion": "7",
+            "generation": 1,
+            "creationTimestamp": CREATED,
+            "labels": {},
+            "annotations": {},
+        },
+        "spec": {"specName": "g1.1", "image": "example/train", **spec},
+    }
+
+
+def make_stock(
+    name: str = "pool-0", *, claimed_by: str | None = None, phase: str = "Ready", **metadata: Any
+) -> Json:
+    stock = make_unit(name, names.STOCK_NAMESPACE, memory="16Gi", gpu=1)
+    stock["metadata"]["labels"] = {
+        names.LABEL_POOL: "pool",
+        names.LABEL_STOCK_STATE: names.STOCK_CLAIMED if claimed_by else names.STOCK_FREE,
+    }
+    if claimed_by:
+        stock["metadata"]["annotations"] = {
+            names.ANNOTATION_CLAIMED_BY: claimed_by,
+            names.ANNOTATION_CLAIMED_AT: "2030-01-01T11:59:59+00:00",
+        }
+    stock["metadata"] |= metadata
+    stock["status"] = {"phase": phase, "nodeName": "sim-h100-0"}
+    return stock
+
+
+def make_pool(replicas: int = 2, *, status: Json | None = None, **spec: Any) -> Json:
+    return {
+        "metadata": {
+            "name": "pool",
+            "namespace": names.STOCK_NAMESPACE,
+            "uid": "uid-pool",
+            "resourceVersion": "3",
+            "generation": 1,
+        },
+        "spec": {"specName": "g1.1", "replicas": replicas, **spec},
+        "status": status or {},
+    }
+
+
+def make_pod(
+    name: str = "unit-demo-1",
+    *,
+    node: str | None = "sim-h100-0",
+    containers: list[Json] | None = None,
+    conditions: list[Json] | None = None,
+    phase: str = "Pending",
+) -> Json:
+    return {
+        "metadata": {"name": name, "namespace": "runtime-instance", "uid": f"uid-{name}"},
+        "spec": {"nodeName": node} if node else {},
+        "status": {"phase": phase, "containerStatuses": containers or [], "conditions": conditions or []},
+    }
+
+
+def as_stored(desired: Json, **status: Any) -> Json:
+    """A child as the API server shows it after we wrote it."""
+    metadata = {
+        **desired["metadata"],
+        "uid": "uid-child",
+        "resourceVersion": "9",
+        "generation": 1,
+        "managedFields": [{"manager": "gpu-platform-reconciler", "fieldsV1": {"f:spec": {}}}],
+    }
+    return {**desired, "metadata": metadata, "status": status}

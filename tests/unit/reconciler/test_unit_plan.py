@@ -1,0 +1,289 @@
+"""The table of `plan_unit`, row by row, and what its children look like."""
+
+import copy
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from gpu_platform.domain import names
+from gpu_platform.domain.conditions import find_condition
+from gpu_platform.domain.gpu_specs import GPUSpecSpec
+from gpu_platform.domain.gpu_units import Phase, Reason
+from reconciler.units.plan import (
+    HANDOFF_LIMIT,
+    ChildKind,
+    ConsumeStock,
+    CreateChild,
+    DeleteChild,
+    Observed,
+    Plan,
+    ReplaceChild,
+    SourceStock,
+    UnitSettings,
+    plan_unit,
+    status_differs,
+)
+from tests.builders import NOW, as_stored, make_pod, make_stock, make_unit
+
+Json = dict[str, Any]
+
+SETTINGS = UnitSettings("busybox:1.36", ("10.0.0.0/8", "fc00::/7"))
+CATALOGUE = GPUSpecSpec(memory="16Gi", gpu=1, cpu="4")
+HTTP = {"ports": [{"name": "http", "port": 8000}]}
+AVAILABLE = {"observedGeneration": 1, "updatedReplicas": 1, "availableReplicas": 1}
+
+
+def observe(unit: Json, **changes: Any) -> Observed:
+    observed = Observed(
+        unit=unit,
+        catalogue=CATALOGUE,
+        restricted=False,
+        network_policy=None,
+        service=None,
+        deployment=None,
+        pods=(),
+        is_claimed_stock=False,
+        source=None,
+    )
+    return replace(observed, **changes)
+
+
+def settle(observed: Observed, **deployment_status: Any) -> Observed:
+    """The same unit after its planned children were written."""
+    written = {write.kind: write.body for write in plan(observed).writes if isinstance(write, CreateChild)}
+    service = written.get(ChildKind.SERVICE)
+    return replace(
+        observed,
+        network_policy=as_stored(written[ChildKind.NETWORK_POLICY]),
+        service=as_stored(service) if service else None,
+        deployment=as_stored(written[ChildKind.DEPLOYMENT], **deployment_status),
+    )
+
+
+def plan(observed: Observed) -> Plan:
+    return plan_unit(observed, SETTINGS, NOW)
+
+
+def ready_reason(result: Plan) -> tuple[Phase | None, str]:
+    condition = find_condition(result.status.conditions, "Ready")
+    assert condition is not None
+    return result.status.phase, condition.reason
+
+
+def message(result: Plan) -> str:
+    condition = find_condition(result.status.conditions, "Ready")
+    assert condition is not None
+    return condition.message
+
+
+def test_a_new_unit_gets_its_policy_before_its_service_before_its_deployment() -> None:
+    result = plan(observe(make_unit(template=HTTP)))
+    assert [write.kind for write in result.writes if isinstance(write, CreateChild)] == [
+        ChildKind.NETWORK_POLICY,
+        ChildKind.SERVICE,
+        ChildKind.DEPLOYMENT,
+    ]
+    assert ready_reason(result) == (Phase.PROGRESSING, Reason.UNIT_PROGRESSING)
+
+
+def test_second_pass_over_an_unchanged_unit_writes_nothing() -> None:
+    observed = settle(observe(make_unit(template=HTTP)), **AVAILABLE)
+    result = plan(observed)
+    assert result.writes == ()
+    stored = {**observed.unit, "status": result.status.to_json()}
+    again = plan_unit(replace(observed, unit=stored), SETTINGS, NOW + timedelta(hours=1))
+    assert again.writes == ()
+    assert not status_differs(result.status, again.status)
+
+
+def test_available_unit_is_ready_and_shows_its_address() -> None:
+    result = plan(settle(observe(make_unit(template=HTTP)), **AVAILABLE))
+    assert ready_reason(result) == (Phase.READY, Reason.UNIT_READY)
+    assert result.status.access_url == "http://unit-demo.runtime-instance.svc.cluster.local:8000"
+    assert result.status.service_name == "unit-demo"
+    assert result.status.ready_replicas == 1
+
+
+def test_an_old_pod_that_still_answers_does_not_make_the_new_template_ready() -> None:
+    stale = {"observedGeneration": 0, "updatedReplicas": 1, "availableReplicas": 1}
+    assert plan(settle(observe(make_unit(template=HTTP)), **stale)).status.phase is Phase.PROGRESSING
+    old_pod = {"observedGeneration": 1, "updatedReplicas": 0, "availableReplicas": 1}
+    assert plan(settle(observe(make_unit(template=HTTP)), **old_pod)).status.phase is Phase.PROGRESSING
+
+
+def test_address_is_hidden_while_the_unit_is_not_ready() -> None:
+    result = plan(settle(observe(make_unit(template=HTTP))))
+    assert result.status.access_url is None
+    assert result.status.service_name == "unit-demo"
+
+
+def test_ports_removed_takes_the_service_away() -> None:
+    with_ports = settle(observe(make_unit(template=HTTP)), **AVAILABLE)
+    result = plan(replace(with_ports, unit=make_unit()))
+    assert [write.kind for write in result.writes if isinstance(write, DeleteChild)] == [ChildKind.SERVICE]
+    assert result.status.service_name is None
+
+
+@pytest.mark.parametrize(
+    ("unit", "reason", "words"),
+    [
+        (
+            make_unit(memory="not-a-quantity"),
+            Reason.INVALID_SPEC,
+            "spec.memory: 'not-a-quantity' is not a quantity",
+        ),
+        (make_unit(memory="-1Gi"), Reason.INVALID_SPEC, "must be more than zero"),
+        (
+            make_unit(access={"primaryPort": "web"}, template=HTTP),
+            Reason.ACCESS_CONFIG_INVALID,
+            "'web' is not a port of the template (it has: http)",
+        ),
+        (make_unit(access={"primaryPort": "web"}), Reason.ACCESS_CONFIG_INVALID, "(it has: none)"),
+    ],
+)
+def test_a_bad_unit_fails_with_the_field_and_writes_nothing(unit: Json, reason: Reason, words: str) -> None:
+    result = plan(observe(unit))
+    assert result.writes == ()
+    assert result.requeue_after is None
+    assert ready_reason(result) == (Phase.FAILED, reason)
+    assert words in message(result)
+
+
+def test_an_unknown_spec_name_fails_with_the_name() -> None:
+    result = plan(observe(make_unit(), catalogue=None))
+    assert ready_reason(result) == (Phase.FAILED, Reason.INVALID_SPEC)
+    assert "there is no GPUSpec 'g1.1'" in message(result)
+
+
+def test_a_unit_being_deleted_is_left_alone() -> None:
+    unit = make_unit()
+    unit["metadata"]["deletionTimestamp"] = "2030-01-01T12:00:00Z"
+    result = plan(observe(unit))
+    assert result.writes == ()
+    assert result.status.phase is Phase.TERMINATING
+
+
+def test_a_stopped_unit_keeps_its_objects_with_no_replica() -> None:
+    running = settle(observe(make_unit(template=HTTP)), **AVAILABLE)
+    result = plan(replace(running, unit=make_unit(template=HTTP, running=False)))
+    [scaled] = [write for write in result.writes if isinstance(write, ReplaceChild)]
+    assert scaled.body["spec"]["replicas"] == 0
+    assert ready_reason(result) == (Phase.STOPPED, Reason.STOPPED)
+    assert result.status.access_url is None
+
+
+def handed_off(*, with_pod: bool) -> Observed:
+    unit = make_unit()
+    unit["metadata"]["annotations"] = {names.ANNOTATION_SOURCE_STOCK_NAME: "pool-0"}
+    stock = make_stock(claimed_by="runtime-instance/demo")
+    pods = (make_pod("stock-pod"),) if with_pod else ()
+    return observe(unit, source=SourceStock(stock, pods, claimed_at=NOW - timedelta(seconds=1)))
+
+
+def test_the_deployment_waits_for_the_stocks_pod_to_go() -> None:
+    result = plan(handed_off(with_pod=True))
+    assert [write.kind for write in result.writes if isinstance(write, CreateChild)] == [ChildKind.NETWORK_POLICY]
+    assert result.requeue_after == HANDOFF_LIMIT - timedelta(seconds=1)
+
+
+def test_the_deployment_does_not_wait_for_ever() -> None:
+    observed = handed_off(with_pod=True)
+    assert observed.source is not None
+    late = replace(observed.source, claimed_at=NOW - HANDOFF_LIMIT)
+    result = plan(replace(observed, source=late))
+    assert ChildKind.DEPLOYMENT in [write.kind for write in result.writes if isinstance(write, CreateChild)]
+
+
+def test_the_unit_prefers_its_stocks_node_and_keeps_that_wish_when_the_stock_is_gone() -> None:
+    observed = handed_off(with_pod=False)
+    settled = settle(observed, **AVAILABLE)
+    assert settled.deployment is not None
+    preferred = settled.deployment["spec"]["template"]["spec"]["affinity"]["nodeAffinity"]
+    assert "sim-h100-0" in str(preferred)
+    assert plan(replace(settled, source=None)).writes == ()
+
+
+def test_the_stock_is_consumed_once_the_unit_has_a_place() -> None:
+    settled = settle(handed_off(with_pod=False))
+    assert not any(isinstance(write, ConsumeStock) for write in plan(settled).writes)
+    scheduled = replace(settled, pods=(make_pod(),))
+    assert [type(write) for write in plan(scheduled).writes] == [ConsumeStock]
+
+
+def test_claimed_stock_gives_its_gpus_back_and_keeps_its_status() -> None:
+    stock = make_stock()
+    ready = settle(observe(stock), **AVAILABLE)
+    claimed = make_stock(claimed_by="runtime-instance/demo")
+    result = plan(replace(ready, unit=claimed, is_claimed_stock=True))
+    [scaled] = [write for write in result.writes if isinstance(write, ReplaceChild)]
+    assert scaled.body["spec"]["replicas"] == 0
+    assert result.status.phase is Phase.READY
+
+
+def test_a_failing_container_is_quoted() -> None:
+    container = {
+        "name": "runtime-worker",
+        "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 10s"}},
+        "lastState": {"terminated": {"exitCode": 3, "reason": "Error", "message": "no model found"}},
+    }
+    result = plan(replace(settle(observe(make_unit())), pods=(make_pod(containers=[container]),)))
+    assert ready_reason(result) == (Phase.FAILED, Reason.POD_STARTUP_FAILED)
+    assert message(result) == (
+        "Pod unit-demo-1 container runtime-worker: CrashLoopBackOff: no model found – Error (exit code 3)"
+    )
+
+
+def test_a_pod_without_a_place_is_pending_in_the_schedulers_words() -> None:
+    conditions = [
+        {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/5 nodes: no GPU"}
+    ]
+    result = plan(replace(settle(observe(make_unit())), pods=(make_pod(node=None, conditions=conditions),)))
+    assert ready_reason(result) == (Phase.PENDING, Reason.UNSCHEDULABLE)
+    assert message(result) == "0/5 nodes: no GPU"
+
+
+def test_transition_time_stays_while_the_status_stays() -> None:
+    observed = settle(observe(make_unit(template=HTTP)), **AVAILABLE)
+    first = plan(observed).status
+    later = NOW + timedelta(minutes=5)
+    stored = replace(observed, unit={**observed.unit, "status": first.to_json()})
+    second = plan_unit(stored, SETTINGS, later).status
+    assert second.conditions[0].last_transition_time == NOW
+    broken = plan_unit(replace(stored, deployment=None), SETTINGS, later).status
+    assert broken.conditions[0].last_transition_time == later
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        lambda live: live["spec"].update(replicas=3),
+        lambda live: live["spec"]["template"]["spec"]["containers"][0].update(image="evil"),
+        lambda live: live["spec"]["template"]["spec"]["containers"][0]["env"].pop(),
+        lambda live: live["metadata"].update(labels={}),
+        lambda live: live["metadata"].update(ownerReferences=[]),
+        lambda live: live["metadata"]["managedFields"].append(
+            {"manager": "kubectl-edit", "fieldsV1": {"f:spec": {"f:template": {}}}}
+        ),
+    ],
+)
+def test_any_foreign_change_of_a_child_is_put_back(edit: Any) -> None:
+    observed = settle(observe(make_unit(template=HTTP)), **AVAILABLE)
+    live = copy.deepcopy(observed.deployment)
+    edit(live)
+    [write] = plan(replace(observed, deployment=live)).writes
+    assert isinstance(write, ReplaceChild)
+    assert write.body["metadata"]["resourceVersion"] == "9"
+    assert "managedFields" not in write.body["metadata"]
+    assert observed.deployment is not None
+    assert write.body["spec"] == observed.deployment["spec"]
+
+
+def test_defaults_that_the_api_server_adds_are_no_drift() -> None:
+    observed = settle(observe(make_unit(template=HTTP)), **AVAILABLE)
+    live = copy.deepcopy(observed.deployment)
+    assert live is not None
+    live["spec"]["progressDeadlineSeconds"] = 600
+    live["spec"]["template"]["spec"]["containers"][0]["terminationMessagePath"] = "/dev/termination-log"
+    assert plan(replace(observed, deployment=live)).writes == ()

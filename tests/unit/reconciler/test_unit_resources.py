@@ -1,0 +1,171 @@
+"""What a unit's objects look like: the seed's contract, without its defects."""
+
+from dataclasses import replace
+from typing import Any
+
+from gpu_platform.domain.gpu_specs import GPUSpecSpec, Toleration
+from gpu_platform.domain.gpu_units import GPUUnitSpec
+from reconciler.units.resources import (
+    DROPPED_CAPABILITIES,
+    UnitBuild,
+    build_deployment,
+    build_network_policy,
+    build_service,
+)
+
+Json = dict[str, Any]
+
+TEMPLATE = {"ports": [{"name": "http", "port": 8000}], "envs": [{"name": "MODE", "value": "x"}, {"name": "EMPTY"}]}
+BLOCKED = ("10.0.0.0/8", "192.168.0.0/16")
+
+
+def make_build(namespace: str = "runtime-instance", catalogue: Json | None = None, **spec: Any) -> UnitBuild:
+    return UnitBuild(
+        namespace=namespace,
+        name="demo",
+        uid="uid-demo",
+        spec=GPUUnitSpec.model_validate({"specName": "g1.1", "image": "example/train", **spec}),
+        catalogue=GPUSpecSpec.model_validate({"memory": "16Gi", "gpu": 1, "cpu": "4", **(catalogue or {})}),
+        restricted=False,
+        replicas=1,
+        preferred_node=None,
+        placeholder_image="busybox:1.36",
+        blocked_egress=BLOCKED,
+    )
+
+
+def pod_of(build: UnitBuild) -> Json:
+    pod: Json = build_deployment(build)["spec"]["template"]["spec"]
+    return pod
+
+
+def container_of(build: UnitBuild) -> Json:
+    [container] = pod_of(build)["containers"]
+    return dict(container)
+
+
+def test_memory_and_gpu_are_request_and_limit_and_shm_is_half_the_memory() -> None:
+    """Parity 28."""
+    container = container_of(make_build(memory="3Gi", gpu=2))
+    amounts = {"cpu": "4", "memory": "3Gi", "nvidia.com/gpu": "2"}
+    assert container["resources"] == {"requests": amounts, "limits": amounts}
+    assert container["volumeMounts"] == [{"name": "runtime-shm", "mountPath": "/dev/shm"}]
+    [volume] = pod_of(make_build(memory="3Gi"))["volumes"]
+    assert volume["emptyDir"] == {"medium": "Memory", "sizeLimit": "1536Mi"}
+
+
+def test_a_unit_without_gpus_asks_for_none() -> None:
+    assert "nvidia.com/gpu" not in container_of(make_build(gpu=0))["resources"]["limits"]
+
+
+def test_the_units_own_size_wins_over_the_catalogues() -> None:
+    assert container_of(make_build())["resources"]["limits"]["memory"] == "16Gi"
+    assert container_of(make_build(memory="8Gi"))["resources"]["limits"]["memory"] == "8Gi"
+
+
+def test_the_environment_names_spec_unit_gpus_memory_and_address_then_the_tenants() -> None:
+    """Parity 29."""
+    env = {entry["name"]: entry for entry in container_of(make_build(template=TEMPLATE))["env"]}
+    assert list(env) == ["SPEC_NAME", "UNIT_NAME", "GPU_COUNT", "MEMORY_LIMIT", "POD_IP", "MODE", "EMPTY"]
+    assert env["SPEC_NAME"]["value"] == "g1.1"
+    assert env["UNIT_NAME"]["value"] == "demo"
+    assert env["GPU_COUNT"]["value"] == "1"
+    assert env["MEMORY_LIMIT"]["value"] == "16Gi"
+    assert env["POD_IP"]["valueFrom"]["fieldRef"]["fieldPath"] == "status.podIP"
+
+
+def test_a_tenants_variable_wins_over_ours_and_stands_once() -> None:
+    env = container_of(make_build(template={"envs": [{"name": "GPU_COUNT", "value": "mine"}]}))["env"]
+    assert [entry["value"] for entry in env if entry["name"] == "GPU_COUNT"] == ["mine"]
+
+
+def test_without_image_and_command_the_placeholder_idles_and_with_an_image_its_entrypoint_runs() -> None:
+    """Parity 29."""
+    idle = container_of(make_build(image=None))
+    assert (idle["image"], idle["command"]) == ("busybox:1.36", ["sleep", "infinity"])
+    assert "command" not in container_of(make_build())
+    chosen = container_of(make_build(template={"command": ["python"], "args": ["-m", "x"]}))
+    assert (chosen["command"], chosen["args"]) == (["python"], ["-m", "x"])
+
+
+def test_stock_idles_whatever_its_image_and_template_say() -> None:
+    """Parity 14."""
+    stock = make_build("runtime-stock", image="example/warm", template=TEMPLATE)
+    container = container_of(stock)
+    assert (container["image"], container["command"]) == ("example/warm", ["sleep", "infinity"])
+    assert "ports" not in container
+    assert build_service(stock) is None
+    assert pod_of(stock)["priorityClassName"] == "gpu-runtime-stock"
+    assert pod_of(stock)["terminationGracePeriodSeconds"] == 0
+
+
+def test_container_cannot_escalate_and_loses_the_dangerous_capabilities() -> None:
+    """Parity 30."""
+    context = container_of(make_build())["securityContext"]
+    assert context == {
+        "allowPrivilegeEscalation": False,
+        "seccompProfile": {"type": "RuntimeDefault"},
+        "capabilities": {"drop": list(DROPPED_CAPABILITIES)},
+    }
+    assert len(DROPPED_CAPABILITIES) == 17
+
+
+def test_stock_and_restricted_tenants_drop_everything_and_run_as_somebody() -> None:
+    for build in (make_build("runtime-stock"), replace(make_build(), restricted=True)):
+        context = container_of(build)["securityContext"]
+        assert context["capabilities"] == {"drop": ["ALL"]}
+        assert context["runAsNonRoot"] is True
+
+
+def test_no_service_account_token_reaches_a_unit() -> None:
+    assert pod_of(make_build())["automountServiceAccountToken"] is False
+
+
+def test_the_catalogue_decides_the_place() -> None:
+    toleration = Toleration(key="host", operator="Exists").to_json()
+    pod = pod_of(
+        make_build(
+            catalogue={
+                "gpuProduct": "NVIDIA-L40S",
+                "nodeSelector": {"zone": "a"},
+                "tolerations": [toleration],
+                "runtimeClassName": "nvidia",
+                "userNamespaces": True,
+            }
+        )
+    )
+    assert pod["nodeSelector"] == {"zone": "a", "nvidia.com/gpu.product": "NVIDIA-L40S"}
+    assert pod["tolerations"] == [{"key": "host", "operator": "Exists"}]
+    assert (pod["runtimeClassName"], pod["hostUsers"]) == ("nvidia", False)
+
+
+def test_egress_is_dns_and_the_internet_without_private_ranges() -> None:
+    """Parity 31."""
+    policy = build_network_policy(make_build())["spec"]
+    assert policy["policyTypes"] == ["Ingress", "Egress"]
+    dns, internet = policy["egress"]
+    assert dns["ports"] == [{"protocol": "UDP", "port": 53}, {"protocol": "TCP", "port": 53}]
+    assert internet["to"][0]["ipBlock"] == {"cidr": "0.0.0.0/0", "except": list(BLOCKED)}
+
+
+def test_ingress_is_the_platform_on_the_declared_ports_and_else_nobody() -> None:
+    assert "ingress" not in build_network_policy(make_build())["spec"]
+    [rule] = build_network_policy(make_build(template=TEMPLATE))["spec"]["ingress"]
+    assert rule["ports"] == [{"protocol": "TCP", "port": 8000}]
+    assert "runtime-system" in str(rule["from"])
+
+
+def test_probes_become_kubernetes_probes() -> None:
+    probes = {
+        "readiness": {"http": {"path": "/ok", "port": "http"}},
+        "liveness": {"command": ["true"], "initialDelaySeconds": 5},
+    }
+    container = container_of(make_build(template={**TEMPLATE, "probes": probes}))
+    assert container["readinessProbe"]["httpGet"] == {"path": "/ok", "port": "http", "scheme": "HTTP"}
+    assert container["livenessProbe"]["exec"] == {"command": ["true"]}
+    assert container["livenessProbe"]["initialDelaySeconds"] == 5
+    assert "startupProbe" not in container
+
+
+def test_an_update_never_needs_a_second_set_of_gpus() -> None:
+    assert build_deployment(make_build())["spec"]["strategy"] == {"type": "Recreate"}
