@@ -1,1 +1,1 @@
-"""The daemon that makes the cluster match what was asked for: observe, plan, apply, until nothing is left to do."""
+"""The daemon that makes the cluster match what was asked for: observe, plan, apply, again and again."""

@@ -54,7 +54,7 @@ class ReconcilerSettings(Settings):
     controllers: tuple[ControllerName, ...] = ("units", "stock", "orphans")
     workers: Annotated[int, Field(ge=1, le=256)] = 8
     blocked_egress_cidrs: Annotated[tuple[Network, ...], Field(alias="blockedEgressCIDRs")] = PRIVATE_RANGES
-    placeholder_image: Text = "registry.k8s.io/pause:3.10"
+    placeholder_image: Text = "busybox:1.36"
     kubeconfig: Path | None = None
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 

@@ -1,4 +1,4 @@
-"""What the reconciler sees of the cluster: one watch-fed cache per kind, with the look-ups that the controllers use.
+"""What the reconciler sees of the cluster: one watch-fed cache per kind, with the controllers' look-ups.
 
 Reads never ask the API server. Objects are shared and read-only.
 """
@@ -29,7 +29,6 @@ OURS = f"{names.LABEL_MANAGED_BY}={names.MANAGED_BY_VALUE}"
 
 class World:
     def __init__(self, client: KubeClient, resync: timedelta) -> None:
-        by_unit = {"unit": _unit_of}
         by_spec_and_pool = {"spec": _spec_of, "pool": _pool_of}
         self.units = ObjectCache(client, GPU_UNITS, indexes=by_spec_and_pool, resync=resync)
         self.pools = ObjectCache(client, STOCK_POOLS, indexes={"spec": _spec_of}, resync=resync)
@@ -39,7 +38,9 @@ class World:
         self.deployments = ObjectCache(client, DEPLOYMENTS, label_selector=OURS, resync=resync)
         self.services = ObjectCache(client, SERVICES, label_selector=OURS, resync=resync)
         self.network_policies = ObjectCache(client, NETWORK_POLICIES, label_selector=OURS, resync=resync)
-        self.pods = ObjectCache(client, PODS, label_selector=OURS, indexes=by_unit, resync=resync)
+        self.pods = ObjectCache(
+            client, PODS, label_selector=OURS, indexes={"unit-uid": _unit_uid_of}, resync=resync
+        )
 
     @property
     def caches(self) -> tuple[ObjectCache, ...]:
@@ -55,8 +56,9 @@ class World:
             self.pods,
         )
 
-    def pods_of(self, namespace: str, unit: str) -> tuple[Json, ...]:
-        return self.pods.by_index("unit", unit_key(namespace, unit))
+    def pods_of(self, unit: Json) -> tuple[Json, ...]:
+        """The pods of this very unit, not of an earlier one with its name."""
+        return self.pods.by_index("unit-uid", unit["metadata"]["uid"])
 
     def stock_of(self, pool: str) -> tuple[Json, ...]:
         """The stock units of a pool."""
@@ -87,9 +89,9 @@ def _is_stock(unit: Json) -> bool:
     return names.is_stock_namespace(unit["metadata"]["namespace"])
 
 
-def _unit_of(item: Json) -> Iterable[str]:
-    if unit := labels_of(item).get(names.LABEL_UNIT):
-        yield unit_key(item["metadata"]["namespace"], unit)
+def _unit_uid_of(pod: Json) -> Iterable[str]:
+    if uid := labels_of(pod).get(names.LABEL_UNIT_UID):
+        yield uid
 
 
 def _spec_of(item: Json) -> Iterable[str]:

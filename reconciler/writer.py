@@ -1,6 +1,6 @@
 """What a controller needs of the API server to act: the guarded writes, as a port."""
 
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 Json = dict[str, Any]
 
@@ -20,4 +20,6 @@ class Writer(Protocol):
 class Recorder(Protocol):
     """Kubernetes Events. Never fails its caller."""
 
-    async def record(self, regarding: Json, type_: str, reason: str, message: str) -> None: ...
+    async def record(
+        self, regarding: Json, type_: Literal["Normal", "Warning"], reason: str, message: str
+    ) -> None: ...

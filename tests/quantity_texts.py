@@ -11,6 +11,8 @@ ACCEPTED: tuple[tuple[str, str, str], ...] = (
     ("2", "2", "2"),
     ("1000", "1000", "1k"),
     ("1500", "1500", "1500"),
+    ("1234567890123456000", "1234567890123456000", "1234567890123456k"),
+    ("1234567890123456789", "1234567890123456789", "1234567890123456789"),
     ("0.5", "0.5", "500m"),
     (".5", "0.5", "500m"),
     ("0.1", "0.1", "100m"),
@@ -95,21 +97,19 @@ WRITTEN_WRONGLY_BY_KUBERNETES = (("1000E", "1"), ("1000000000000000000000", "1")
 
 
 def make_random_texts(seed: int, count: int) -> tuple[str, ...]:
-    """Texts in the neighbourhood of quantities; most are some, below zero is none."""
+    """Texts in the neighbourhood of quantities: most are some; none is negative or too large to be one."""
     chance = random.Random(seed)
     return tuple(_make_random_text(chance) for _ in range(count))
 
 
 def _make_random_text(chance: random.Random) -> str:
-    suffixes = ("", "n", "u", "m", "k", "M", "G", "T", "P", "E", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei", "K", "i", "e")
-    exponent = f"{chance.choice('eE')}{chance.choice(('', '+', '-'))}{chance.randrange(15)}"
-    fraction = f".{_make_digits(chance)}" if chance.random() < 0.4 else ""
+    suffixes = ("", "n", "u", "m", "k", "M", "G", "T", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei", "K", "i", "e")
+    exponent = f"{chance.choice('eE')}{chance.choice(('', '+', '-'))}{chance.randrange(13)}"
+    fraction = f".{_make_digits(chance, 15)}" if chance.random() < 0.4 else ""
     ending = exponent if chance.random() < 0.2 else chance.choice(suffixes)
-    return f"{chance.choice(('', '', '', '+'))}{_make_digits(chance)}{fraction}{ending}"
+    return f"{chance.choice(('', '', '', '+'))}{_make_digits(chance, 6)}{fraction}{ending}"
 
 
-def _make_digits(chance: random.Random) -> str:
-    zeros = "0" * chance.choice((0, 0, 0, 1, 2, 3, 6))
-    return f"{chance.choice(('', '', '0'))}{chance.randrange(10 ** chance.choice((1, 2, 4, 8, 15)))}{zeros}"
-
-
+def _make_digits(chance: random.Random, most: int) -> str:
+    zeros = "0" * chance.choice((0, 0, 0, 1, 2, 3))
+    return f"{chance.choice(('', '', '0'))}{chance.randrange(10 ** chance.randrange(1, most))}{zeros}"

@@ -4,6 +4,7 @@ import sys
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 
 from gpu_platform.cli import dev, reconciler, tools
 from gpu_platform.devcluster.errors import DevClusterError
@@ -24,5 +25,5 @@ def main() -> None:
     try:
         app()
     except DevClusterError as error:
-        Console(stderr=True, soft_wrap=True).print(f"[bold red]error:[/] {error}", highlight=False)
+        Console(stderr=True, soft_wrap=True).print(f"[bold red]error:[/] {escape(str(error))}", highlight=False)
         sys.exit(2)

@@ -25,10 +25,11 @@ class Condition(Value):
 def with_condition(conditions: Sequence[Condition], new: Condition) -> tuple[Condition, ...]:
     """The conditions with this one in its place. The transition time moves only when the status does."""
     old = find_condition(conditions, new.type)
-    if old is not None and old.status == new.status:
+    if old is None:
+        return (*conditions, new)
+    if old.status == new.status:
         new = new.model_copy(update={"last_transition_time": old.last_transition_time})
-    others = [condition for condition in conditions if condition.type != new.type]
-    return (*others, new)
+    return tuple(new if condition.type == new.type else condition for condition in conditions)
 
 
 def find_condition(conditions: Sequence[Condition], type_: str) -> Condition | None:

@@ -127,8 +127,8 @@ GPU_UNIT = Kind(
         "": (name_is_short(ANY_UNIT_NAME_LIMIT), name_has_no_dots()),
         "spec": (
             is_fixed("specName", "the unit holds GPUs of that spec"),
-            is_fixed_once_set("memory", "the unit keeps the size of its stock"),
-            is_fixed_once_set("gpu", "the unit keeps the size of its stock"),
+            is_fixed_once_set("memory", "the unit keeps its size"),
+            is_fixed_once_set("gpu", "the unit keeps its size"),
         ),
         "spec.template.ports": (
             Rule(

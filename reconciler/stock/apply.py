@@ -15,7 +15,8 @@ Json = dict[str, Any]
 WRITES_AT_ONCE = 10
 
 
-async def apply_plan(plan: Plan, pool: Json, writer: Writer) -> None:
+async def apply_plan(plan: Plan, pool: Json, writer: Writer) -> bool:
+    """Whether the pool's own status was written."""
     limit = asyncio.Semaphore(WRITES_AT_ONCE)
 
     async def write(action: CreateStock | RemoveStock) -> None:
@@ -25,7 +26,7 @@ async def apply_plan(plan: Plan, pool: Json, writer: Writer) -> None:
     async with asyncio.TaskGroup() as group:
         for action in plan.writes:
             group.create_task(write(action))
-    await _apply_status(pool, plan.status, writer)
+    return await _apply_status(pool, plan.status, writer)
 
 
 async def _apply_write(action: CreateStock | RemoveStock, writer: Writer) -> None:
@@ -49,11 +50,12 @@ async def _apply_write(action: CreateStock | RemoveStock, writer: Writer) -> Non
                 return
 
 
-async def _apply_status(pool: Json, status: StockPoolStatus, writer: Writer) -> None:
+async def _apply_status(pool: Json, status: StockPoolStatus, writer: Writer) -> bool:
     old = StockPoolStatus.model_validate(pool.get("status", {}))
     if old.model_copy(update={"last_sync_time": None}) == status.model_copy(update={"last_sync_time": None}):
-        return
+        return False
     metadata = pool["metadata"]
     path = STOCK_POOLS.item(metadata["name"], metadata["namespace"], "status")
     guard = {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}
     await writer.patch(path, {"metadata": guard, "status": status.model_dump(mode="json", by_alias=True)})
+    return True

@@ -76,7 +76,7 @@ def _plan_level(observed: Observed, now: datetime) -> Plan:
     missing = observed.spec.replicas - len(free)
     creates = [_create(observed, ordinal) for ordinal in islice(_free_ordinals(observed), max(0, missing))]
     removals = [RemoveStock(unit) for unit in _expendable(free)[: max(0, -missing)]]
-    writes = (*creates, *removals)
+    writes: tuple[CreateStock | RemoveStock, ...] = (*creates, *removals)
     status = _status(observed, now, expected=observed.spec.replicas)
     return Plan(writes[:BATCH], status, is_complete=len(writes) <= BATCH)
 

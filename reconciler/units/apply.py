@@ -1,7 +1,7 @@
 """Carries out a unit's plan: children in order, then the status, last and only if it changed."""
 
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
 from gpu_platform.adapters.kube import (
     AlreadyExistsError,
@@ -50,7 +50,8 @@ class SyncFailedError(Exception):
     """The API server refused a child; the status says so, and the loop tries again later."""
 
 
-async def apply_plan(plan: Plan, observed: Observed, writer: Writer, events: Recorder, now: datetime) -> None:
+async def apply_plan(plan: Plan, observed: Observed, writer: Writer, events: Recorder, now: datetime) -> bool:
+    """Whether the unit's own status was written."""
     failure: KubeError | None = None
     status = plan.status
     for write in plan.writes:
@@ -63,15 +64,16 @@ async def apply_plan(plan: Plan, observed: Observed, writer: Writer, events: Rec
                 raise
             failure, status = error, with_sync_failure(observed, write.kind, error.message, now)
             break
-    await apply_status(observed.unit, status, writer, events)
+    is_written = await apply_status(observed.unit, status, writer, events)
     if failure is not None:
         raise SyncFailedError(str(failure)) from failure
+    return is_written
 
 
-async def apply_status(unit: Json, status: GPUUnitStatus, writer: Writer, events: Recorder) -> None:
+async def apply_status(unit: Json, status: GPUUnitStatus, writer: Writer, events: Recorder) -> bool:
     old = GPUUnitStatus.model_validate(unit.get("status", {}))
     if not status_differs(old, status):
-        return
+        return False
     metadata = unit["metadata"]
     path = GPU_UNITS.item(metadata["name"], metadata["namespace"], "status")
     guard = {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}
@@ -80,6 +82,7 @@ async def apply_status(unit: Json, status: GPUUnitStatus, writer: Writer, events
     await writer.patch(path, {"metadata": guard, "status": fields})
     if reason_of(old) != reason_of(status) and status.phase not in QUIET_PHASES:
         await _record(unit, status, events)
+    return True
 
 
 async def _apply_write(write: Write, writer: Writer) -> None:
@@ -107,5 +110,7 @@ async def _delete(path: ResourcePath, live: Json, writer: Writer) -> None:
 async def _record(unit: Json, status: GPUUnitStatus, events: Recorder) -> None:
     condition = find_condition(status.conditions, READY)
     if condition is not None:
-        kind = "Warning" if status.phase in (Phase.FAILED, Phase.PENDING) else "Normal"
+        kind: Literal["Normal", "Warning"] = (
+            "Warning" if status.phase in (Phase.FAILED, Phase.PENDING) else "Normal"
+        )
         await events.record(unit, kind, condition.reason, condition.message)

@@ -7,6 +7,7 @@ from typing import Any
 from gpu_platform.domain import names
 from gpu_platform.domain.stock import claim_holder_of
 from reconciler.loop import Key, Trigger
+from reconciler.own_writes import OwnWrites
 from reconciler.results import Done, RequeueAfter, Result
 from reconciler.units.apply import apply_plan
 from reconciler.units.observe import observe_unit
@@ -28,14 +29,16 @@ class UnitsController:
         self._events = events
         self._settings = settings
         self._now = now
+        self._own_writes = OwnWrites()
 
     async def reconcile(self, namespace: str, name: str) -> Result:
         observed = observe_unit(self._world, namespace, name)
-        if observed is None:
+        if observed is None or self._own_writes.is_outdated(observed.unit):
             return Done()
         now = self._now()
         plan = plan_unit(observed, self._settings, now)
-        await apply_plan(plan, observed, self._writer, self._events, now)
+        if await apply_plan(plan, observed, self._writer, self._events, now):
+            self._own_writes.remember(observed.unit)
         return RequeueAfter(plan.requeue_after, plan.why) if plan.requeue_after else Done()
 
     def triggers(self) -> tuple[Trigger, ...]:

@@ -7,7 +7,7 @@ from pydantic import ValidationError
 from gpu_platform.domain import names
 from gpu_platform.domain.gpu_specs import GPUSpecSpec
 from gpu_platform.domain.stock import claim_holder_of, claimed_at, is_claimed
-from reconciler.units.plan import Observed, SourceStock
+from reconciler.units.plan import ChildKind, Observed, SourceStock
 from reconciler.world import World, annotations_of, labels_of
 
 Json = dict[str, Any]
@@ -21,17 +21,30 @@ def observe_unit(world: World, namespace: str, name: str) -> Observed | None:
     if unit is None:
         return None
     child = names.child_name(name)
+    live = {
+        ChildKind.NETWORK_POLICY: world.network_policies.get(namespace, child),
+        ChildKind.SERVICE: world.services.get(namespace, child),
+        ChildKind.DEPLOYMENT: world.deployments.get(namespace, child),
+    }
+    own = {kind: item for kind, item in live.items() if item and _is_owned(item, unit)}
     return Observed(
         unit=unit,
         catalogue=_catalogue(world, unit),
         restricted=_is_restricted(world, namespace),
-        network_policy=world.network_policies.get(namespace, child),
-        service=world.services.get(namespace, child),
-        deployment=world.deployments.get(namespace, child),
-        pods=world.pods_of(namespace, name),
+        network_policy=own.get(ChildKind.NETWORK_POLICY),
+        service=own.get(ChildKind.SERVICE),
+        deployment=own.get(ChildKind.DEPLOYMENT),
+        leftovers={kind: item for kind, item in live.items() if item and kind not in own},
+        pods=world.pods_of(unit),
         is_claimed_stock=names.is_stock_namespace(namespace) and is_claimed(unit),
         source=_source(world, unit),
     )
+
+
+def _is_owned(item: Json, unit: Json) -> bool:
+    """By this unit, or by nobody, as after an edit; not by an earlier unit with the same name."""
+    owners = [owner for owner in item["metadata"].get("ownerReferences", []) if owner.get("controller")]
+    return all(owner["uid"] == unit["metadata"]["uid"] for owner in owners)
 
 
 def _catalogue(world: World, unit: Json) -> GPUSpecSpec | None:
@@ -54,5 +67,4 @@ def _source(world: World, unit: Json) -> SourceStock | None:
     holder = names.claim_holder(unit["metadata"]["namespace"], unit["metadata"]["name"])
     if stock is None or claim_holder_of(stock) != holder:
         return None
-    pods = world.pods_of(names.STOCK_NAMESPACE, stock["metadata"]["name"])
-    return SourceStock(unit=stock, pods=pods, claimed_at=claimed_at(stock))
+    return SourceStock(unit=stock, pods=world.pods_of(stock), claimed_at=claimed_at(stock))

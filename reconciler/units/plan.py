@@ -1,5 +1,6 @@
 """What to do about one unit: a pure function from what was observed to writes and status."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -81,6 +82,9 @@ class Observed:
     network_policy: Json | None
     service: Json | None
     deployment: Json | None
+    leftovers: Mapping[ChildKind, Json]
+    """Objects under this unit's names that belong to an earlier unit: they have to go first."""
+
     pods: tuple[Json, ...]
     is_claimed_stock: bool
     source: SourceStock | None
@@ -271,18 +275,25 @@ def _child_writes(observed: Observed, build: UnitBuild, *, with_deployment: bool
     ]
     if with_deployment:
         wanted.append((ChildKind.DEPLOYMENT, build_deployment(build), observed.deployment))
-    writes = (_child_write(kind, desired, live) for kind, desired, live in wanted)
+    writes = (
+        _removal(kind, observed.leftovers[kind])
+        if kind in observed.leftovers
+        else _child_write(kind, desired, live)
+        for kind, desired, live in wanted
+    )
     return tuple(write for write in writes if write is not None)
 
 
 def _child_write(kind: ChildKind, desired: Json | None, live: Json | None) -> Write | None:
     if desired is None:
-        return (
-            DeleteChild(kind, live) if live is not None and "deletionTimestamp" not in live["metadata"] else None
-        )
+        return _removal(kind, live) if live is not None else None
     if live is None:
         return CreateChild(kind, desired)
     return None if is_as_desired(desired, live) else ReplaceChild(kind, build_replacement(desired, live))
+
+
+def _removal(kind: ChildKind, live: Json) -> Write | None:
+    return None if "deletionTimestamp" in live["metadata"] else DeleteChild(kind, live)
 
 
 def _is_available(deployment: Json | None) -> bool:
@@ -290,8 +301,9 @@ def _is_available(deployment: Json | None) -> bool:
     if deployment is None:
         return False
     status = deployment.get("status", {})
-    is_seen = status.get("observedGeneration", 0) >= deployment["metadata"].get("generation", 0)
-    return is_seen and min(status.get("updatedReplicas", 0), status.get("availableReplicas", 0)) >= 1
+    is_seen: bool = status.get("observedGeneration", 0) >= deployment["metadata"].get("generation", 0)
+    available: int = min(status.get("updatedReplicas", 0), status.get("availableReplicas", 0))
+    return is_seen and available >= 1
 
 
 def _status_of(unit: Json) -> GPUUnitStatus:
@@ -326,7 +338,8 @@ def _plain_status(observed: Observed, verdict: Verdict, now: datetime) -> GPUUni
         phase=verdict.phase,
         observed_generation=generation,
         last_sync_time=now,
-        node_name=find_node(observed.pods),
+        # Not while it starts: one status write more per unit, for something that is of use once it runs.
+        node_name=None if verdict.phase is Phase.PROGRESSING else find_node(observed.pods),
         conditions=with_condition(old.conditions, condition),
     )
 

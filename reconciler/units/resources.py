@@ -1,6 +1,6 @@
 """The objects that make a unit run: pure builders from the unit and its catalogue entry.
 
-They say every value in the form in which the API server stores it, so that a live object can be compared with them.
+Values are in the form in which the API server stores them, so that a live object can be compared with them.
 """
 
 from dataclasses import dataclass
@@ -81,7 +81,8 @@ class UnitBuild:
 
 
 def build_deployment(build: UnitBuild) -> Json:
-    labels = names.unit_labels(build.name)
+    # The uid tells the pods of this unit from those of an earlier one with its name.
+    labels = {**names.unit_labels(build.name), names.LABEL_UNIT_UID: build.uid}
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
@@ -109,7 +110,7 @@ def build_service(build: UnitBuild) -> Json | None:
         "apiVersion": "v1",
         "kind": "Service",
         "metadata": _metadata(build),
-        "spec": {"type": "ClusterIP", "selector": {names.LABEL_UNIT: build.name}, "ports": ports},
+        "spec": {"type": "ClusterIP", "selector": {names.LABEL_UNIT_UID: build.uid}, "ports": ports},
     }
 
 

@@ -3,16 +3,15 @@
 import asyncio
 import os
 import signal
+import ssl
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from pathlib import Path
-from typing import Any
 
 import aiohttp
 import pytest
 
-from gpu_platform.adapters.kube import KubeClient, KubeError, NotFoundError
+from gpu_platform.adapters.kube import KubeClient, KubeError
 from gpu_platform.adapters.kube.paths import (
     CONFIG_MAPS,
     DEPLOYMENTS,
@@ -22,16 +21,25 @@ from gpu_platform.adapters.kube.paths import (
     SECRETS,
     SERVICES,
 )
-from gpu_platform.devcluster.child_process import find_marked
+from gpu_platform.devcluster.certificates import key_pair
 from gpu_platform.devcluster.status import read_status
 from tests.integration.conftest import GPUS, RunningCluster
+from tests.integration.host_pods import (
+    HOST_ADDRESS,
+    POD_IP,
+    Json,
+    Pods,
+    container,
+    fetch,
+    has_phase,
+    is_ready,
+    is_without_processes,
+    pod_spec,
+    processes,
+    shell,
+    waits_because,
+)
 from tests.waiting import eventually
-
-Json = dict[str, Any]
-
-HOST_ADDRESS = "runtime.lokiwager.io/host-address"
-
-POD_IP = {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
 
 SWITCHES = """
 import http.server, sys
@@ -47,122 +55,9 @@ http.server.HTTPServer((sys.argv[1], 8080), Handler).serve_forever()
 """A server whose answers a test can flip with a POST."""
 
 
-def shell(script: str, name: str = "main", **fields: Any) -> Json:
-    return {"name": name, "image": "none", "command": ["sh", "-c", script], **fields}
-
-
-def pod_spec(*containers: Json, **fields: Any) -> Json:
-    return {
-        "nodeSelector": {"runtime.lokiwager.io/node": "host"},
-        "tolerations": [{"key": "runtime.lokiwager.io/host-node", "operator": "Exists"}],
-        "terminationGracePeriodSeconds": 2,
-        "containers": list(containers),
-        **fields,
-    }
-
-
-class Pods:
-    """The pods of one test's namespace."""
-
-    def __init__(self, kube: KubeClient, namespace: str) -> None:
-        self.kube = kube
-        self.namespace = namespace
-
-    async def create(self, name: str, *containers: Json, **fields: Any) -> Json:
-        body = {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {"name": name, "labels": {"app": name}},
-            "spec": pod_spec(*containers, **fields),
-        }
-        return await self.kube.create(PODS.collection(self.namespace), body)
-
-    async def get(self, name: str) -> Json:
-        return await self.kube.get(PODS.item(name, self.namespace))
-
-    async def wait(self, name: str, condition: Callable[[Json], Any], within: float = 30) -> Json:
-        async def question() -> Json | None:
-            pod = await self.get(name)
-            return pod if condition(pod) else None
-
-        return await eventually(question, within)
-
-    async def running(self, name: str, *containers: Json, **fields: Any) -> Json:
-        await self.create(name, *containers, **fields)
-        return await self.wait(name, is_ready)
-
-    async def delete(self, name: str, **options: Any) -> None:
-        await self.kube.delete(PODS.item(name, self.namespace), options)
-
-    async def gone(self, name: str) -> None:
-        async def question() -> bool:
-            try:
-                await self.get(name)
-            except NotFoundError:
-                return True
-            return False
-
-        await eventually(question)
-
-    async def log(self, name: str, **options: str) -> str:
-        return await self.kube.text(PODS.item(name, self.namespace, "log"), options)
-
-    async def log_has(self, name: str, words: str, **options: str) -> str:
-        async def question() -> str | None:
-            try:
-                log = await self.log(name, **options)
-            except KubeError:
-                return None
-            return log if words in log else None
-
-        return await eventually(question)
-
-    def follow(self, name: str) -> AsyncGenerator[bytes, None]:
-        return self.kube.lines(PODS.item(name, self.namespace, "log"), {"follow": "true"}, silence=20)
-
-
 @pytest.fixture
 def pods(kube: KubeClient, namespace: str) -> Pods:
     return Pods(kube, namespace)
-
-
-def container(pod: Json, index: int = 0) -> Json:
-    statuses: list[Json] = pod["status"].get("containerStatuses") or [{}]
-    return statuses[index]
-
-
-def is_ready(pod: Json) -> bool:
-    conditions = pod["status"].get("conditions") or []
-    return any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)
-
-
-def waits_because(reason: str) -> Callable[[Json], bool]:
-    def condition(pod: Json) -> bool:
-        waiting: Json = container(pod).get("state", {}).get("waiting", {})
-        return waiting.get("reason") == reason
-
-    return condition
-
-
-def has_phase(phase: str) -> Callable[[Json], bool]:
-    return lambda pod: bool(pod["status"].get("phase") == phase)
-
-
-def processes(pod: Json) -> list[int]:
-    return list(find_marked("GPU_PLATFORM_DEV_POD", pod["metadata"]["uid"]))
-
-
-async def is_without_processes(pod: Json) -> None:
-    async def question() -> bool:
-        return not processes(pod)
-
-    await eventually(question, within=10)
-
-
-async def fetch(pod: Json, path: str = "/", method: str = "GET") -> str:
-    url = f"http://{pod['metadata']['annotations'][HOST_ADDRESS]}:8080{path}"
-    async with aiohttp.request(method, url) as response:
-        return await response.text()
 
 
 async def test_the_node_is_ready_tainted_and_has_simulated_gpus(kube: KubeClient) -> None:
@@ -173,37 +68,43 @@ async def test_the_node_is_ready_tainted_and_has_simulated_gpus(kube: KubeClient
         {"key": "runtime.lokiwager.io/host-node", "value": "true", "effect": "NoSchedule"}
     ]
     assert node["status"]["allocatable"]["nvidia.com/gpu"] == str(GPUS)
-    assert await kube.text(f"{NODES.item('host')}/proxy/healthz") == "ok"
+
+
+async def test_only_the_api_server_may_ask_the_node(kube: KubeClient, cluster: RunningCluster) -> None:
+    node = await kube.get(NODES.item("host"))
+    url = f"https://127.0.0.1:{node['status']['daemonEndpoints']['kubeletEndpoint']['Port']}/healthz"
+
+    async def ask(name: str | None) -> tuple[int, str]:
+        context = ssl.create_default_context(cafile=key_pair(cluster.directory.pki, "ca").certificate)
+        if name:
+            pair = key_pair(cluster.directory.pki, name)
+            context.load_cert_chain(pair.certificate, pair.key)
+        async with aiohttp.request("GET", url, ssl=context) as response:
+            return response.status, await response.text()
+
+    assert await ask("kubelet-client") == (200, "ok")
+    assert (await ask("admin"))[0] == 403
+    with pytest.raises(aiohttp.ClientError):
+        await ask(None)
 
 
 async def test_a_deployment_answers_on_its_own_address_and_its_service_has_a_ready_endpoint(
     pods: Pods, kube: KubeClient, namespace: str
 ) -> None:
-    command = ["python3", "-m", "http.server", "8080", "--bind", "$(POD_IP)"]
     server = {
         "name": "web",
         "image": "none",
-        "command": command,
+        "command": ["python3", "-m", "http.server", "8080", "--bind", "$(POD_IP)"],
         "env": [POD_IP],
         "ports": [{"name": "http", "containerPort": 8080}],
         "readinessProbe": {"httpGet": {"port": "http"}, "periodSeconds": 1},
         "resources": {"limits": {"nvidia.com/gpu": "1"}},
     }
     template = {"metadata": {"labels": {"app": "web"}}, "spec": pod_spec(server)}
-    deployment = {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": "web"},
-        "spec": {"selector": {"matchLabels": {"app": "web"}}, "template": template},
-    }
-    service = {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": {"name": "web"},
-        "spec": {"selector": {"app": "web"}, "ports": [{"port": 80, "targetPort": "http"}]},
-    }
-    await kube.create(DEPLOYMENTS.collection(namespace), deployment)
-    await kube.create(SERVICES.collection(namespace), service)
+    deployment = {"selector": {"matchLabels": {"app": "web"}}, "template": template}
+    service = {"selector": {"app": "web"}, "ports": [{"port": 80, "targetPort": "http"}]}
+    await kube.create(DEPLOYMENTS.collection(namespace), {"metadata": {"name": "web"}, "spec": deployment})
+    await kube.create(SERVICES.collection(namespace), {"metadata": {"name": "web"}, "spec": service})
 
     async def ready_endpoint() -> Json | None:
         slices = await kube.get(ENDPOINT_SLICES.collection(namespace))
@@ -265,11 +166,10 @@ async def test_a_log_is_followed_to_its_end(pods: Pods) -> None:
     volumes = [{"name": "data", "emptyDir": {}}]
     await pods.create("follow", main, helper, volumes=volumes, restartPolicy="Never")
     await pods.log_has("follow", "begin", container="main")
-    path, lines = PODS.item("follow", pods.namespace, "log"), []
     options = {"follow": "true", "container": "main"}
-    async with aclosing(pods.kube.lines(path, options, silence=20)) as following:
-        lines = [line async for line in following]
-    assert lines == [b"begin\n", b"end\n"]
+    path = PODS.item("follow", pods.namespace, "log")
+    async with aclosing(pods.kube.lines(path, options, silence=20)) as lines:
+        assert [line async for line in lines] == [b"begin\n", b"end\n"]
 
 
 async def test_volumes_are_directories_and_paths_into_them_are_rewritten(
@@ -336,26 +236,24 @@ async def test_the_environment_has_the_downward_api_and_references(
         {"name": "NAME", "valueFrom": field("metadata.name")},
         {"name": "APP", "valueFrom": field("metadata.labels['app']")},
         {"name": "NODE", "valueFrom": field("spec.nodeName")},
-        {"name": "GPUS", "valueFrom": {"resourceFieldRef": {"resource": "limits.nvidia.com/gpu"}}},
+        {"name": "CPUS", "valueFrom": {"resourceFieldRef": {"resource": "limits.cpu"}}},
         {"name": "MEMORY", "valueFrom": {"resourceFieldRef": {"resource": "limits.memory", "divisor": "1Mi"}}},
         {"name": "KEY", "valueFrom": {"secretKeyRef": {"name": "settings", "key": "key"}}},
         {"name": "NONE", "valueFrom": {"configMapKeyRef": {"name": "none", "key": "x", "optional": True}}},
         {"name": "URL", "value": "http://$(POD_IP):80/$$(NAME)"},
     ]
-    names = "POD_IP NAME APP NODE GPUS MEMORY KEY URL C_color"
-    main = shell(f'for name in {names}; do eval "echo \\$$name"; done; echo "[$NONE]"; echo $(NAME)', env=env)
+    main = shell("printenv POD_IP NAME APP NODE CPUS MEMORY KEY URL C_color; printenv NONE; echo $(NAME)", env=env)
     main["envFrom"] = [{"prefix": "C_", "configMapRef": {"name": "settings"}}]
-    main["resources"] = {"limits": {"nvidia.com/gpu": "1", "memory": "64Mi"}}
+    main["resources"] = {"limits": {"cpu": "100m", "memory": "64Mi"}}
     await pods.create("env", main, restartPolicy="Never")
     pod = await pods.wait("env", has_phase("Succeeded"))
     real = pod["metadata"]["annotations"][HOST_ADDRESS]
-    assert (await pods.log("env")).splitlines() == [
-        *(real, "env", "env", "host", "1", "64", "s3cret", f"http://{real}:80/$(NAME)", "blue", "[]", "env"),
-    ]
+    values = (real, "env", "env", "host", "1", "64", "s3cret", f"http://{real}:80/$(NAME)", "blue", "env")
+    assert (await pods.log("env")).splitlines() == list(values)
 
 
 async def test_init_containers_and_sidecars_keep_their_order(pods: Pods) -> None:
-    mounts = {"volumeMounts": [{"name": "data", "mountPath": "/data"}]}
+    mounts: Json = {"volumeMounts": [{"name": "data", "mountPath": "/data"}]}
     sidecar = shell(
         "trap 'echo sidecar ends >>/data/log; exit 0' TERM; sleep 0.3; echo sidecar >>/data/log; touch /data/up; "
         "while :; do sleep 0.05; done",
@@ -458,16 +356,14 @@ class TestDeletion:
         assert 0.9 < time.monotonic() - began < 10
         assert processes(pod) == []
 
-    async def test_the_pre_stop_hook_runs_first(self, pods: Pods) -> None:
-        main = shell("trap 'echo term; exit' TERM; while :; do sleep 0.05; done")
-        main["lifecycle"] = {"preStop": {"exec": {"command": ["sh", "-c", "touch /data/hook"]}}}
-        watcher = shell("until [ -e /data/hook ]; do sleep 0.02; done; echo hook", name="watcher")
-        watcher["command"][2] += "; trap '' TERM; sleep 1"
-        for each in (main, watcher):
-            each["volumeMounts"] = [{"name": "data", "mountPath": "/data"}]
-        await pods.running("hooked", main, watcher, volumes=[{"name": "data", "emptyDir": {}}])
+    async def test_the_pre_stop_hook_runs_before_sigterm(self, pods: Pods) -> None:
+        main = shell("trap 'ls /data; exit' TERM; while :; do sleep 0.05; done")
+        main["lifecycle"] = {"preStop": {"exec": {"command": ["touch", "/data/hook"]}}}
+        deaf = shell("trap '' TERM; while :; do sleep 0.05; done", name="deaf")
+        main["volumeMounts"] = [{"name": "data", "mountPath": "/data"}]
+        await pods.running("hooked", main, deaf, volumes=[{"name": "data", "emptyDir": {}}])
         await pods.delete("hooked")
-        await pods.log_has("hooked", "term", container="main")
+        await pods.log_has("hooked", "hook", container="main")
 
     async def test_a_forced_deletion_ends_the_processes_too(self, pods: Pods) -> None:
         pod = await pods.running("forced", shell("trap '' TERM; while :; do sleep 0.05; done"))
@@ -490,6 +386,8 @@ class TestDeletion:
 async def test_pods_come_back_after_the_agent_was_killed(pods: Pods, cluster: RunningCluster) -> None:
     kept = await pods.running("kept", shell("sleep 600 & wait"))
     lost = await pods.running("lost", shell("sleep 600"), restartPolicy="Never")
+    leftover = Path(cluster.record.pods, "00000000")
+    leftover.mkdir()
     agent = next(each for each in read_status(cluster.directory).processes if each.name == "host-node")
     assert agent.pid is not None
     before = set(processes(kept) + processes(lost))
@@ -498,4 +396,4 @@ async def test_pods_come_back_after_the_agent_was_killed(pods: Pods, cluster: Ru
     await pods.wait("lost", has_phase("Failed"))
     assert again["status"]["podIP"] == kept["status"]["podIP"]
     assert not before & set(processes(kept) + processes(lost))
-    assert not Path(cluster.record.pods, "unknown").exists()
+    assert not leftover.exists()

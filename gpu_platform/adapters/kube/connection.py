@@ -22,11 +22,9 @@ async def open_client(kubeconfig: Path | None = None) -> KubeClient:
     """
     configuration = aio_client.Configuration()
     configuration.connection_pool_maxsize = CONNECTIONS
-    configuration.client_session_kwargs = {
-        "request_class": LastLookRequest,
-        # Looking for a proxy takes two hops through a thread for every request, also when there is none.
-        "trust_env": bool(getproxies()),
-    }
+    # Looking for a proxy takes two hops through a thread for every request, also when there is none.
+    session = {"request_class": LastLookRequest, "trust_env": bool(getproxies())}
+    configuration.client_session_kwargs = session
     source = str(kubeconfig) if kubeconfig else os.environ.get("KUBECONFIG", "")
     try:
         if source:

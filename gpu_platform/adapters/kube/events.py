@@ -12,7 +12,7 @@ from typing import Any, Literal
 from gpu_platform.adapters.kube.client import KubeClient
 from gpu_platform.adapters.kube.errors import AlreadyExistsError, KubeError, NotFoundError
 from gpu_platform.adapters.kube.guarded import GuardedClient
-from gpu_platform.adapters.kube.leader import NotLeaderError
+from gpu_platform.adapters.kube.leadership import NotLeaderError
 from gpu_platform.adapters.kube.paths import EVENTS
 
 log = logging.getLogger(__name__)

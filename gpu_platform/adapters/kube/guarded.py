@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager
 
 from gpu_platform.adapters.kube.client import DEFAULT_TIMEOUT, Json, KubeClient, Params, PatchType
 from gpu_platform.adapters.kube.last_look import last_look
-from gpu_platform.adapters.kube.leader import Leadership, NotLeaderError
+from gpu_platform.adapters.kube.leadership import Leadership, NotLeaderError
 
 OnWrite = Callable[[str, str], None]
 

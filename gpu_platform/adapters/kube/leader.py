@@ -15,7 +15,6 @@ import os
 import random
 import secrets
 import socket
-import time
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -23,25 +22,22 @@ from typing import Any
 
 from gpu_platform.adapters.kube.client import KubeClient
 from gpu_platform.adapters.kube.errors import AlreadyExistsError, ConflictError, KubeError, NotFoundError
+from gpu_platform.adapters.kube.leadership import Clock, Leadership, NotLeaderError, always_leading, uptime
 from gpu_platform.adapters.kube.paths import LEASES
+
+__all__ = ["LeaderElector", "Leadership", "LeaseTiming", "NotLeaderError", "always_leading"]
 
 log = logging.getLogger(__name__)
 
 Json = dict[str, Any]
-Clock = Callable[[], float]
-Lead = Callable[["Leadership"], Awaitable[None]]
+Lead = Callable[[Leadership], Awaitable[None]]
 
 RELEASE_SECONDS = 2.0
 """For giving the Lease back on the way out; when it takes longer, the others wait for its end instead."""
 
 
-def uptime() -> float:
-    """Seconds on a clock that is never set, and that goes on while the machine is suspended where there is one."""
-    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
-
-
-class NotLeaderError(Exception):
-    """This process may not write now; another one may be doing so."""
+SHORTEST_PAUSE = 0.01
+"""Seconds. Two clocks never agree to the last digit; without it the last moment of a term would be a busy loop."""
 
 
 @dataclass(frozen=True)
@@ -59,53 +55,6 @@ class LeaseTiming:
 
 
 DEFAULT_TIMING = LeaseTiming()
-
-
-class Leadership:
-    """Whether this process may write now. One object for the life of the process, whatever terms it wins."""
-
-    def __init__(self, clock: Clock = uptime) -> None:
-        self._clock = clock
-        self._deadline = -math.inf
-        self._epoch = 0
-
-    @property
-    def is_leader(self) -> bool:
-        return self._clock() <= self._deadline
-
-    @property
-    def epoch(self) -> int:
-        """The number of the last term that this process won: the Lease's `leaseTransitions`, which only grows."""
-        return self._epoch
-
-    @property
-    def seconds_left(self) -> float:
-        """Until the deadline, if nothing is renewed; infinite without election, zero when it has passed."""
-        return max(0.0, self._deadline - self._clock())
-
-    def check(self) -> None:
-        """Raise NotLeaderError unless this process may write now."""
-        if not self.is_leader:
-            raise NotLeaderError("this process does not lead, or its lease has run out")
-
-    def begin(self, epoch: int, deadline: float) -> None:
-        self._epoch = epoch
-        self._deadline = deadline
-
-    def extend(self, deadline: float) -> None:
-        """A renewed term lasts longer. One that has run out stays over: its work was planned in another time."""
-        if self.is_leader:
-            self._deadline = max(self._deadline, deadline)
-
-    def end(self) -> None:
-        self._deadline = -math.inf
-
-
-def always_leading() -> Leadership:
-    """For a daemon that runs alone, without election."""
-    leadership = Leadership()
-    leadership.begin(0, math.inf)
-    return leadership
 
 
 class LeaderElector:
@@ -165,7 +114,7 @@ class LeaderElector:
         """A retry, or until the present term ends if that comes first: nobody waits for a term that is over."""
         left = self._expires_at - self._clock()
         retry = self._retry * (1 + 0.1 * random.random())
-        return min(left, retry) if left > 0 else retry
+        return min(max(left, SHORTEST_PAUSE), retry) if left > 0 else retry
 
     async def _try_acquire(self) -> bool:
         try:
@@ -223,7 +172,7 @@ class LeaderElector:
     async def _keep_renewing(self) -> None:
         """Return when the Lease is lost."""
         while True:
-            await asyncio.sleep(min(self._retry, self.leadership.seconds_left))
+            await asyncio.sleep(min(self._retry, max(self.leadership.seconds_left, SHORTEST_PAUSE)))
             if not self.leadership.is_leader:
                 return
             sent_at = self._clock()

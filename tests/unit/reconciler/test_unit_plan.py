@@ -43,6 +43,7 @@ def observe(unit: Json, **changes: Any) -> Observed:
         network_policy=None,
         service=None,
         deployment=None,
+        leftovers={},
         pods=(),
         is_claimed_stock=False,
         source=None,
@@ -163,6 +164,14 @@ def test_a_unit_being_deleted_is_left_alone() -> None:
     result = plan(observe(unit))
     assert result.writes == ()
     assert result.status.phase is Phase.TERMINATING
+
+
+def test_objects_of_an_earlier_unit_with_the_same_name_go_before_ours_come() -> None:
+    settled = settle(observe(make_unit(template=HTTP)), **AVAILABLE)
+    assert settled.deployment is not None
+    result = plan(replace(settled, deployment=None, leftovers={ChildKind.DEPLOYMENT: settled.deployment}))
+    assert result.writes == (DeleteChild(ChildKind.DEPLOYMENT, settled.deployment),)
+    assert result.status.phase is Phase.PROGRESSING
 
 
 def test_a_stopped_unit_keeps_its_objects_with_no_replica() -> None:

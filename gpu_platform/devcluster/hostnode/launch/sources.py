@@ -22,6 +22,11 @@ TOKEN_RENEWAL_SHARE = 0.8
 """A token is renewed after this share of its life, as kubelet does."""
 
 
+LAG_SECONDS = (0.05, 0.2)
+"""Between attempts. A node may read for the pods that the API server knows to be there; what the watch told us a
+moment ago may be news to the authorizer (403) and to the issuer of tokens (404)."""
+
+
 @dataclass(frozen=True)
 class Reference:
     kind: Literal["ConfigMap", "Secret", "Token"]
@@ -111,16 +116,30 @@ class SourceReader:
         return dict(zip(wanted, contents, strict=True))
 
     async def _read(self, reference: Reference, now: datetime) -> Content | None:
+        for pause in LAG_SECONDS:
+            try:
+                return await self._ask(reference, now)
+            except KubeError as error:
+                if not _may_be_lag(reference, error):
+                    raise
+            await asyncio.sleep(pause)
+        return await self._ask(reference, now)
+
+    async def _ask(self, reference: Reference, now: datetime) -> Content | None:
         namespace = self._metadata["namespace"]
         try:
             match reference.kind:
-                case "ConfigMap":
-                    return _config_map_content(await self._client.get(CONFIG_MAPS.item(reference.name, namespace)))
-                case "Secret":
-                    return _decode((await self._client.get(SECRETS.item(reference.name, namespace))).get("data"))
                 case "Token":
                     return await self._token(reference, now)
+                case "ConfigMap":
+                    path = CONFIG_MAPS.item(reference.name, namespace)
+                    return _config_map_content(await self._client.get(path))
+                case "Secret":
+                    path = SECRETS.item(reference.name, namespace)
+                    return _decode((await self._client.get(path)).get("data"))
         except NotFoundError:
+            if reference.kind == "Token":
+                raise
             return None
 
     async def _token(self, reference: Reference, now: datetime) -> Content:
@@ -144,6 +163,10 @@ class SourceReader:
         renewal = timedelta(seconds=answer["spec"]["expirationSeconds"] * TOKEN_RENEWAL_SHARE)
         self._tokens[reference] = (content, now + renewal)
         return content
+
+
+def _may_be_lag(reference: Reference, error: KubeError) -> bool:
+    return error.status == 403 or (error.status == 404 and reference.kind == "Token")
 
 
 def _config_map_content(found: Json) -> Content:

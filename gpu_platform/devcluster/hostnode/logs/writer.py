@@ -1,6 +1,7 @@
 """Writes one attempt's output to its log file, and keeps that bounded. The child's reader feeds it."""
 
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from gpu_platform.devcluster.hostnode.logs.lines import LineSplitter
@@ -30,10 +31,15 @@ class LogWriter:
         self._file.close()
 
     def _append(self, data: bytes) -> None:
-        if self._size + len(data) > ROTATE_BYTES:
-            self._file.close()
-            self._path.replace(rotated(self._path))
-            self._file = self._path.open("wb", buffering=0)
-            self._size = 0
-        self._file.write(data)
-        self._size += len(data)
+        # Output that finds no place on the disk is lost; the process and its pod go on.
+        with suppress(OSError):
+            if self._size + len(data) > ROTATE_BYTES:
+                self._rotate()
+            self._file.write(data)
+            self._size += len(data)
+
+    def _rotate(self) -> None:
+        self._path.replace(rotated(self._path))
+        fresh = self._path.open("wb", buffering=0)
+        self._file.close()
+        self._file, self._size = fresh, 0

@@ -97,15 +97,16 @@ def plan_pod(pod: Json, containers: Containers, request: StopRequest | None, now
 
     A container whose probe failed is stopped; one that waits is started when its back-off has passed.
     """
-    if request is None and _find_end(pod, containers) is None:
+    if request is None and find_end(pod, containers) is None:
         return _gather(_plan_run(pod, containers, now))
     plan = _gather(_plan_end(pod, containers, request, now))
     if any(isinstance(container.state, Running) for container in containers.values()):
         return plan
-    return Plan(outcome=_find_end(pod, containers) or "Failed")
+    return Plan(outcome=find_end(pod, containers) or "Failed")
 
 
-def _find_end(pod: Json, containers: Containers) -> Outcome | None:
+def find_end(pod: Json, containers: Containers) -> Outcome | None:
+    """How the pod ends, as soon as that is certain: sidecars may still be running."""
     match (pod.get("status") or {}).get("phase"):
         case "Succeeded" | "Failed" as outcome:
             # Ours from before a restart, or somebody else ended the pod: it never runs again.

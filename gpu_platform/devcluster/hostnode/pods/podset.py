@@ -78,7 +78,8 @@ class PodSet:
     def _take(self, event: WatchEvent) -> None:
         match event.type:
             case "ADDED" | "MODIFIED":
-                self._listed.add(event.object["metadata"]["uid"])
+                if event.listed:
+                    self._listed.add(event.object["metadata"]["uid"])
                 self._observe(event.object)
             case "DELETED":
                 self._vanish(event.object["metadata"]["uid"])

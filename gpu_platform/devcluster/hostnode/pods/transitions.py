@@ -46,20 +46,29 @@ def new_containers(pod: Json) -> Containers:
     return inits | mains
 
 
-def restore_containers(pod: Json, now: datetime) -> Containers:
-    """What an earlier agent published. Its processes died with it, so what ran then has ended."""
-    containers = new_containers(pod)
+def restore_containers(pod: Json, now: datetime, *, is_intact: bool) -> Containers:
+    """What an earlier agent published. Its processes died with it, so what ran then has ended.
+
+    A pod that is not intact has lost its directory: what its init containers prepared is gone, so all of it begins
+    again and only the counts go on. (The API server allows that to restartPolicy Always alone.)
+    """
+    begins_again = not is_intact and (pod["spec"].get("restartPolicy") or "Always") == "Always"
     status = pod.get("status") or {}
+    containers = new_containers(pod)
     for known in [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]:
-        if known["name"] in containers:
-            containers[known["name"]] = _restore(pod, known, now)
+        fresh = containers[known["name"]]
+        restored = _restore(pod, known, now)
+        if not begins_again:
+            containers[fresh.name] = restored
+        elif restored.was_started:
+            containers[fresh.name] = replace(fresh, attempt=restored.attempt + 1)
     return containers
 
 
 def after_start(container: Container, spec: Json, process: int, now: datetime) -> Container:
     started = "startupProbe" not in spec
     running = Running(now, process, started=started, ready=started and "readinessProbe" not in spec)
-    attempt = container.attempt + 1 if container.was_started else 0
+    attempt = container.attempt + 1 if container.was_started else container.attempt
     return replace(container, state=running, attempt=attempt)
 
 

@@ -28,6 +28,7 @@ from gpu_platform.devcluster.hostnode.pods.plan import (
     Start,
     Stop,
     StopRequest,
+    find_end,
     plan_pod,
     plan_stop_request,
 )
@@ -78,7 +79,7 @@ class PodWorker:
     def __init__(self, pod: Json, address: str, directory: PodDirectory, node: Surroundings) -> None:
         self.pod = pod
         self.directory = directory
-        self.containers = restore_containers(pod, utc_now())
+        self.containers = restore_containers(pod, utc_now(), is_intact=directory.path.exists())
         self.runs: dict[str, ContainerRun] = {}
         self._address = address
         self._node = node
@@ -119,8 +120,9 @@ class PodWorker:
             await self._sleep(wake_at)
 
     async def _pass(self, now: datetime) -> datetime | None:
-        self._take_reports(now)
+        # First, because an end in a pod that is asked to stop is final.
         self._request = plan_stop_request(self.pod, self._request, now, is_gone=self._is_gone)
+        self._take_reports(now)
         plan = plan_pod(self.pod, self.containers, self._request, now)
         for action in plan.actions:
             await self._apply(action, now)
@@ -130,6 +132,7 @@ class PodWorker:
         if self._is_gone and plan.outcome:
             self.directory.remove()
             self._is_finished = True
+            return now
         if self._is_gone or self._is_released:
             return plan.wake_at
         await self._publish(plan.outcome, now)
@@ -155,10 +158,9 @@ class PodWorker:
     def _take_end(self, report: Ended, now: datetime) -> None:
         name = report.container
         del self.runs[name]
-        restarts = restarts_after(self.pod, self._specs[name], report.ending.exit_code)
-        container = after_exit(
-            self.containers[name], report.ending, restarts=restarts and not self._request, now=now
-        )
+        pod_ends = self._request is not None or find_end(self.pod, self.containers) is not None
+        restarts = not pod_ends and restarts_after(self.pod, self._specs[name], report.ending.exit_code)
+        container = after_exit(self.containers[name], report.ending, restarts=restarts, now=now)
         self.containers[name] = container
         if isinstance(container.state, Waiting) and container.crashes > 1:
             self._node.recorder.record(self.pod, "Warning", "BackOff", container.state.message, name)

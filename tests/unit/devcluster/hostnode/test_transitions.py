@@ -122,10 +122,11 @@ class TestRestore:
     def restored(self, container: Container, **spec: Any) -> Container:
         pod = make_pod(**spec)
         pod["status"] = build_status(pod, {"main": container}, "127.7.0.1", None, NOW)
-        return restore_containers(pod, NOW)["main"]
+        return restore_containers(pod, NOW, is_intact=True)["main"]
 
     def test_a_pod_that_is_new_to_the_node_is_new(self) -> None:
-        assert restore_containers(make_pod(), NOW) == new_containers(make_pod())
+        for is_intact in (True, False):
+            assert restore_containers(make_pod(), NOW, is_intact=is_intact) == new_containers(make_pod())
 
     def test_what_ran_has_ended_and_comes_back_at_once(self) -> None:
         container = self.restored(replace(running(), attempt=2))
@@ -139,6 +140,15 @@ class TestRestore:
         container = self.restored(running(), restartPolicy="Never")
         assert isinstance(container.state, Terminated)
         assert container.state.exit_code == 137
+
+    def test_a_pod_that_lost_its_directory_begins_again(self) -> None:
+        pod = make_pod(initContainers=[make_container("init")])
+        before = {"init": ended("init"), "main": replace(running(), attempt=2)}
+        pod["status"] = build_status(pod, before, "127.7.0.1", None, NOW)
+        containers = restore_containers(pod, NOW, is_intact=False)
+        assert [container.was_started for container in containers.values()] == [False, False]
+        assert after_start(containers["init"], make_container(), 12, NOW).attempt == 1
+        assert after_start(containers["main"], make_container(), 12, NOW).attempt == 3
 
     def test_what_had_ended_has_ended(self) -> None:
         assert self.restored(ended(exit_code=4)) == ended(exit_code=4)
