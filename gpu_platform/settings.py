@@ -46,7 +46,7 @@ def load_settings(model: type[S], file: Path | None, environment: Mapping[str, s
         first = error.errors()[0]
         key = str(first["loc"][0]) if first["loc"] else ""
         place = f"{prefix}{_variable(model, key)}" if key in from_environment else str(file or "the settings")
-        raise SettingsError(f"{place}: {_sentence(key, first)}") from error
+        raise SettingsError(f"{place}: {_sentence(key, first, first['loc'][1:])}") from error
 
 
 def _read_file(model: type[Settings], file: Path) -> dict[str, Any]:
@@ -89,14 +89,15 @@ def _parse(field: FieldInfo, variable: str, text: str) -> Any:
     try:
         return adapter.dump_python(adapter.validate_python(value), mode="json")
     except ValidationError as error:
-        raise SettingsError(f"{variable}: {_sentence(str(field.alias), error.errors()[0], text)}") from error
+        first = error.errors()[0]
+        raise SettingsError(f"{variable}: {_sentence(str(field.alias), first, first['loc'])}") from error
 
 
-def _sentence(key: str, error: ErrorDetails, given: Any = None) -> str:
-    said = error["msg"].removeprefix("Value error, ").removeprefix("Input ")
-    value = json.dumps(error["input"] if given is None else given, default=str)
-    position = "".join(f"[{part}]" for part in error["loc"][1:] if isinstance(part, int))
-    return f"{key}{position} is {value}, and {said[:1].lower()}{said[1:]}"
+def _sentence(key: str, error: ErrorDetails, position: tuple[int | str, ...]) -> str:
+    """What pydantic said ("Input should be a valid integer"), with the key and the value in front."""
+    _, should, wanted = error["msg"].partition("should")
+    place = key + "".join(f"[{part}]" for part in position if isinstance(part, int))
+    return f"{place} is {json.dumps(error['input'], default=str)}, and {should + wanted or error['msg']}"
 
 
 def _nearest(word: str, known: Mapping[str, Any] | set[str], prefix: str = "") -> str:

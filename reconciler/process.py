@@ -37,7 +37,7 @@ async def run_reconciler(settings: ReconcilerSettings, build_loops: BuildLoops) 
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop_requested.set)
     async with AsyncExitStack() as stack:
-        client = await stack.enter_async_context(await open_client(settings.kubeconfig))
+        client = await stack.enter_async_context(await open_client(settings.kubeconfig, COMPONENT))
         metrics = Metrics()
         elector = LeaderElector(client, settings.lease_namespace, settings.lease_name)
         leadership = elector.leadership if settings.leader_elect else always_leading()

@@ -21,16 +21,22 @@ from gpu_platform.adapters.kube.paths import (
     STOCK_POOLS,
 )
 from gpu_platform.domain import names
+from gpu_platform.domain.stock import is_available, is_claimed
+from reconciler.units.pods import find_unschedulable
 
 Json = dict[str, Any]
 
 OURS = f"{names.LABEL_MANAGED_BY}={names.MANAGED_BY_VALUE}"
 
+CLAIMED = "claimed"
+WAITING = "waiting"
+
 
 class World:
     def __init__(self, client: KubeClient, resync: timedelta) -> None:
-        by_spec_and_pool = {"spec": _spec_of, "pool": _pool_of}
-        self.units = ObjectCache(client, GPU_UNITS, indexes=by_spec_and_pool, resync=resync)
+        of_units = {"spec": _spec_of, "pool": _pool_of, "stock": _stock_state_of}
+        of_pods = {"unit-uid": _unit_uid_of, "unschedulable": _unschedulable_namespace_of}
+        self.units = ObjectCache(client, GPU_UNITS, indexes=of_units, resync=resync)
         self.pools = ObjectCache(client, STOCK_POOLS, indexes={"spec": _spec_of}, resync=resync)
         self.specs = ObjectCache(client, GPU_SPECS, resync=resync)
         self.operations = ObjectCache(client, OPERATIONS, resync=resync)
@@ -38,9 +44,7 @@ class World:
         self.deployments = ObjectCache(client, DEPLOYMENTS, label_selector=OURS, resync=resync)
         self.services = ObjectCache(client, SERVICES, label_selector=OURS, resync=resync)
         self.network_policies = ObjectCache(client, NETWORK_POLICIES, label_selector=OURS, resync=resync)
-        self.pods = ObjectCache(
-            client, PODS, label_selector=OURS, indexes={"unit-uid": _unit_uid_of}, resync=resync
-        )
+        self.pods = ObjectCache(client, PODS, label_selector=OURS, indexes=of_pods, resync=resync)
 
     @property
     def caches(self) -> tuple[ObjectCache, ...]:
@@ -59,6 +63,18 @@ class World:
     def pods_of(self, unit: Json) -> tuple[Json, ...]:
         """The pods of this very unit, not of an earlier one with its name."""
         return self.pods.by_index("unit-uid", unit["metadata"]["uid"])
+
+    def claimed_stock(self) -> tuple[Json, ...]:
+        """Stock that is claimed and not yet consumed: a hand-off is under way."""
+        return self.units.by_index("stock", CLAIMED)
+
+    def waiting_stock(self) -> tuple[Json, ...]:
+        """Free stock that holds no GPUs yet."""
+        return self.units.by_index("stock", WAITING)
+
+    def unschedulable_stock_pods(self) -> tuple[Json, ...]:
+        """Stock pods that take any GPU that becomes free."""
+        return self.pods.by_index("unschedulable", names.STOCK_NAMESPACE)
 
     def stock_of(self, pool: str) -> tuple[Json, ...]:
         """The stock units of a pool."""
@@ -92,6 +108,19 @@ def _is_stock(unit: Json) -> bool:
 def _unit_uid_of(pod: Json) -> Iterable[str]:
     if uid := labels_of(pod).get(names.LABEL_UNIT_UID):
         yield uid
+
+
+def _stock_state_of(unit: Json) -> Iterable[str]:
+    if _is_stock(unit):
+        if is_claimed(unit):
+            yield CLAIMED
+        elif not is_available(unit):
+            yield WAITING
+
+
+def _unschedulable_namespace_of(pod: Json) -> Iterable[str]:
+    if find_unschedulable([pod]) is not None:
+        yield pod["metadata"]["namespace"]
 
 
 def _spec_of(item: Json) -> Iterable[str]:

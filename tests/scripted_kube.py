@@ -1,5 +1,7 @@
 """An API server of a few lines, for tests of what stands on the Kubernetes client. It takes no time at all."""
 
+# ruff: noqa: ARG002 - the signatures are those of the real client
+
 import asyncio
 import copy
 import itertools

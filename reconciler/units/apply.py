@@ -15,20 +15,9 @@ from gpu_platform.adapters.kube.paths import DEPLOYMENTS, GPU_UNITS, NETWORK_POL
 from gpu_platform.domain.conditions import find_condition
 from gpu_platform.domain.gpu_units import GPUUnitStatus, Phase
 from reconciler.children import FIELD_MANAGER
-from reconciler.units.plan import (
-    READY,
-    ChildKind,
-    ConsumeStock,
-    CreateChild,
-    DeleteChild,
-    Observed,
-    Plan,
-    ReplaceChild,
-    Write,
-    reason_of,
-    status_differs,
-    with_sync_failure,
-)
+from reconciler.units.observed import ChildKind, Observed
+from reconciler.units.plan import ConsumeStock, CreateChild, DeleteChild, Plan, ReplaceChild, Write
+from reconciler.units.status import READY, reason_of, status_differs, with_sync_failure
 from reconciler.writer import Recorder, Writer
 
 Json = dict[str, Any]

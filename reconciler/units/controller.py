@@ -5,13 +5,14 @@ from datetime import datetime
 from typing import Any
 
 from gpu_platform.domain import names
-from gpu_platform.domain.stock import claim_holder_of
+from gpu_platform.domain.stock import claim_holder_of, is_claimed
 from reconciler.loop import Key, Trigger
 from reconciler.own_writes import OwnWrites
 from reconciler.results import Done, RequeueAfter, Result
 from reconciler.units.apply import apply_plan
 from reconciler.units.observe import observe_unit
 from reconciler.units.plan import UnitSettings, plan_unit
+from reconciler.units.pods import find_unschedulable
 from reconciler.world import World, annotations_of, key_of, labels_of
 from reconciler.writer import Recorder, Writer
 
@@ -55,6 +56,9 @@ class UnitsController:
         """The unit, and its other half in a hand-off: the claimed stock's holder, or the holder's stock."""
         yield key_of(unit)
         yield from _holder_keys(unit)
+        if is_claimed(unit):
+            # A claim made or consumed is what stock without a place waits for.
+            yield from (key_of(waiting) for waiting in self._world.waiting_stock())
         if stock := annotations_of(unit).get(names.ANNOTATION_SOURCE_STOCK_NAME):
             yield names.STOCK_NAMESPACE, stock
 
@@ -63,6 +67,8 @@ class UnitsController:
             yield namespace, name
             if stock := self._world.units.get(namespace, name):
                 yield from _holder_keys(stock)
+        if pod["metadata"]["namespace"] == names.STOCK_NAMESPACE and find_unschedulable([pod]) is not None:
+            yield from (key_of(claimed) for claimed in self._world.claimed_stock())
 
     def _indexed(self, index: str, value: str) -> Iterable[Key]:
         return [key_of(unit) for unit in self._world.units.by_index(index, value)]

@@ -1,5 +1,6 @@
 """Everything that matters for one unit, from the caches."""
 
+from datetime import datetime
 from typing import Any
 
 from pydantic import ValidationError
@@ -7,7 +8,7 @@ from pydantic import ValidationError
 from gpu_platform.domain import names
 from gpu_platform.domain.gpu_specs import GPUSpecSpec
 from gpu_platform.domain.stock import claim_holder_of, claimed_at, is_claimed
-from reconciler.units.plan import ChildKind, Observed, SourceStock
+from reconciler.units.observed import ChildKind, Observed, SourceStock
 from reconciler.world import World, annotations_of, labels_of
 
 Json = dict[str, Any]
@@ -21,6 +22,7 @@ def observe_unit(world: World, namespace: str, name: str) -> Observed | None:
     if unit is None:
         return None
     child = names.child_name(name)
+    is_stock = names.is_stock_namespace(namespace)
     live = {
         ChildKind.NETWORK_POLICY: world.network_policies.get(namespace, child),
         ChildKind.SERVICE: world.services.get(namespace, child),
@@ -36,8 +38,10 @@ def observe_unit(world: World, namespace: str, name: str) -> Observed | None:
         deployment=own.get(ChildKind.DEPLOYMENT),
         leftovers={kind: item for kind, item in live.items() if item and kind not in own},
         pods=world.pods_of(unit),
-        is_claimed_stock=names.is_stock_namespace(namespace) and is_claimed(unit),
+        is_claimed_stock=is_stock and is_claimed(unit),
         source=_source(world, unit),
+        claims_under_way=_claims_under_way(world, unit) if is_stock else (),
+        stock_lurks=is_stock and bool(world.unschedulable_stock_pods()),
     )
 
 
@@ -58,6 +62,11 @@ def _catalogue(world: World, unit: Json) -> GPUSpecSpec | None:
 def _is_restricted(world: World, namespace: str) -> bool:
     item = world.namespaces.get(None, namespace)
     return item is not None and labels_of(item).get(POD_SECURITY_LABEL) == "restricted"
+
+
+def _claims_under_way(world: World, unit: Json) -> tuple[datetime, ...]:
+    others = (stock for stock in world.claimed_stock() if stock is not unit)
+    return tuple(at for stock in others if (at := claimed_at(stock)) is not None)
 
 
 def _source(world: World, unit: Json) -> SourceStock | None:

@@ -1,20 +1,18 @@
 """What to do about one unit: a pure function from what was observed to writes and status."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from enum import StrEnum
 from typing import Any
 
 from pydantic import ValidationError
 
-from gpu_platform.domain import names
-from gpu_platform.domain.conditions import Condition, find_condition, with_condition
 from gpu_platform.domain.gpu_specs import GPUSpecSpec
 from gpu_platform.domain.gpu_units import GPUUnitSpec, GPUUnitStatus, Phase, Reason
 from gpu_platform.domain.quantities import QuantityError, parse_amount
+from gpu_platform.domain.stock import claimed_at
 from reconciler.children import build_replacement, is_as_desired
-from reconciler.units.pods import find_failure, find_node, find_unschedulable
+from reconciler.units.observed import ChildKind, Observed
+from reconciler.units.pods import find_node, find_unschedulable
 from reconciler.units.resources import (
     UnitBuild,
     build_deployment,
@@ -22,19 +20,16 @@ from reconciler.units.resources import (
     build_service,
     find_preferred_node,
 )
+from reconciler.units.status import Verdict, build_status, judge, plain_status, status_of
 
 Json = dict[str, Any]
 
 HANDOFF_LIMIT = timedelta(seconds=5)
-"""How long a unit waits for its stock's pod to be gone before it tries its luck with the scheduler."""
+"""How long a unit waits for its stock's pod to be gone before it tries its luck with the scheduler. Other stock holds
+back as long: whatever becomes free meanwhile is for the unit."""
 
-READY = "Ready"
-
-
-class ChildKind(StrEnum):
-    NETWORK_POLICY = "NetworkPolicy"
-    SERVICE = "Service"
-    DEPLOYMENT = "Deployment"
+LURKER_LIMIT = timedelta(seconds=2)
+"""How long claimed stock keeps its GPUs until other stock's pods no longer wait for them."""
 
 
 @dataclass(frozen=True)
@@ -66,43 +61,9 @@ Write = CreateChild | ReplaceChild | DeleteChild | ConsumeStock
 
 
 @dataclass(frozen=True)
-class SourceStock:
-    """The stock that is claimed for this unit, while it exists."""
-
-    unit: Json
-    pods: tuple[Json, ...]
-    claimed_at: datetime | None
-
-
-@dataclass(frozen=True)
-class Observed:
-    unit: Json
-    catalogue: GPUSpecSpec | None
-    restricted: bool
-    network_policy: Json | None
-    service: Json | None
-    deployment: Json | None
-    leftovers: Mapping[ChildKind, Json]
-    """Objects under this unit's names that belong to an earlier unit: they have to go first."""
-
-    pods: tuple[Json, ...]
-    is_claimed_stock: bool
-    source: SourceStock | None
-
-
-@dataclass(frozen=True)
 class UnitSettings:
     placeholder_image: str
     blocked_egress: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """What the unit's Ready condition says."""
-
-    phase: Phase
-    reason: Reason
-    message: str
 
 
 @dataclass(frozen=True)
@@ -114,18 +75,21 @@ class Plan:
 
 
 def plan_unit(observed: Observed, settings: UnitSettings, now: datetime) -> Plan:
-    """Rows are tried from top to bottom.
+    """Rows are tried from top to bottom. A *hand-off* is under way while stock is claimed and not yet consumed.
 
-    | unit                              | stock claimed for it  | deployment | writes               | phase · reason            |
-    | --------------------------------- | --------------------- | ---------- | -------------------- | ------------------------- |
-    | being deleted                     | any                   | any        | none                 | Terminating · Terminating |
-    | spec or catalogue entry is wrong  | any                   | any        | none                 | Failed · InvalidSpec      |
-    | access names no port              | any                   | any        | none                 | Failed · Access…Invalid   |
-    | is stock, and claimed             | –                     | any        | scale to 0           | as it was                 |
-    | not running                       | any                   | any        | children, 0 replicas | Stopped · Stopped         |
-    | running                           | its pod still there   | missing    | all but Deployment   | Progressing · Unit…       |
-    | running                           | not scheduled so far  | any        | children             | by the pods, see `judge`  |
-    | running                           | unit is scheduled     | any        | children, consume    | by the pods, see `judge`  |
+    | unit                             | hand-off                                | writes                  | phase · reason              |
+    | -------------------------------- | --------------------------------------- | ----------------------- | --------------------------- |
+    | being deleted                    | any                                     | none                    | Terminating · Terminating   |
+    | spec or catalogue entry is wrong | any                                     | none                    | Failed · InvalidSpec        |
+    | access names no port             | any                                     | none                    | Failed · AccessConfigInvalid |
+    | claimed stock                    | other stock lurks for its GPUs          | keep its pod, look again | as it was                   |
+    | claimed stock                    | else                                    | scale to 0              | as it was                   |
+    | not running                      | any                                     | children, 0 replicas    | Stopped · Stopped           |
+    | free stock, no Deployment        | of other stock, under way               | all but the Deployment  | Progressing · StockNotReady |
+    | free stock, unschedulable        | of other stock, under way               | scale to 0              | Pending · Unschedulable     |
+    | instance, no Deployment          | its stock's pod is still there          | all but the Deployment  | Progressing · UnitProgressing |
+    | instance, scheduled              | its stock still stands                  | children, consume stock | by the pods, see `judge`    |
+    | any other                        | any                                     | children                | by the pods, see `judge`    |
     """
     if "deletionTimestamp" in observed.unit["metadata"]:
         return _only(observed, Verdict(Phase.TERMINATING, Reason.TERMINATING, "waits for its objects to go"), now)
@@ -133,22 +97,44 @@ def plan_unit(observed: Observed, settings: UnitSettings, now: datetime) -> Plan
     problem = find_problem(observed, spec)
     if spec is None or observed.catalogue is None or problem is not None:
         return _only(observed, problem or _missing_catalogue(observed), now)
+    stopped = _build(observed, spec, observed.catalogue, settings, replicas=0)
+    running = _build(observed, spec, observed.catalogue, settings, replicas=1)
     if observed.is_claimed_stock:
-        build = _build(observed, spec, observed.catalogue, settings, replicas=0)
-        return Plan(_child_writes(observed, build), status=_status_of(observed.unit))
+        return _plan_claimed_stock(observed, stopped, now)
     if not spec.running:
-        build = _build(observed, spec, observed.catalogue, settings, replicas=0)
         verdict = Verdict(Phase.STOPPED, Reason.STOPPED, "stopped; its GPUs are free")
-        return Plan(_child_writes(observed, build), status=_status(observed, build, verdict, now))
-    build = _build(observed, spec, observed.catalogue, settings, replicas=1)
+        return Plan(_child_writes(observed, stopped), build_status(observed, stopped, verdict, now))
+    if (wait := _stock_holds_back(observed, running, now)) is not None:
+        is_unscheduled = find_unschedulable(observed.pods) is not None
+        writes = _child_writes(observed, stopped, with_deployment=is_unscheduled)
+        status = build_status(observed, running, judge(observed, running), now)
+        return Plan(writes, status, wait, "a hand-off is under way")
     if (wait := _handoff_wait(observed, now)) is not None:
         verdict = Verdict(Phase.PROGRESSING, Reason.UNIT_PROGRESSING, "takes over the GPUs of its stock")
-        writes = _child_writes(observed, build, with_deployment=False)
-        return Plan(writes, _status(observed, build, verdict, now), wait, "the stock's pod is still there")
-    writes = _child_writes(observed, build)
+        writes = _child_writes(observed, running, with_deployment=False)
+        return Plan(writes, build_status(observed, running, verdict, now), wait, "the stock's pod is still there")
+    writes = _child_writes(observed, running)
     if observed.source is not None and find_node(observed.pods) is not None:
         writes = (*writes, ConsumeStock(observed.source.unit))
-    return Plan(writes, _status(observed, build, judge(observed, build), now))
+    return Plan(writes, build_status(observed, running, judge(observed, running), now))
+
+
+def _plan_claimed_stock(observed: Observed, stopped: UnitBuild, now: datetime) -> Plan:
+    status = status_of(observed.unit)
+    since = claimed_at(observed.unit) or now
+    if observed.stock_lurks and (left := since + LURKER_LIMIT - now) > timedelta():
+        return Plan((), status, left, "other stock lurks for its GPUs")
+    return Plan(_child_writes(observed, stopped), status)
+
+
+def _stock_holds_back(observed: Observed, build: UnitBuild, now: datetime) -> timedelta | None:
+    """How long free stock that has no place yet stays out of the way of a hand-off; None when it need not."""
+    is_settled = observed.deployment is not None and find_unschedulable(observed.pods) is None
+    is_held = observed.deployment is not None and observed.deployment["spec"].get("replicas") == 0
+    if not build.is_stock or (is_settled and not is_held):
+        return None
+    waits = [left for at in observed.claims_under_way if (left := at + HANDOFF_LIMIT - now) > timedelta()]
+    return max(waits, default=None)
 
 
 def parse_spec(unit: Json) -> GPUUnitSpec | None:
@@ -175,44 +161,8 @@ def find_problem(observed: Observed, spec: GPUUnitSpec | None) -> Verdict | None
     return _find_access_problem(spec)
 
 
-def judge(observed: Observed, build: UnitBuild) -> Verdict:
-    """The Ready condition of a unit whose objects are as they should be; rows from top to bottom.
-
-    | deployment                            | pods             | verdict                                         |
-    | ------------------------------------- | ---------------- | ----------------------------------------------- |
-    | seen at its newest, one pod available | any              | Ready · UnitReady (StockReady)                  |
-    | any                                   | one cannot start | Failed · PodStartupFailed, the container's words |
-    | any                                   | one has no place | Pending · Unschedulable, the scheduler's words  |
-    | any                                   | any              | Progressing · UnitProgressing (StockNotReady)   |
-    """
-    if _is_available(observed.deployment):
-        reason = Reason.STOCK_READY if build.is_stock else Reason.UNIT_READY
-        return Verdict(Phase.READY, reason, "holds its GPUs" if build.is_stock else "runs")
-    if failure := find_failure(observed.pods):
-        return Verdict(Phase.FAILED, Reason.POD_STARTUP_FAILED, failure)
-    if unschedulable := find_unschedulable(observed.pods):
-        return Verdict(Phase.PENDING, Reason.UNSCHEDULABLE, unschedulable)
-    reason = Reason.STOCK_NOT_READY if build.is_stock else Reason.UNIT_PROGRESSING
-    return Verdict(Phase.PROGRESSING, reason, "its pod is starting")
-
-
-def with_sync_failure(observed: Observed, kind: ChildKind, message: str, now: datetime) -> GPUUnitStatus:
-    """The status after the API server refused one of the unit's objects."""
-    reasons = {
-        ChildKind.NETWORK_POLICY: Reason.UNIT_NETWORK_POLICY_SYNC_FAILED,
-        ChildKind.SERVICE: Reason.UNIT_SERVICE_SYNC_FAILED,
-        ChildKind.DEPLOYMENT: Reason.UNIT_DEPLOYMENT_SYNC_FAILED,
-    }
-    return _plain_status(observed, Verdict(Phase.FAILED, reasons[kind], message), now)
-
-
-def status_differs(old: GPUUnitStatus, new: GPUUnitStatus) -> bool:
-    """The time of the last write is not a change."""
-    return old.model_copy(update={"last_sync_time": None}) != new.model_copy(update={"last_sync_time": None})
-
-
 def _only(observed: Observed, verdict: Verdict, now: datetime) -> Plan:
-    return Plan((), _plain_status(observed, verdict, now))
+    return Plan((), plain_status(observed, verdict, now))
 
 
 def _invalid(message: str) -> Verdict:
@@ -294,64 +244,3 @@ def _child_write(kind: ChildKind, desired: Json | None, live: Json | None) -> Wr
 
 def _removal(kind: ChildKind, live: Json) -> Write | None:
     return None if "deletionTimestamp" in live["metadata"] else DeleteChild(kind, live)
-
-
-def _is_available(deployment: Json | None) -> bool:
-    """Only the newest template counts: an old pod that still answers is not this unit."""
-    if deployment is None:
-        return False
-    status = deployment.get("status", {})
-    is_seen: bool = status.get("observedGeneration", 0) >= deployment["metadata"].get("generation", 0)
-    available: int = min(status.get("updatedReplicas", 0), status.get("availableReplicas", 0))
-    return is_seen and available >= 1
-
-
-def _status_of(unit: Json) -> GPUUnitStatus:
-    return GPUUnitStatus.model_validate(unit.get("status", {}))
-
-
-def _status(observed: Observed, build: UnitBuild, verdict: Verdict, now: datetime) -> GPUUnitStatus:
-    plain = _plain_status(observed, verdict, now)
-    is_ready = verdict.phase is Phase.READY
-    has_service = not build.is_stock and bool(build.spec.template.ports)
-    return plain.model_copy(
-        update={
-            "ready_replicas": 1 if is_ready else 0,
-            "service_name": names.child_name(build.name) if has_service else None,
-            "access_url": _access_url(build) if has_service and is_ready else None,
-        }
-    )
-
-
-def _plain_status(observed: Observed, verdict: Verdict, now: datetime) -> GPUUnitStatus:
-    old = _status_of(observed.unit)
-    generation = observed.unit["metadata"].get("generation")
-    condition = Condition(
-        type=READY,
-        status="True" if verdict.phase is Phase.READY else "False",
-        reason=verdict.reason,
-        message=verdict.message,
-        observed_generation=generation,
-        last_transition_time=now,
-    )
-    return GPUUnitStatus(
-        phase=verdict.phase,
-        observed_generation=generation,
-        last_sync_time=now,
-        # Not while it starts: one status write more per unit, for something that is of use once it runs.
-        node_name=None if verdict.phase is Phase.PROGRESSING else find_node(observed.pods),
-        conditions=with_condition(old.conditions, condition),
-    )
-
-
-def _access_url(build: UnitBuild) -> str:
-    access = build.spec.access
-    ports = {port.name: port.port for port in build.spec.template.ports}
-    port = ports[access.primary_port] if access and access.primary_port else next(iter(ports.values()))
-    scheme = access.scheme if access else "http"
-    return f"{scheme}://{names.service_host(build.name, build.namespace)}:{port}"
-
-
-def reason_of(status: GPUUnitStatus) -> str | None:
-    condition = find_condition(status.conditions, READY)
-    return condition.reason if condition else None

@@ -40,8 +40,9 @@ class PatchType(StrEnum):
 class KubeClient:
     """Requests to one API server. Every method raises only errors of `gpu_platform.adapters.kube.errors`."""
 
-    def __init__(self, api: aio_client.ApiClient) -> None:
+    def __init__(self, api: aio_client.ApiClient, user_agent: str = "gpu-platform") -> None:
         self._api = api
+        self._user_agent = user_agent
 
     @classmethod
     async def from_kubeconfig(cls, path: Path) -> Self:
@@ -135,7 +136,11 @@ class KubeClient:
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         query = f"?{urlencode(params)}" if params else ""
         limit = aiohttp.ClientTimeout(total=timeout) if isinstance(timeout, int | float) else timeout
-        headers = {"Accept": "application/json, */*", "Content-Type": content_type}
+        headers = {
+            "Accept": "application/json, */*",
+            "Content-Type": content_type,
+            "User-Agent": self._user_agent,
+        }
         await self._api.update_params_for_auth(headers, [], ["BearerToken"], path, method, body)
         try:
             raw = await self._api.rest_client.request(

@@ -15,7 +15,7 @@ class NoConnectionError(Exception):
     """Nothing says where the API server is, or what says it cannot be read."""
 
 
-async def open_client(kubeconfig: Path | None = None) -> KubeClient:
+async def open_client(kubeconfig: Path | None = None, user_agent: str = "gpu-platform") -> KubeClient:
     """A client for this kubeconfig, else for that of KUBECONFIG, else for the cluster in which we run.
 
     Sends nothing: an API server that is away is the business of whoever asks it something.
@@ -37,4 +37,4 @@ async def open_client(kubeconfig: Path | None = None) -> KubeClient:
             if source
             else f"there is no cluster to work for ({error}): name a kubeconfig in `kubeconfig` or KUBECONFIG"
         ) from error
-    return KubeClient(aio_client.ApiClient(configuration))
+    return KubeClient(aio_client.ApiClient(configuration), user_agent)

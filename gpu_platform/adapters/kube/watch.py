@@ -35,9 +35,9 @@ PAGE = 500
 WATCH_SECONDS = (30.0, 40.0)
 """How long the server keeps one watch open, drawn anew each time so that watches do not end together.
 
-On a quiet watch the server sends a bookmark once a minute (59.5 to 60.7 s were measured), which is too rare to find
-a dead connection and to catch up within 75 s. The end that we ask for comes for certain, mostly with a bookmark in
-the 2 s before it.
+On a quiet watch the server sends a bookmark once a minute (59.5 to 60.7 s were measured), which is too rare to
+find a dead connection and to catch up within 75 s. The end that we ask for comes for certain, mostly with a
+bookmark in the 2 s before it.
 """
 
 SILENCE_MARGIN = 5.0

@@ -17,7 +17,8 @@ SYNCED = WatchEvent("SYNCED", {})
 
 
 def colours(item: Json) -> Iterable[str]:
-    return item.get("data", {}).get("colours", [])
+    values: list[str] = item.get("data", {}).get("colours", [])
+    return values
 
 
 class Recorded:
@@ -40,11 +41,11 @@ class Recorded:
     def changes(self) -> list[tuple[str | None, str | None]]:
         """The versions that the handler was told since the last time."""
         told, self.told = self.told, []
-        return [(old and _version(old), new and _version(new)) for old, new in told]
+        return [(_version(old), _version(new)) for old, new in told]
 
 
-def _version(item: Json) -> str:
-    return f"{item['metadata']['name']}@{item['metadata']['resourceVersion']}"
+def _version(item: Json | None) -> str | None:
+    return f"{item['metadata']['name']}@{item['metadata']['resourceVersion']}" if item else None
 
 
 @pytest.fixture
@@ -160,12 +161,11 @@ def test_after_a_list_the_cache_equals_the_server_whatever_was_missed(
     steps: list[tuple[str, str, list[str]]],
 ) -> None:
     """`cut`: from here to the next list no event arrives."""
-    recorded, server, version, connected = Recorded(), dict[str, Json](), 0, True
+    recorded, server, connected = Recorded(), dict[str, Json](), True
     recorded.relist()
     heard: dict[str, Json] = {}
     recorded.cache.on_change(lambda old, new: _apply_change(heard, old, new))
-    for step, name, values in [*steps, ("list", "", [])]:
-        version += 1
+    for version, (step, name, values) in enumerate([*steps, ("list", "", [])]):
         match step:
             case "cut":
                 connected = False
@@ -203,12 +203,10 @@ def test_it_is_synced_after_the_first_list_and_knows_when_it_last_heard() -> Non
     cache = ObjectCache(client, CONFIG_MAPS, label_selector="x=y")
 
     async def main() -> None:
-        assert not cache.is_synced
-        assert cache.seconds_since_contact == float("inf")
+        assert (cache.is_synced, cache.seconds_since_contact) == (False, float("inf"))
         running = asyncio.create_task(cache.run())
         await cache.wait_synced()
-        assert cache.is_synced
-        assert cache.seconds_since_contact < 5
+        assert (cache.is_synced, cache.seconds_since_contact < 5) == (True, True)
         await asyncio.sleep(1)
         assert len(cache) == 2
         running.cancel()

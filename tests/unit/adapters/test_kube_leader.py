@@ -36,7 +36,7 @@ class Candidate:
         await asyncio.wait({self.task})
 
     def cut_off(self) -> None:
-        """No answer any more, each request ends with its time limit. A killed process looks the same from outside."""
+        """Every request fails from now on. A killed process looks the same from outside."""
 
         def refuse(_method: str, _path: str) -> None:
             raise UnreachableError(0, "Unreachable", "cut off")

@@ -3,6 +3,7 @@
 import asyncio
 from contextlib import aclosing
 from datetime import timedelta
+from itertools import pairwise
 
 import pytest
 
@@ -28,7 +29,7 @@ def follow(
     async def collect() -> None:
         async with aclosing(list_and_watch(client, PATH, {"labelSelector": "x=y"}, resync=resync)) as events:
             async for event in events:
-                seen.append((now(), event))
+                seen.append((now(), event))  # noqa: PERF401 - what was seen must survive the cancellation
 
     async def main() -> None:
         task = asyncio.create_task(collect())
@@ -154,7 +155,7 @@ def test_everything_is_listed_again_after_the_resync_time() -> None:
     seen = follow(client, 1_000)
 
     times = [at for at, event in seen if event.type == "SYNCED"]
-    assert all(300 <= later - sooner < 335 for sooner, later in zip(times, times[1:], strict=False))
+    assert all(300 <= later - sooner < 335 for sooner, later in pairwise(times))
     assert len(times) == 4
 
 

@@ -11,20 +11,19 @@ from gpu_platform.domain import names
 from gpu_platform.domain.conditions import find_condition
 from gpu_platform.domain.gpu_specs import GPUSpecSpec
 from gpu_platform.domain.gpu_units import Phase, Reason
+from reconciler.units.observed import ChildKind, Observed, SourceStock
 from reconciler.units.plan import (
     HANDOFF_LIMIT,
-    ChildKind,
+    LURKER_LIMIT,
     ConsumeStock,
     CreateChild,
     DeleteChild,
-    Observed,
     Plan,
     ReplaceChild,
-    SourceStock,
     UnitSettings,
     plan_unit,
-    status_differs,
 )
+from reconciler.units.status import status_differs
 from tests.builders import NOW, as_stored, make_pod, make_stock, make_unit
 
 Json = dict[str, Any]
@@ -47,6 +46,8 @@ def observe(unit: Json, **changes: Any) -> Observed:
         pods=(),
         is_claimed_stock=False,
         source=None,
+        claims_under_way=(),
+        stock_lurks=False,
     )
     return replace(observed, **changes)
 
@@ -229,6 +230,47 @@ def test_claimed_stock_gives_its_gpus_back_and_keeps_its_status() -> None:
     [scaled] = [write for write in result.writes if isinstance(write, ReplaceChild)]
     assert scaled.body["spec"]["replicas"] == 0
     assert result.status.phase is Phase.READY
+
+
+def test_claimed_stock_keeps_its_gpus_while_other_stock_lurks_but_not_for_ever() -> None:
+    ready = settle(observe(make_stock()), **AVAILABLE)
+    claimed = make_stock(claimed_by="runtime-instance/demo")
+    lurked = replace(ready, unit=claimed, is_claimed_stock=True, stock_lurks=True)
+    result = plan(lurked)
+    assert result.writes == ()
+    assert result.requeue_after == LURKER_LIMIT - timedelta(seconds=1)
+    late = plan_unit(lurked, SETTINGS, NOW + LURKER_LIMIT)
+    assert [type(write) for write in late.writes] == [ReplaceChild]
+
+
+def test_new_stock_gets_no_pod_while_a_hand_off_is_under_way() -> None:
+    during = observe(make_stock("pool-9", phase="Progressing"), claims_under_way=(NOW - timedelta(seconds=1),))
+    result = plan(during)
+    assert [write.kind for write in result.writes if isinstance(write, CreateChild)] == [ChildKind.NETWORK_POLICY]
+    assert result.requeue_after == HANDOFF_LIMIT - timedelta(seconds=1)
+    after = plan_unit(during, SETTINGS, NOW + HANDOFF_LIMIT)
+    assert ChildKind.DEPLOYMENT in [write.kind for write in after.writes if isinstance(write, CreateChild)]
+
+
+def test_lurking_stock_steps_back_during_a_hand_off_and_comes_again_after_it() -> None:
+    unplaced = make_pod(
+        node=None, conditions=[{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]
+    )
+    lurker = replace(settle(observe(make_stock("pool-9"))), pods=(unplaced,))
+    during = replace(lurker, claims_under_way=(NOW,))
+    [scaled] = [write for write in plan(during).writes if isinstance(write, ReplaceChild)]
+    assert scaled.body["spec"]["replicas"] == 0
+    held = replace(during, deployment=as_stored({**scaled.body}), pods=())
+    assert plan(held).writes == ()
+    [again] = [
+        write for write in plan(replace(held, claims_under_way=())).writes if isinstance(write, ReplaceChild)
+    ]
+    assert again.body["spec"]["replicas"] == 1
+
+
+def test_settled_stock_does_not_mind_a_hand_off() -> None:
+    settled = replace(settle(observe(make_stock("pool-9")), **AVAILABLE), claims_under_way=(NOW,))
+    assert plan(settled).writes == ()
 
 
 def test_a_failing_container_is_quoted() -> None:

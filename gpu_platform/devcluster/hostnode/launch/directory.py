@@ -3,6 +3,7 @@
 The worker of a pod owns it. Names are computed purely; `ensure`, `write_volume` and `remove` touch the disk.
 """
 
+import re
 import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -17,6 +18,11 @@ UID_CHARACTERS = 8
 
 def directory_name(uid: str) -> str:
     return uid.replace("-", "")[:UID_CHARACTERS]
+
+
+def is_directory_name(name: str) -> bool:
+    """Whatever else lies in the root is not ours to remove."""
+    return re.fullmatch(f"[0-9a-f]{{{UID_CHARACTERS}}}", name) is not None
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from gpu_platform.adapters.kube import WatchEvent, list_and_watch
 from gpu_platform.adapters.kube.client import Json
 from gpu_platform.adapters.kube.paths import PODS
 from gpu_platform.devcluster.hostnode.addresses import PodNetwork
-from gpu_platform.devcluster.hostnode.launch.directory import PodDirectory, directory_name
+from gpu_platform.devcluster.hostnode.launch.directory import PodDirectory, directory_name, is_directory_name
 from gpu_platform.devcluster.hostnode.names import NODE_NAME, POD_ADDRESS_ANNOTATION
 from gpu_platform.devcluster.hostnode.pods.run import ContainerRun
 from gpu_platform.devcluster.hostnode.pods.worker import PodWorker, Surroundings
@@ -116,5 +116,5 @@ class PodSet:
         """Directories of pods that went away while no agent ran."""
         known = {directory_name(uid) for uid in self._workers}
         for path in self._root.iterdir():
-            if path.name not in known:
+            if is_directory_name(path.name) and path.name not in known:
                 shutil.rmtree(path, ignore_errors=True)

@@ -82,11 +82,12 @@ async def test_a_pod_that_is_deleted_or_no_longer_listed_is_ended(pods: PodSet) 
 
 async def test_directories_that_belong_to_nobody_are_removed(pods: PodSet, tmp_path: Path) -> None:
     (tmp_path / "0badcafe").mkdir()
+    (tmp_path / "notes").mkdir()
     pod = make_named("pod")
     pods._take(listed(pod))
     worker = await starts(pods.find("space", "pod"))
     pods._take(SYNCED)
-    assert list(tmp_path.iterdir()) == [worker.directory.path]
+    assert set(tmp_path.iterdir()) == {worker.directory.path, tmp_path / "notes"}
 
 
 async def test_stopping_the_node_ends_every_process(pods: PodSet) -> None:

@@ -1,0 +1,47 @@
+"""What one pass knows about a unit: the values between `observe` and `plan`."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from gpu_platform.domain.gpu_specs import GPUSpecSpec
+
+Json = dict[str, Any]
+
+
+class ChildKind(StrEnum):
+    NETWORK_POLICY = "NetworkPolicy"
+    SERVICE = "Service"
+    DEPLOYMENT = "Deployment"
+
+
+@dataclass(frozen=True)
+class SourceStock:
+    """The stock that is claimed for this unit, while it exists."""
+
+    unit: Json
+    pods: tuple[Json, ...]
+    claimed_at: datetime | None
+
+
+@dataclass(frozen=True)
+class Observed:
+    unit: Json
+    catalogue: GPUSpecSpec | None
+    restricted: bool
+    network_policy: Json | None
+    service: Json | None
+    deployment: Json | None
+    leftovers: Mapping[ChildKind, Json]
+    """Objects under this unit's names that belong to an earlier unit: they have to go first."""
+
+    pods: tuple[Json, ...]
+    is_claimed_stock: bool
+    source: SourceStock | None
+    claims_under_way: tuple[datetime, ...]
+    """For stock: when the other claims were made whose stock still stands."""
+
+    stock_lurks: bool
+    """For stock: pods of other stock wait for any GPU that becomes free."""

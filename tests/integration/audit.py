@@ -1,0 +1,42 @@
+"""The API server's audit log as a judge: who sent which mutating request."""
+
+import json
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+Json = dict[str, Any]
+
+MUTATING = ("create", "update", "patch", "delete", "deletecollection")
+RECONCILER_AGENT = "gpu-platform-reconciler"
+
+
+@dataclass(frozen=True)
+class AuditLog:
+    """What was written since the log was opened. The policy leaves Leases out: a leader's heartbeat is no change."""
+
+    path: Path
+    offset: int
+
+    @classmethod
+    def from_here(cls, path: Path) -> "AuditLog":
+        return cls(path, path.stat().st_size)
+
+    def writes(self, agent: str = RECONCILER_AGENT) -> list[Json]:
+        with self.path.open() as log:
+            log.seek(self.offset)
+            events = [json.loads(line) for line in log if line.endswith("\n")]
+        return [
+            event for event in events if event["verb"] in MUTATING and event.get("userAgent", "").startswith(agent)
+        ]
+
+    def counts(self, agent: str = RECONCILER_AGENT) -> Counter[tuple[str, str]]:
+        """How often which verb was sent for which resource."""
+        return Counter(
+            (
+                event["verb"],
+                "/".join(filter(None, (event["objectRef"]["resource"], event["objectRef"].get("subresource")))),
+            )
+            for event in self.writes(agent)
+        )

@@ -1,0 +1,185 @@
+"""The reconciler's settings: defaults, then the file, then the environment; and one clear sentence when wrong."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from gpu_platform.settings import SettingsError
+from reconciler.settings import ReconcilerSettings, load_reconciler_settings, split_address
+from tests.architecture.repository import ROOT
+
+SAMPLE = ROOT / "config" / "local" / "reconciler.yaml"
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "reconciler.yaml"
+
+
+def test_without_anything_there_are_defaults() -> None:
+    settings = load_reconciler_settings(None, {})
+
+    assert settings == ReconcilerSettings()
+    assert settings.leader_elect
+    assert settings.controllers == ("units", "stock", "orphans")
+    assert settings.resync.total_seconds() == 300
+    assert "169.254.0.0/16" in settings.blocked_egress_cidrs
+
+
+def test_the_file_comes_over_the_defaults_and_the_environment_over_both(file: Path) -> None:
+    file.write_text("workers: 3\nleaseName: from-file\ncontrollers: [stock]\nkubeconfig: some/where\n")
+    environment = {"GPU_PLATFORM_RECONCILER_LEASE_NAME": "from-environment", "PATH": "/bin"}
+
+    settings = load_reconciler_settings(file, environment)
+
+    assert (settings.workers, settings.lease_name, settings.controllers) == (3, "from-environment", ("stock",))
+    assert settings.kubeconfig == Path("some/where")
+
+
+def test_every_setting_can_come_from_the_environment() -> None:
+    environment = {
+        "LEADER_ELECT": "false",
+        "LEASE_NAMESPACE": "ns",
+        "LEASE_NAME": "name",
+        "METRICS_ADDRESS": "0.0.0.0:1",
+        "PROBE_ADDRESS": "[::1]:0",
+        "RESYNC_SECONDS": "60",
+        "CONTROLLERS": "units, orphans",
+        "WORKERS": "16",
+        "BLOCKED_EGRESS_CIDRS": "10.0.0.0/8,fd00::/8",
+        "PLACEHOLDER_IMAGE": "image:1",
+        "KUBECONFIG": "file",
+        "LOG_LEVEL": "debug",
+    }
+
+    settings = load_reconciler_settings(
+        None, {f"GPU_PLATFORM_RECONCILER_{key}": value for key, value in environment.items()}
+    )
+
+    assert settings == ReconcilerSettings(
+        leader_elect=False,
+        lease_namespace="ns",
+        lease_name="name",
+        metrics_address="0.0.0.0:1",
+        probe_address="[::1]:0",
+        resync_seconds=60,
+        controllers=("units", "orphans"),
+        workers=16,
+        blocked_egress_cidrs=("10.0.0.0/8", "fd00::/8"),
+        placeholder_image="image:1",
+        kubeconfig=Path("file"),
+        log_level="debug",
+    )
+    assert {key.lower() for key in environment} == set(ReconcilerSettings.model_fields)
+
+
+def test_an_empty_list_can_be_said(file: Path) -> None:
+    file.write_text("blockedEgressCIDRs: []\n")
+
+    assert load_reconciler_settings(file, {}).blocked_egress_cidrs == ()
+    environment = {"GPU_PLATFORM_RECONCILER_CONTROLLERS": ""}
+    assert load_reconciler_settings(None, environment).controllers == ()
+
+
+def test_the_variables_that_kubernetes_adds_for_a_service_of_our_name_are_not_settings() -> None:
+    prefix = "GPU_PLATFORM_RECONCILER_"
+    links = {
+        f"{prefix}SERVICE_HOST": "10.0.0.7",
+        f"{prefix}SERVICE_PORT": "9401",
+        f"{prefix}SERVICE_PORT_METRICS": "9401",
+        f"{prefix}PORT": "tcp://10.0.0.7:9401",
+        f"{prefix}PORT_9401_TCP_ADDR": "10.0.0.7",
+    }
+
+    assert load_reconciler_settings(None, links) == ReconcilerSettings()
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("workers: 0", "{file}: workers is 0, and should be greater than or equal to 1"),
+        ("workers: '8'", '{file}: workers is "8", and should be a valid integer'),
+        ("workers: true", "{file}: workers is true, and should be a valid integer"),
+        ("leaderElect: 'yes'", '{file}: leaderElect is "yes", and should be a valid boolean'),
+        ("resyncSeconds: 1", "{file}: resyncSeconds is 1, and should be greater than or equal to 10"),
+        ("leaseName: ''", '{file}: leaseName is "", and should have at least 1 character'),
+        ("wokers: 8", "{file}: there is no setting 'wokers'; did you mean workers?"),
+        ("lease_name: x", "{file}: there is no setting 'lease_name'; did you mean leaseName?"),
+        ("zzz: 1", "{file}: there is no setting 'zzz'; there are: blockedEgressCIDRs, controllers, "),
+        (
+            "controllers: [units, uints]",
+            "{file}: controllers[1] is \"uints\", and should be 'units', 'stock' or 'orphans'",
+        ),
+        (
+            "metricsAddress: '9401'",
+            '{file}: metricsAddress is "9401", and should be host:port, for example 127.0.0.1:9401',
+        ),
+        (
+            "blockedEgressCIDRs: [10.0.0.1/8]",
+            '{file}: blockedEgressCIDRs[0] is "10.0.0.1/8", and should be a network such as 10.0.0.0/8',
+        ),
+        ("- workers", "{file} should hold one `key: value` per line, not a list"),
+        ("workers: [", "{file} is not YAML: while parsing"),
+    ],
+)
+def test_a_bad_file_is_one_sentence_with_place_key_and_fix(text: str, sentence: str, file: Path) -> None:
+    file.write_text(text + "\n")
+
+    with pytest.raises(SettingsError) as caught:
+        load_reconciler_settings(file, {})
+
+    assert str(caught.value).startswith(sentence.format(file=file))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("variable", "text", "sentence"),
+    [
+        ("WORKERS", "many", 'WORKERS: workers is "many", and should be a valid integer'),
+        ("WORKERS", "0", 'WORKERS: workers is "0", and should be greater than or equal to 1'),
+        ("LEADER_ELECT", "maybe", 'LEADER_ELECT: leaderElect is "maybe", and should be a valid boolean'),
+        (
+            "CONTROLLERS",
+            "units,x",
+            "CONTROLLERS: controllers[1] is \"x\", and should be 'units', 'stock' or 'orphans'",
+        ),
+        (
+            "BLOCKED_EGRESS_CIDRS",
+            "ten",
+            'BLOCKED_EGRESS_CIDRS: blockedEgressCIDRs[0] is "ten", and should be a net',
+        ),
+        ("WORKER", "8", "WORKER: there is no such setting; did you mean GPU_PLATFORM_RECONCILER_WORKERS?"),
+    ],
+)
+def test_a_bad_variable_is_one_sentence_with_its_name(variable: str, text: str, sentence: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        load_reconciler_settings(None, {f"GPU_PLATFORM_RECONCILER_{variable}": text})
+
+    assert str(caught.value).startswith(f"GPU_PLATFORM_RECONCILER_{sentence}")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_file_that_is_not_there_is_one_sentence(file: Path) -> None:
+    with pytest.raises(SettingsError, match=r"reconciler\.yaml cannot be read: No such file"):
+        load_reconciler_settings(file, {})
+
+
+def test_the_sample_shows_every_key_with_its_default() -> None:
+    shown = yaml.safe_load(SAMPLE.read_text())
+
+    assert set(shown) == {field.alias for field in ReconcilerSettings.model_fields.values()}
+    assert load_reconciler_settings(SAMPLE, {}) == ReconcilerSettings()
+
+
+@pytest.mark.parametrize(
+    ("text", "address"), [("127.0.0.1:80", ("127.0.0.1", 80)), ("[::]:0", ("::", 0)), ("name:1", ("name", 1))]
+)
+def test_addresses(text: str, address: tuple[str, int]) -> None:
+    assert split_address(text) == address
+
+
+@pytest.mark.parametrize("text", ["", ":80", "host", "host:", "host:x", "host:65536", "::1:80", "host:-1"])
+def test_what_is_no_address(text: str) -> None:
+    with pytest.raises(ValueError, match="should be host:port"):
+        split_address(text)
