@@ -13,7 +13,7 @@ from gpu_platform.devcluster.directory import ClusterDirectory
 from gpu_platform.devcluster.ports import LOOPBACK
 from gpu_platform.devcluster.record import ClusterRecord
 
-SERVICE_RANGE = "10.0.0.0/24"
+SERVICE_RANGE = "10.0.0.0/16"
 SIMULATED_POD_RANGE = "10.128.0.1/9"
 """Addresses that kwok gives its pods; nothing answers there. The host node's pods show 10.0.0.0/9 addresses."""
 

@@ -14,7 +14,7 @@ RECONCILER_AGENT = "gpu-platform-reconciler"
 
 @dataclass(frozen=True)
 class AuditLog:
-    """What was written since the log was opened. The policy leaves Leases out: a leader's heartbeat is no change."""
+    """What was written since the log was opened. Leases are not in it: a leader's heartbeat is no change."""
 
     path: Path
     offset: int

@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from gpu_platform.adapters.claims import claim_first
-from gpu_platform.adapters.kube import KubeClient, NotFoundError
-from gpu_platform.adapters.kube.paths import GPU_UNITS, STOCK_POOLS
+from gpu_platform.adapters.kube import KubeClient, NotFoundError, PatchType
+from gpu_platform.adapters.kube.paths import GPU_SPECS, GPU_UNITS, STOCK_POOLS
 from gpu_platform.domain import names
 from gpu_platform.domain.stock import rank_stock
 from tests.waiting import eventually
@@ -37,6 +37,11 @@ def unit_body(name: str, *, namespace: str = INSTANCES, stock: Json | None = Non
 
 async def create_unit(kube: KubeClient, body: Json) -> Json:
     return await kube.create(GPU_UNITS.collection(body["metadata"]["namespace"]), body)
+
+
+async def ensure_spec(kube: KubeClient, spec: Json) -> None:
+    path = GPU_SPECS.item(spec["metadata"]["name"])
+    await kube.patch(path, spec, PatchType.APPLY, {"fieldManager": "tests"})
 
 
 async def get_unit(kube: KubeClient, name: str, namespace: str = INSTANCES) -> Json:

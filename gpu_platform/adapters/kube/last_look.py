@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 
 import aiohttp
+from aiohttp.abc import AbstractStreamWriter
+from aiohttp.connector import Connection
 
 _question: ContextVar[Callable[[], None] | None] = ContextVar("last_look", default=None)
 
@@ -26,7 +28,22 @@ def last_look(question: Callable[[], None]) -> Iterator[None]:
 class LastLookRequest(aiohttp.ClientRequest):
     """For a session's `request_class`. From the question to the socket there is nothing that waits."""
 
-    async def send(self, conn: aiohttp.connector.Connection) -> aiohttp.ClientResponse:
+    async def send(self, conn: Connection) -> aiohttp.ClientResponse:
+        """A request without a body leaves here. One with a body only prepares its headers."""
         if question := _question.get():
             question()
         return await super().send(conn)
+
+    async def write_bytes(
+        self, writer: AbstractStreamWriter, conn: Connection, content_length: int | None = None
+    ) -> None:
+        """Headers and body leave here, in a task of their own, which the event loop may start much later."""
+        if question := _question.get():
+            try:
+                question()
+            except Exception as refusal:
+                # Whoever waits for the answer is told, as of any other failure to send.
+                if conn.protocol is not None:
+                    conn.protocol.set_exception(refusal)
+                return
+        await super().write_bytes(writer, conn, content_length)

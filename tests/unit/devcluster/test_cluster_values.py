@@ -17,7 +17,7 @@ from gpu_platform.devcluster.environment import cluster_environment, shell_expor
 from gpu_platform.devcluster.errors import DevClusterError
 from gpu_platform.devcluster.nodes import MODELS, plan_nodes
 from gpu_platform.devcluster.ports import LOOPBACK, PORT_NAMES, choose_ports
-from gpu_platform.devcluster.processes import plan_processes
+from gpu_platform.devcluster.processes import BASE_OBJECTS, plan_processes
 from gpu_platform.devcluster.record import ClusterRecord, find_record, get_record, save_record
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
@@ -90,15 +90,20 @@ def test_exports_are_safe_for_a_shell() -> None:
 
 
 def test_every_process_comes_after_those_it_needs(directory: ClusterDirectory, record: ClusterRecord) -> None:
-    seen: set[str] = set()
+    seen = {BASE_OBJECTS}
     for spec in plan_processes(directory, record):
         assert set(spec.after) <= seen
         seen.add(spec.name)
 
 
+def test_a_bare_cluster_has_no_process_of_the_platform(directory: ClusterDirectory, record: ClusterRecord) -> None:
+    names = {spec.name for spec in plan_processes(directory, replace(record, platform=False))}
+    assert names == {spec.name for spec in plan_processes(directory, record)} - {"reconciler"}
+
+
 def test_no_process_listens_beyond_loopback(directory: ClusterDirectory, record: ClusterRecord) -> None:
     words = [word for spec in plan_processes(directory, record) for word in spec.argv]
-    assert not [word for word in words if "0.0.0.0" in word and "10.0.0.0/24" not in word]  # noqa: S104
+    assert not [word for word in words if "0.0.0.0" in word and "10.0.0.0/16" not in word]  # noqa: S104
     assert [word for word in words if word.startswith("--bind-address=")] == [f"--bind-address={LOOPBACK}"] * 3
 
 

@@ -1,0 +1,88 @@
+"""`make bench`: starts an embedded cluster of its own, measures, prints the table and writes `bench/results.json`.
+
+Ends with 0 when it could measure. Goals that are missed are red, and an error only with `--strict`.
+"""
+
+import argparse
+import asyncio
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from rich.console import Console
+
+from gpu_platform.adapters.kube import KubeClient
+from gpu_platform.devcluster import lifecycle
+from gpu_platform.devcluster.directory import ClusterDirectory
+from gpu_platform.devcluster.parts import ensure_parts
+from gpu_platform.devcluster.record import ClusterRecord
+from tests.bench.figures import Figure, build_table, save_figures
+from tests.bench.repair import measure_repair
+from tests.bench.second_pass import measure_second_pass
+from tests.bench.startup import measure_startup
+from tests.bench.workloads import Bench, prepare
+from tests.bench.writes import measure_writes
+
+RESULTS = Path(__file__).resolve().parents[2] / "bench" / "results.json"
+
+NODES = 8
+GPUS = 32
+"""Room for everything that is made, so that nothing has to be cleared away between two measurements."""
+
+MEASUREMENTS: dict[str, tuple[str, Callable[[Bench], Awaitable[list[Figure]]]]] = {
+    "startup": ("P2: from claim to Ready", measure_startup),
+    "writes": ("P4: API writes per unit from stock", measure_writes),
+    "second-pass": ("P4: a second pass over 1,000 units", measure_second_pass),
+    # Last, so that a thousand other units are there.
+    "repair": ("P7: deleted children", measure_repair),
+}
+
+MISSED = 1
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="bench", description="Measures the platform against bare baselines.")
+    parser.add_argument("--strict", action="store_true", help="exit with 1 when a goal is missed")
+    parser.add_argument("--only", action="append", choices=MEASUREMENTS, help="measure this; may be repeated")
+    options = parser.parse_args(arguments)
+    console = Console(highlight=False)
+    started_at = time.monotonic()
+    figures = run_on_own_cluster(options.only or list(MEASUREMENTS), console)
+    save_figures(RESULTS, figures)
+    console.print()
+    console.print(build_table(figures))
+    console.print(f"measured in {time.monotonic() - started_at:.0f} s; also in {RESULTS.relative_to(Path.cwd())}")
+    return MISSED if options.strict and any(figure.is_ok is False for figure in figures) else 0
+
+
+def run_on_own_cluster(chosen: list[str], console: Console) -> list[Figure]:
+    """The cluster ends with this process, whatever its death, and leaves nothing on disk."""
+    with tempfile.TemporaryDirectory(prefix="gpu-bench-") as root:
+        directory = ClusterDirectory(Path(root) / "cluster")
+        console.print("[bold cyan]▸ start a cluster[/]")
+        record = lifecycle.up(directory, ensure_parts(), lifecycle.Wish(nodes=NODES, gpus=GPUS, tied=True))
+        try:
+            return asyncio.run(measure(chosen, directory, record, console))
+        finally:
+            lifecycle.down(directory)
+
+
+async def measure(
+    chosen: list[str], directory: ClusterDirectory, record: ClusterRecord, console: Console
+) -> list[Figure]:
+    figures: list[Figure] = []
+    async with await KubeClient.from_kubeconfig(directory.kubeconfig) as kube:
+        await prepare(kube)
+        bench = Bench(kube, directory, record, console)
+        for title, measurement in (MEASUREMENTS[name] for name in MEASUREMENTS if name in chosen):
+            console.print(f"[bold cyan]▸ {title}[/]")
+            started_at = time.monotonic()
+            figures += await measurement(bench)
+            bench.say(f"[dim]{time.monotonic() - started_at:.0f} s[/]")
+    return figures
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,136 @@
+"""What the measurements act on: units from stock, units without, and their bare counterparts."""
+
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from rich.console import Console
+
+from gpu_platform.adapters.claims import claim_first
+from gpu_platform.adapters.kube import KubeClient
+from gpu_platform.adapters.kube.paths import DEPLOYMENTS, GPU_SPECS, NAMESPACES, SERVICE_ACCOUNTS
+from gpu_platform.devcluster.directory import ClusterDirectory
+from gpu_platform.devcluster.record import ClusterRecord
+from gpu_platform.domain import names
+from gpu_platform.domain.stock import rank_stock
+from tests.bench.sightings import Sightings, is_named, seen
+from tests.integration.audit import AuditLog
+from tests.integration.platform import INSTANCES, create_unit, find, stock_of, unit_body
+from tests.waiting import eventually
+
+Json = dict[str, Any]
+
+BARE = "bench-bare"
+"""Namespace of the baselines: nothing in it is the platform's."""
+
+SPEC = "g1.1"
+TINY_SPEC = "bench.0"
+"""Without GPUs and hardly any memory, so that a thousand fit on a few nodes."""
+
+PORTS = {"ports": [{"name": "http", "port": 8000}]}
+"""With a port, a unit has all its objects: policy, Service and Deployment."""
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What a measurement is given."""
+
+    kube: KubeClient
+    directory: ClusterDirectory
+    record: ClusterRecord
+    console: Console
+
+    def audit_from_here(self) -> AuditLog:
+        return AuditLog.from_here(self.directory.audit_log)
+
+    def say(self, text: str) -> None:
+        self.console.print(f"  {text}")
+
+
+@dataclass(frozen=True)
+class Taken:
+    """A unit that took over a stock unit."""
+
+    unit: str
+    stock: str
+    seconds: float
+    """From before the claim was sent until the unit was seen Ready."""
+
+
+async def prepare(kube: KubeClient) -> None:
+    """The baselines' namespace and the small spec."""
+    await kube.create(
+        NAMESPACES.collection(), {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": BARE}}
+    )
+    # Pods are refused until the controller manager has made the namespace's account.
+    await eventually(lambda: find(kube, SERVICE_ACCOUNTS.item("default", BARE)))
+    known = await kube.get(GPU_SPECS.item(SPEC))
+    spec = {**known["spec"], "cpu": "10m", "memory": "16Mi", "gpu": 0}
+    body = {"apiVersion": names.API_VERSION, "kind": "GPUSpec", "metadata": {"name": TINY_SPEC}, "spec": spec}
+    await kube.create(GPU_SPECS.collection(), body)
+
+
+async def take_unit(kube: KubeClient, units: Sightings, pool: str, name: str) -> Taken:
+    """What accepting a unit does after its ledger: claim the oldest free stock, create the unit; then wait.
+
+    The clock starts before the claim, because the reconciler begins with it.
+    """
+    candidates = rank_stock(await stock_of(kube, pool), SPEC)
+    ready_at = units.expect(lambda item: is_named(item, name, INSTANCES) and is_ready_unit(item))
+    started_at = time.perf_counter()
+    stock = await claim_first(
+        kube, candidates, names.claim_holder(INSTANCES, name), f"op-{name}", datetime.now(UTC)
+    )
+    if stock is None:
+        raise RuntimeError(f"the pool {pool} has no free stock for {name}")
+    await create_unit(kube, unit_body(name, stock=stock, template=PORTS))
+    return Taken(name, stock["metadata"]["name"], await seen(ready_at) - started_at)
+
+
+async def time_unit_without_stock(kube: KubeClient, units: Sightings, name: str) -> float:
+    """The same unit, with nothing to take over: shows what the hand-off costs."""
+    ready_at = units.expect(lambda item: is_named(item, name, INSTANCES) and is_ready_unit(item))
+    started_at = time.perf_counter()
+    await create_unit(kube, unit_body(name, template=PORTS))
+    return await seen(ready_at) - started_at
+
+
+async def time_bare_deployment(kube: KubeClient, deployments: Sightings, name: str) -> float:
+    """Create a Deployment of a unit's size and wait until Kubernetes calls it Available."""
+    spec = (await kube.get(GPU_SPECS.item(SPEC)))["spec"]
+    available_at = deployments.expect(lambda item: is_named(item, name, BARE) and is_available_deployment(item))
+    body = bare_deployment(name, spec)
+    started_at = time.perf_counter()
+    await kube.create(DEPLOYMENTS.collection(BARE), body)
+    return await seen(available_at) - started_at
+
+
+def is_ready_unit(unit: Json) -> bool:
+    return bool(unit.get("status", {}).get("phase") == "Ready")
+
+
+def is_available_deployment(deployment: Json) -> bool:
+    conditions = deployment.get("status", {}).get("conditions", [])
+    return any(each["type"] == "Available" and each["status"] == "True" for each in conditions)
+
+
+def bare_deployment(name: str, spec: Json) -> Json:
+    amounts = {"cpu": spec["cpu"], "memory": spec["memory"], names.GPU_RESOURCE: str(spec["gpu"])}
+    container = {
+        "name": "main",
+        "image": "example/train",
+        "resources": {"requests": amounts, "limits": amounts},
+        "ports": [{"name": "http", "containerPort": 8000}],
+    }
+    pod = {"nodeSelector": spec["nodeSelector"], "containers": [container]}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": name, "namespace": BARE},
+        "spec": {
+            "replicas": 1,
+            "selector": {"matchLabels": {"app": name}},
+            "template": {"metadata": {"labels": {"app": name}}, "spec": pod},
+        },
+    }

@@ -1,0 +1,254 @@
+"""The reconciler's machinery on the real API server: what it survives, and how soon it is itself again.
+
+The long stories run at the same time, each with a proxy and a cache, or with daemons, of its own. The last test
+restarts the API server, alone.
+"""
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import aiohttp
+import pytest
+
+from gpu_platform.adapters.kube import KubeClient, KubeError
+from gpu_platform.adapters.kube.paths import CONFIG_MAPS, EVENTS, LEASES
+from gpu_platform.devcluster.readiness import admin_tls
+from gpu_platform.devcluster.status import ProcessStatus, read_status
+from tests.integration.conftest import RunningCluster
+from tests.integration.machinery import LEASE, Ground
+from tests.integration.mirror_daemon import STEPS, mirrored
+from tests.waiting import eventually
+
+HEALED_WITHIN = 75.0
+"""Seconds, after whatever was broken is whole again; see `WATCH_SECONDS` of the watch."""
+
+Story = Callable[[Ground], Awaitable[None]]
+
+
+async def tell_of_cut_connections(ground: Ground) -> None:
+    async with ground.follower() as follower:
+        for name in ("one", "two", "three"):
+            follower.proxy.cut()
+            await follower.change(name)
+            assert await follower.sees_everything(within=10) < 10
+        await follower.delete("one")
+        await follower.sees_everything(within=10)
+
+        assert follower.deleted == {"one"}
+        assert follower.client.lists == 1
+        assert follower.client.watches >= 4
+
+
+async def tell_of_a_quiet_hour(ground: Ground) -> None:
+    """Well, a minute: long enough for two watches to end by themselves."""
+    async with ground.follower() as follower:
+
+        async def third_watch() -> bool:
+            assert follower.cache.seconds_since_contact < 45
+            return follower.client.watches >= 3
+
+        await eventually(third_watch, within=90, every=0.5)
+        await follower.change("one")
+
+        assert await follower.sees_everything(within=10) < 2
+        assert follower.client.lists == 1
+
+
+async def tell_of_a_dead_connection(ground: Ground) -> None:
+    async with ground.follower() as follower:
+        follower.proxy.freeze()
+        follower.proxy.thaw(forget=True)
+        await follower.do_one_of_each(created="four", changed="one", deleted="two")
+
+        assert await follower.sees_everything(within=HEALED_WITHIN) < HEALED_WITHIN
+        assert follower.deleted == {"two"}
+        assert follower.client.lists == 1
+
+
+async def tell_of_90_seconds_without_a_network(ground: Ground) -> None:
+    async with ground.follower() as follower:
+        follower.proxy.freeze()
+        await follower.do_one_of_each(created="four", changed="one", deleted="two")
+        await asyncio.sleep(90)
+        assert follower.cache.get(follower.namespace, "two"), "the fault is not one"
+        assert follower.cache.seconds_since_contact > 60
+        attempts = follower.proxy.accepted
+        follower.proxy.thaw(forget=True)
+
+        assert await follower.sees_everything(within=HEALED_WITHIN) < HEALED_WITHIN
+        assert follower.deleted == {"two"}
+        assert attempts < 20
+
+
+async def tell_of_an_api_server_that_is_away_for_20_seconds(ground: Ground) -> None:
+    async with ground.follower() as follower:
+        follower.proxy.refuse()
+        asked = follower.client.lists + follower.client.watches
+        await follower.do_one_of_each(created="four", changed="one", deleted="two")
+        await asyncio.sleep(20)
+        assert 3 <= follower.client.lists + follower.client.watches - asked <= 20
+        follower.proxy.thaw()
+
+        assert await follower.sees_everything(within=HEALED_WITHIN) < 10
+        assert follower.deleted == {"two"}
+
+
+async def tell_of_a_killed_leader(ground: Ground) -> None:
+    async with ground.two_daemons() as (namespace, first, second):
+        await ground.set_label(namespace, "one", "red")
+        await ground.is_mirrored(namespace, "one", lambda *seen: seen == ("red", STEPS, first.pid))
+        first.signal(signal.SIGKILL)
+        await ground.set_label(namespace, "one", "blue")
+
+        seconds = await ground.is_mirrored(namespace, "one", lambda *seen: seen[::2] == ("blue", second.pid))
+        assert seconds <= 20
+        assert (await second.says("leader.started"))["epoch"] == 2
+
+
+async def tell_of_a_stopped_leader(ground: Ground) -> None:
+    async with ground.two_daemons() as (namespace, first, second):
+        await ground.set_label(namespace, "one", "red")
+        await ground.is_mirrored(namespace, "one", lambda value, step, _: value == "red" and step >= 3)
+        first.signal(signal.SIGSTOP)
+        stopped_at = time.monotonic()
+        await ground.is_mirrored(namespace, "one", lambda *seen: seen == ("red", STEPS, second.pid))
+        await asyncio.sleep(stopped_at + 30 - time.monotonic())
+        before = await ground.kube.get(CONFIG_MAPS.item("one", namespace))
+        first.signal(signal.SIGCONT)
+        await first.says("leader.lost", within=5)
+        await asyncio.sleep(5)
+
+        assert await ground.kube.get(CONFIG_MAPS.item("one", namespace)) == before
+        lease = await ground.kube.get(LEASES.item(LEASE, namespace))
+        assert lease["spec"]["holderIdentity"] == (await second.says("leader.started"))["identity"]
+        # It is a candidate again, and not a harmed one.
+        second.signal(signal.SIGTERM)
+        await ground.set_label(namespace, "one", "blue")
+        await ground.is_mirrored(namespace, "one", lambda *seen: seen == ("blue", STEPS, first.pid))
+
+
+async def tell_of_an_orderly_end(ground: Ground) -> None:
+    async with ground.two_daemons() as (namespace, first, second):
+        await ground.set_label(namespace, "one", "red")
+        await ground.is_mirrored(namespace, "one", lambda value, step, _: value == "red" and step >= 3)
+        first.signal(signal.SIGTERM)
+        assert await first.ends() == 0
+        item = await ground.kube.get(CONFIG_MAPS.item("one", namespace))
+        assert mirrored(item) == ("red", STEPS, first.pid), "the pass under way was not cut off"
+        assert [entry for entry in first.entries() if entry["level"] in ("warning", "error")] == []
+
+        await ground.set_label(namespace, "one", "blue")
+        assert await ground.is_mirrored(namespace, "one", lambda *seen: seen[::2] == ("blue", second.pid)) < 5
+        second.signal(signal.SIGINT)
+        assert await second.ends() == 0
+
+
+async def tell_of_what_it_answers(ground: Ground) -> None:
+    async with (
+        ground.namespace() as namespace,
+        ground.daemon(namespace) as daemon,
+        aiohttp.ClientSession() as session,
+    ):
+        await ground.set_label(namespace, "one", "red")
+        await ground.is_mirrored(namespace, "one", lambda *seen: seen == ("red", STEPS, daemon.pid))
+        started = await daemon.says("reconciler.started")
+
+        async def ask(address: str, path: str) -> tuple[int, str]:
+            async with session.get(f"http://{started[address]}{path}") as answer:
+                return answer.status, await answer.text()
+
+        assert await ask("probes", "/healthz") == (200, "ok\n")
+        assert await ask("probes", "/readyz") == (200, "ok\n")
+        _, metrics = await ask("metrics", "/metrics")
+        writes = f'gpu_platform_reconciler_api_writes_total{{resource="configmaps",verb="patch"}} {float(STEPS)}'
+        assert writes in metrics
+        assert "gpu_platform_reconciler_is_leader 1.0" in metrics
+        assert 'gpu_platform_reconciler_passes_total{controller="mirror",result="done"}' in metrics
+        events = await ground.kube.get(EVENTS.collection(namespace))
+        assert [(event["reason"], event["involvedObject"]["name"]) for event in events["items"]] == [
+            ("Mirrored", "one")
+        ]
+
+
+STORIES = (
+    tell_of_cut_connections,
+    tell_of_a_quiet_hour,
+    tell_of_a_dead_connection,
+    tell_of_90_seconds_without_a_network,
+    tell_of_an_api_server_that_is_away_for_20_seconds,
+    tell_of_a_killed_leader,
+    tell_of_a_stopped_leader,
+    tell_of_an_orderly_end,
+    tell_of_what_it_answers,
+)
+
+
+@pytest.fixture(scope="module")
+def ground(cluster: RunningCluster, kube: KubeClient, tmp_path_factory: pytest.TempPathFactory) -> Ground:
+    return Ground(cluster, kube, tmp_path_factory.mktemp("machinery"))
+
+
+@pytest.fixture(scope="module")
+async def told(ground: Ground) -> AsyncIterator[dict[Story, asyncio.Task[None]]]:
+    """All stories, begun together: most of their time is waiting."""
+    tasks = {story: asyncio.create_task(_tell(story, ground)) for story in STORIES}
+    yield tasks
+    for task in tasks.values():
+        task.cancel()
+    await asyncio.gather(*tasks.values(), return_exceptions=True)
+
+
+async def _tell(story: Story, ground: Ground) -> None:
+    await story(ground)
+
+
+@pytest.mark.parametrize("story", STORIES, ids=lambda story: story.__name__.removeprefix("tell_of_"))
+async def test_the_machinery_survives(story: Story, told: dict[Story, asyncio.Task[None]]) -> None:
+    await told[story]
+
+
+async def test_a_version_that_the_server_forgot_leads_to_a_new_list(ground: Ground) -> None:
+    """Compaction alone is not enough: the API server's memory still knows. So it is restarted, too."""
+    async with ground.follower() as follower:
+        follower.proxy.refuse()
+        await follower.do_one_of_each(created="four", changed="one", deleted="two")
+        await follower.change("one")
+        await compact(ground.cluster)
+        await restart_api_server(ground.cluster, ground.kube)
+        follower.proxy.thaw()
+
+        assert await follower.sees_everything(within=HEALED_WITHIN) < HEALED_WITHIN
+        assert follower.deleted == {"two"}
+        assert follower.client.expired == 1
+        assert follower.client.lists == 2
+
+
+async def compact(cluster: RunningCluster) -> None:
+    """Make etcd forget every version but the present one."""
+    url = f"https://127.0.0.1:{cluster.record.ports['etcd']}/v3"
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=admin_tls(cluster.directory))) as etcd:
+        async with etcd.post(f"{url}/maintenance/status", json={}) as answer:
+            revision = (await answer.json())["header"]["revision"]
+        async with etcd.post(f"{url}/kv/compaction", json={"revision": revision, "physical": True}) as answer:
+            assert answer.status == 200, await answer.text()
+
+
+async def restart_api_server(cluster: RunningCluster, kube: KubeClient) -> None:
+    def api_server() -> ProcessStatus:
+        return next(each for each in read_status(cluster.directory).processes if each.name == "kube-apiserver")
+
+    restarts, pid = api_server().restarts, api_server().pid
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+
+    async def is_back() -> bool:
+        try:
+            await kube.get("/version", timeout=1)
+        except KubeError:
+            return False
+        return api_server().restarts > restarts and api_server().state == "ready"
+
+    await eventually(is_back, within=60)

@@ -1,0 +1,85 @@
+"""Every pod that the platform makes passes its namespace's Pod Security profile, by server-side dry run."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from gpu_platform.adapters.kube import KubeClient, KubeError
+from gpu_platform.adapters.kube.paths import NAMESPACES, PODS
+from gpu_platform.domain.gpu_specs import GPUSpecSpec
+from gpu_platform.domain.gpu_units import GPUUnitSpec
+from reconciler.units.resources import UnitBuild, build_deployment
+
+Json = dict[str, Any]
+Enforce = Callable[[str], Awaitable[str]]
+
+
+@pytest.fixture
+def enforced(kube: KubeClient, namespace: str) -> Enforce:
+    """A function that makes the test's namespace enforce a profile."""
+
+    async def enforce(profile: str) -> str:
+        labels = {"pod-security.kubernetes.io/enforce": profile}
+        await kube.patch(NAMESPACES.item(namespace), {"metadata": {"labels": labels}})
+        return namespace
+
+    return enforce
+
+
+def pod_of(unit_namespace: str, *, restricted: bool, **spec: Any) -> Json:
+    build = UnitBuild(
+        namespace=unit_namespace,
+        name="demo",
+        uid="uid",
+        spec=GPUUnitSpec.model_validate({"specName": "g1.1", "image": "example/train", **spec}),
+        catalogue=GPUSpecSpec(memory="1Gi", gpu=1),
+        restricted=restricted,
+        replicas=1,
+        preferred_node="sim-h100-0",
+        placeholder_image="busybox:1.36",
+        blocked_egress=(),
+    )
+    template = build_deployment(build)["spec"]["template"]
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "demo", **template["metadata"]},
+        "spec": template["spec"],
+    }
+
+
+async def is_accepted(kube: KubeClient, namespace: str, pod: Json) -> bool:
+    try:
+        await kube.create(PODS.collection(namespace), pod, {"dryRun": "All"})
+    except KubeError as error:
+        if "violates PodSecurity" not in error.message:
+            raise
+        return False
+    return True
+
+
+async def test_restricted_accepts_every_stock_pod(kube: KubeClient, enforced: Enforce) -> None:
+    namespace = await enforced("restricted")
+    assert await is_accepted(kube, namespace, pod_of("runtime-stock", restricted=True))
+    assert await is_accepted(kube, namespace, pod_of("runtime-stock", restricted=True, image=None))
+
+
+async def test_baseline_accepts_every_tenant_pod(kube: KubeClient, enforced: Enforce) -> None:
+    namespace = await enforced("baseline")
+    template = {"command": ["python"], "ports": [{"name": "http", "port": 8000}]}
+    assert await is_accepted(kube, namespace, pod_of("runtime-instance", restricted=False, template=template))
+    assert await is_accepted(kube, namespace, pod_of("runtime-instance", restricted=False, image=None))
+
+
+async def test_restricted_accepts_the_pods_of_a_tenant_with_that_profile(
+    kube: KubeClient, enforced: Enforce
+) -> None:
+    namespace = await enforced("restricted")
+    assert await is_accepted(kube, namespace, pod_of("runtime-instance-strict", restricted=True))
+
+
+async def test_restricted_would_refuse_a_baseline_tenants_pod(kube: KubeClient, enforced: Enforce) -> None:
+    """So that the tests above could fail."""
+    namespace = await enforced("restricted")
+    assert not await is_accepted(kube, namespace, pod_of("runtime-instance", restricted=False))
