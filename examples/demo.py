@@ -16,7 +16,7 @@ import aiohttp
 import yaml
 from rich.console import Console
 
-from gpu_platform.adapters.kube import KubeClient, KubeError
+from gpu_platform.adapters.kube import KubeClient, KubeError, open_client
 from gpu_platform.adapters.kube.paths import CONFIG_MAPS, DEPLOYMENTS, PODS, SERVICES
 from gpu_platform.devcluster.directory import ClusterDirectory
 from gpu_platform.devcluster.environment import cluster_environment
@@ -56,7 +56,7 @@ def main() -> None:
 
 
 async def show_workloads(place: ClusterDirectory) -> None:
-    async with await KubeClient.from_kubeconfig(place.kubeconfig) as kube:
+    async with await open_client(place.kubeconfig) as kube:
         step("Two GPUs on a simulated node")
         await create(kube, "two-gpus.yaml")
         pod = await ready_pod(kube, "two-gpus")
@@ -90,9 +90,7 @@ async def ready_pod(kube: KubeClient, app: str) -> dict[str, Any]:
         with contextlib.suppress(KubeError):
             pods = await kube.get(PODS.collection("default"), {"labelSelector": f"app={app}"})
             for pod in pods["items"]:
-                if any(
-                    c["type"] == "Ready" and c["status"] == "True" for c in pod["status"].get("conditions", [])
-                ):
+                if any(c["type"] == "Ready" and c["status"] == "True" for c in pod["status"].get("conditions", [])):
                     return dict(pod)
         await asyncio.sleep(0.1)
     raise SystemExit(f"{app} is not Ready after {WAIT_SECONDS:.0f} s")

@@ -36,7 +36,6 @@ def read_settings(config: pulumi.Config) -> PlatformSettings:
 
 def _explain(project: str, error: ValidationError) -> str:
     lines = [
-        f"  {project}:{'.'.join(str(step) for step in problem['loc'])}: {problem['msg']}"
-        for problem in error.errors()
+        f"  {project}:{'.'.join(str(step) for step in problem['loc'])}: {problem['msg']}" for problem in error.errors()
     ]
     return "\n".join(["the stack's configuration is not valid:", *lines, "mend it with `pulumi config set`"])

@@ -47,9 +47,7 @@ class Trigger:
 
 
 class ControllerLoop:
-    def __init__(
-        self, controller: Controller, triggers: Sequence[Trigger], *, workers: int, metrics: Metrics
-    ) -> None:
+    def __init__(self, controller: Controller, triggers: Sequence[Trigger], *, workers: int, metrics: Metrics) -> None:
         self._controller = controller
         self._triggers = triggers
         self._workers = workers

@@ -26,9 +26,7 @@ class Metrics:
             buckets=PASS_SECONDS,
             registry=self.registry,
         )
-        self._queued = Gauge(
-            f"{PREFIX}_queue_length", "Keys that are due.", ("controller",), registry=self.registry
-        )
+        self._queued = Gauge(f"{PREFIX}_queue_length", "Keys that are due.", ("controller",), registry=self.registry)
         self._leads = Gauge(f"{PREFIX}_is_leader", "1 while this process leads.", registry=self.registry)
         self._cached = Gauge(
             f"{PREFIX}_cache_objects", "Objects held in memory.", ("resource",), registry=self.registry

@@ -49,9 +49,7 @@ async def run_reconciler(settings: ReconcilerSettings, build_loops: BuildLoops) 
         probes = await stack.enter_async_context(
             served(build_probe_application(lambda: find_unready(caches)), settings.probe_address)
         )
-        scraped = await stack.enter_async_context(
-            served(build_metrics_application(metrics), settings.metrics_address)
-        )
+        scraped = await stack.enter_async_context(served(build_metrics_application(metrics), settings.metrics_address))
         log.info("reconciler.started", extra={"server": client.server, "probes": probes, "metrics": scraped})
         await stack.enter_async_context(_running(cache.run() for cache in caches))
 

@@ -20,6 +20,4 @@ class Writer(Protocol):
 class Recorder(Protocol):
     """Kubernetes Events. Never fails its caller."""
 
-    async def record(
-        self, regarding: Json, type_: Literal["Normal", "Warning"], reason: str, message: str
-    ) -> None: ...
+    async def record(self, regarding: Json, type_: Literal["Normal", "Warning"], reason: str, message: str) -> None: ...

@@ -29,9 +29,7 @@ def make_unit(name: str = "demo", namespace: str = "runtime-instance", **spec: A
     }
 
 
-def make_stock(
-    name: str = "pool-0", *, claimed_by: str | None = None, phase: str = "Ready", **metadata: Any
-) -> Json:
+def make_stock(name: str = "pool-0", *, claimed_by: str | None = None, phase: str = "Ready", **metadata: Any) -> Json:
     stock = make_unit(name, names.STOCK_NAMESPACE, memory="16Gi", gpu=1)
     stock["metadata"]["labels"] = {
         names.LABEL_POOL: "pool",

@@ -47,9 +47,7 @@ def _path(stock: Json) -> str:
     return GPU_UNITS.item(stock["metadata"]["name"], stock["metadata"]["namespace"])
 
 
-def _claim_patch(
-    stock: Json, state: str, holder: str | None, operation_id: str | None, claimed_at: str | None
-) -> Json:
+def _claim_patch(stock: Json, state: str, holder: str | None, operation_id: str | None, claimed_at: str | None) -> Json:
     return {
         "metadata": {
             "uid": stock["metadata"]["uid"],

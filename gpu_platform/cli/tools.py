@@ -19,9 +19,7 @@ UNCUT = 1000
 def tools(
     from_path: Annotated[
         FromPath,
-        typer.Option(
-            help="Take parts of exactly the pinned version from PATH: instead of building, never, or always."
-        ),
+        typer.Option(help="Take parts of exactly the pinned version from PATH: instead of building, never, or always."),
     ] = FromPath.AUTO,
     as_json: Annotated[bool, typer.Option("--json", help="Print the parts as JSON.")] = False,
 ) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from gpu_platform.adapters.kube import KubeClient, PatchType, ResourcePath
+from gpu_platform.adapters.kube import KubeClient, PatchType, ResourcePath, open_client
 from gpu_platform.adapters.kube.paths import GPU_SPECS, NAMESPACES
 from gpu_platform.devcluster.errors import DevClusterError
 
@@ -32,7 +32,7 @@ POLL_SECONDS = 0.05
 async def apply_base_objects(kubeconfig: Path) -> None:
     """Idempotent; returns when the API server serves the custom resources."""
     crds = [yaml.safe_load(path.read_text()) for path in sorted(CRD_FILES.glob("*.yaml"))]
-    async with await KubeClient.from_kubeconfig(kubeconfig) as kube:
+    async with await open_client(kubeconfig) as kube:
         for crd in crds:
             await _apply(kube, crd)
         for crd in crds:

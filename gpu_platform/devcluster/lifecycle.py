@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from gpu_platform.adapters.kube import KubeClient
+from gpu_platform.adapters.kube import open_client
 from gpu_platform.devcluster.child_process import CLUSTER_MARK, dies_with_parent, kill_marked
 from gpu_platform.devcluster.directory import ClusterDirectory
 from gpu_platform.devcluster.errors import DevClusterError
@@ -46,9 +46,7 @@ class Wish:
     """The cluster ends with the process that started it, whatever its death: for tests and the foreground."""
 
 
-def up(
-    directory: ClusterDirectory, parts: Parts, wish: Wish, on_status: OnStatus = lambda _: None
-) -> ClusterRecord:
+def up(directory: ClusterDirectory, parts: Parts, wish: Wish, on_status: OnStatus = lambda _: None) -> ClusterRecord:
     """Make the cluster run. Does nothing but check when it does already; continues with the same data."""
     directory.create()
     with exclusive_lock(directory.up_lock):
@@ -120,13 +118,11 @@ def _resized(directory: ClusterDirectory, wish: Wish) -> ClusterRecord:
 
 
 async def _ensure_nodes(directory: ClusterDirectory, record: ClusterRecord) -> None:
-    async with await KubeClient.from_kubeconfig(directory.kubeconfig) as kube:
+    async with await open_client(directory.kubeconfig) as kube:
         await ensure_nodes(kube, record.nodes, record.gpus)
 
 
-def _start_supervisor(
-    directory: ClusterDirectory, record: ClusterRecord, *, tied: bool
-) -> subprocess.Popen[bytes]:
+def _start_supervisor(directory: ClusterDirectory, record: ClusterRecord, *, tied: bool) -> subprocess.Popen[bytes]:
     with directory.log_of("supervisor").open("ab") as log:
         supervisor = subprocess.Popen(
             [sys.executable, "-m", "gpu_platform.devcluster.supervisor", str(directory.root)],
@@ -141,9 +137,7 @@ def _start_supervisor(
     return supervisor
 
 
-def _wait_ready(
-    directory: ClusterDirectory, on_status: OnStatus, supervisor: subprocess.Popen[bytes] | None
-) -> None:
+def _wait_ready(directory: ClusterDirectory, on_status: OnStatus, supervisor: subprocess.Popen[bytes] | None) -> None:
     deadline = time.monotonic() + START_SECONDS
     while True:
         status = read_status(directory)

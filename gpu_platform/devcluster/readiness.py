@@ -6,7 +6,7 @@ from typing import Any
 
 import aiohttp
 
-from gpu_platform.adapters.kube import KubeClient, KubeError
+from gpu_platform.adapters.kube import KubeError, open_client
 from gpu_platform.adapters.kube.paths import LEASES, NODES
 from gpu_platform.devcluster.certificates import key_pair
 from gpu_platform.devcluster.directory import ClusterDirectory
@@ -44,7 +44,7 @@ async def _answers(url: str, tls: ssl.SSLContext) -> bool:
 
 async def _node_is_ready(directory: ClusterDirectory, name: str, since: datetime) -> bool:
     try:
-        async with await KubeClient.from_kubeconfig(directory.kubeconfig) as kube:
+        async with await open_client(directory.kubeconfig) as kube:
             node = await kube.get(NODES.item(name), timeout=QUESTION_SECONDS)
             lease = await kube.get(LEASES.item(name, "kube-node-lease"), timeout=QUESTION_SECONDS)
     except KubeError:

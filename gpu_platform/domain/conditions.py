@@ -16,9 +16,7 @@ class Condition(Value):
     status: Annotated[ConditionStatus, Field(description="Whether it is; Unknown when nobody can tell.")]
     reason: Annotated[str, Field(description="Why, in one word for programs.")]
     message: Annotated[str, Field(description="Why, in words for people.")] = ""
-    observed_generation: Annotated[int | None, Field(description="Generation of the spec that was looked at.")] = (
-        None
-    )
+    observed_generation: Annotated[int | None, Field(description="Generation of the spec that was looked at.")] = None
     last_transition_time: Annotated[datetime, Field(description="When the status last became another one.")]
 
 

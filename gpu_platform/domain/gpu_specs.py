@@ -22,9 +22,9 @@ class Toleration(Value):
     """A taint that the unit's pod tolerates."""
 
     key: Annotated[LabelKey | None, Field(description="The taint's key; without one, every taint.")] = None
-    operator: Annotated[
-        Literal["Exists", "Equal"], Field(description="Exists tolerates any value of the key.")
-    ] = "Equal"
+    operator: Annotated[Literal["Exists", "Equal"], Field(description="Exists tolerates any value of the key.")] = (
+        "Equal"
+    )
     value: Annotated[LabelValue | None, Field(description="The taint's value, for Equal.")] = None
     effect: Annotated[
         Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None,
@@ -39,9 +39,9 @@ class GPUSpecSpec(Value):
     cpu: Annotated[QuantityText, Field(description="CPU of a unit, a quantity.")] = "1"
     memory: Annotated[QuantityText, Field(description="Memory of a unit, a quantity.")]
     gpu: Annotated[int, Field(ge=0, le=GPU_LIMIT, description="GPUs of a unit.")]
-    gpu_product: Annotated[
-        LabelValue | None, Field(description="Model name, as `nvidia.com/gpu.product` says it.")
-    ] = None
+    gpu_product: Annotated[LabelValue | None, Field(description="Model name, as `nvidia.com/gpu.product` says it.")] = (
+        None
+    )
     node_selector: Annotated[
         dict[str, LabelValue], Field(max_length=32, description="Labels of the nodes that a unit may run on.")
     ] = Field(default={})
@@ -52,9 +52,7 @@ class GPUSpecSpec(Value):
         str | None,
         Field(max_length=253, description="RuntimeClass of a unit's pod; without one, the cluster's own."),
     ] = None
-    user_namespaces: Annotated[bool, Field(description="Root inside is nobody outside (`hostUsers: false`).")] = (
-        False
-    )
+    user_namespaces: Annotated[bool, Field(description="Root inside is nobody outside (`hostUsers: false`).")] = False
     price_per_hour: Annotated[
         str | None, Field(max_length=32, pattern=r"^[0-9]+(\.[0-9]+)?$", description="A decimal number.")
     ] = None

@@ -125,13 +125,9 @@ class GPUUnitSpec(Value):
 class GPUUnitStatus(Value):
     """What the unit is."""
 
-    phase: Annotated[Phase | None, Field(description="The state in one word; the condition Ready says why.")] = (
-        None
-    )
+    phase: Annotated[Phase | None, Field(description="The state in one word; the condition Ready says why.")] = None
     ready_replicas: Annotated[int, Field(description="1 when the unit's pod is ready.")] = 0
-    observed_generation: Annotated[int | None, Field(description="Generation of the spec that was looked at.")] = (
-        None
-    )
+    observed_generation: Annotated[int | None, Field(description="Generation of the spec that was looked at.")] = None
     last_sync_time: Annotated[datetime | None, Field(description="When this status was last written.")] = None
     node_name: Annotated[str | None, Field(description="Where the unit's pod runs.")] = None
     service_name: Annotated[str | None, Field(description="The Service in front of the unit's ports.")] = None

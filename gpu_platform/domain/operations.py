@@ -33,9 +33,9 @@ class OperationTarget(Value):
     kind: Annotated[str, Field(max_length=63, description="Its kind, such as GPUUnit.")]
     namespace: Annotated[str, Field(max_length=63, description="Where it lives; empty for one of the cluster.")]
     name: Annotated[str, Field(max_length=253, description="What it is called.")]
-    uid: Annotated[
-        str | None, Field(max_length=63, description="That very object, not a later one of its name.")
-    ] = None
+    uid: Annotated[str | None, Field(max_length=63, description="That very object, not a later one of its name.")] = (
+        None
+    )
 
 
 class OperationSpec(Value):

@@ -43,6 +43,4 @@ def is_available(stock: Json) -> bool:
 def rank_stock(stock_units: Iterable[Json], spec_name: str) -> tuple[Json, ...]:
     """The stock that a claim for this spec may take, in the order to try it: oldest first, ties by name."""
     fitting = [unit for unit in stock_units if unit["spec"].get("specName") == spec_name and is_available(unit)]
-    return tuple(
-        sorted(fitting, key=lambda unit: (unit["metadata"]["creationTimestamp"], unit["metadata"]["name"]))
-    )
+    return tuple(sorted(fitting, key=lambda unit: (unit["metadata"]["creationTimestamp"], unit["metadata"]["name"])))

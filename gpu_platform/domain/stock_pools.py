@@ -48,11 +48,7 @@ class StockPoolStatus(Value):
     lent: Annotated[
         tuple[str, ...], Field(description="Uids of the units taken from a pool that does not replenish.")
     ] = ()
-    phase: Annotated[
-        PoolPhase | None, Field(description="The state in one word; the condition Ready says why.")
-    ] = None
-    observed_generation: Annotated[int | None, Field(description="Generation of the spec that was looked at.")] = (
-        None
-    )
+    phase: Annotated[PoolPhase | None, Field(description="The state in one word; the condition Ready says why.")] = None
+    observed_generation: Annotated[int | None, Field(description="Generation of the spec that was looked at.")] = None
     last_sync_time: Annotated[datetime | None, Field(description="When this status was last written.")] = None
     conditions: Annotated[tuple[Condition, ...], Field(description="Ready, and why or why not.")] = ()

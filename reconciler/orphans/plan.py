@@ -62,14 +62,10 @@ def plan_orphans(observed: Observed, now: datetime) -> Plan:
     | Deployment, Service, …   | missing  | –             | over 30 s     | delete   |
     """
     releases = [
-        ReleaseClaim(stock, claim_holder_of(stock) or "")
-        for stock in observed.stock
-        if _is_lost(stock, observed, now)
+        ReleaseClaim(stock, claim_holder_of(stock) or "") for stock in observed.stock if _is_lost(stock, observed, now)
     ]
     orphans = [child for child in observed.children if _unit_of(child) not in observed.units]
-    since = {
-        child["metadata"]["uid"]: observed.orphaned_since.get(child["metadata"]["uid"], now) for child in orphans
-    }
+    since = {child["metadata"]["uid"]: observed.orphaned_since.get(child["metadata"]["uid"], now) for child in orphans}
     deletes = [DeleteOrphan(child) for child in orphans if now - since[child["metadata"]["uid"]] > CHILD_LIMIT]
     return Plan((*releases, *deletes), since)
 

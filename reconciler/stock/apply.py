@@ -43,9 +43,7 @@ async def _apply_write(action: CreateStock | RemoveStock, writer: Writer) -> Non
             # The resourceVersion makes a claim that came meanwhile win.
             guard = {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}
             try:
-                await writer.delete(
-                    GPU_UNITS.item(metadata["name"], metadata["namespace"]), {"preconditions": guard}
-                )
+                await writer.delete(GPU_UNITS.item(metadata["name"], metadata["namespace"]), {"preconditions": guard})
             except (ConflictError, NotFoundError):
                 return
 

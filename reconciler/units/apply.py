@@ -99,7 +99,5 @@ async def _delete(path: ResourcePath, live: Json, writer: Writer) -> None:
 async def _record(unit: Json, status: GPUUnitStatus, events: Recorder) -> None:
     condition = find_condition(status.conditions, READY)
     if condition is not None:
-        kind: Literal["Normal", "Warning"] = (
-            "Warning" if status.phase in (Phase.FAILED, Phase.PENDING) else "Normal"
-        )
+        kind: Literal["Normal", "Warning"] = "Warning" if status.phase in (Phase.FAILED, Phase.PENDING) else "Normal"
         await events.record(unit, kind, condition.reason, condition.message)

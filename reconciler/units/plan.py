@@ -181,9 +181,7 @@ def _find_access_problem(spec: GPUUnitSpec) -> Verdict | None:
     if spec.access.primary_port in ports:
         return None
     known = ", ".join(ports) or "none"
-    message = (
-        f"spec.access.primaryPort: {spec.access.primary_port!r} is not a port of the template (it has: {known})"
-    )
+    message = f"spec.access.primaryPort: {spec.access.primary_port!r} is not a port of the template (it has: {known})"
     return Verdict(Phase.FAILED, Reason.ACCESS_CONFIG_INVALID, message)
 
 
@@ -226,9 +224,7 @@ def _child_writes(observed: Observed, build: UnitBuild, *, with_deployment: bool
     if with_deployment:
         wanted.append((ChildKind.DEPLOYMENT, build_deployment(build), observed.deployment))
     writes = (
-        _removal(kind, observed.leftovers[kind])
-        if kind in observed.leftovers
-        else _child_write(kind, desired, live)
+        _removal(kind, observed.leftovers[kind]) if kind in observed.leftovers else _child_write(kind, desired, live)
         for kind, desired, live in wanted
     )
     return tuple(write for write in writes if write is not None)

@@ -14,9 +14,7 @@ RULE = re.compile(
     re.MULTILINE,
 )
 PHONY = re.compile(r"^\.PHONY *:(?P<targets>(?:[^\n\\]|\\\n)*)", re.MULTILINE)
-COMMAND = re.compile(
-    r"(?:^|[;&|(]|\bsudo )\s*(?:\w+=\S* +)*make((?: +-\S+| +\w+=\S+)*)(?: +(?P<target>[a-z][\w-]*))?"
-)
+COMMAND = re.compile(r"(?:^|[;&|(]|\bsudo )\s*(?:\w+=\S* +)*make((?: +-\S+| +\w+=\S+)*)(?: +(?P<target>[a-z][\w-]*))?")
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -43,10 +41,7 @@ def list_phony_targets(makefile: str) -> frozenset[str]:
 
 def list_needs(makefile: str, target: str) -> tuple[str, ...]:
     return tuple(
-        need
-        for rule in RULE.finditer(makefile)
-        if target in rule["targets"].split()
-        for need in rule["needs"].split()
+        need for rule in RULE.finditer(makefile) if target in rule["targets"].split() for need in rule["needs"].split()
     )
 
 

@@ -26,13 +26,9 @@ def is_too_long(source: str) -> bool:
 
 def is_never_collected(path: Path, source: str) -> bool:
     """Whether the file defines tests that pytest will not find, because of the file's name."""
-    names = [
-        node.name for node in ast.parse(source).body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-    ]
+    names = [node.name for node in ast.parse(source).body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
     return (
-        path.is_relative_to("tests")
-        and not path.name.startswith("test_")
-        and any(n.startswith("test_") for n in names)
+        path.is_relative_to("tests") and not path.name.startswith("test_") and any(n.startswith("test_") for n in names)
     )
 
 

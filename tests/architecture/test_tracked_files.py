@@ -19,9 +19,7 @@ TRACES = {
     "a setting that names a package index": re.compile(
         r"(?im)^\s*(?:export\s+|env\s+)?(?:\w+_)?(?:extra[-_])?index[-_]url[\"']?\s*[=:]"
     ),
-    "a package registry": re.compile(
-        r"(?i)\b(?:registry|goproxy|find-links|index)[\"']?\s*[=: ]\s*[\"']?https?://"
-    ),
+    "a package registry": re.compile(r"(?i)\b(?:registry|goproxy|find-links|index)[\"']?\s*[=: ]\s*[\"']?https?://"),
 }
 
 
@@ -89,9 +87,7 @@ def test_the_rules_look_at_all_kinds_of_files() -> None:
     assert {Path("pyproject.toml"), Path(".ci/run"), Path("tools/kwok/go.sum")} <= set(list_files())
 
 
-@pytest.mark.skipif(
-    not (ROOT / ".git").exists(), reason="an unpacked source archive has no second list to compare"
-)
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="an unpacked source archive has no second list to compare")
 def test_a_source_archive_is_held_to_the_same_rules() -> None:
     walked, listed = list_files_by_walking(ROOT), list_files_with_git(ROOT)
 

@@ -32,9 +32,7 @@ def list_triggers(workflow: Workflow) -> Any:
 
 
 def list_commands(workflow: Workflow) -> tuple[str, ...]:
-    return tuple(
-        step["run"].strip() for job in workflow["jobs"].values() for step in job["steps"] if "run" in step
-    )
+    return tuple(step["run"].strip() for job in workflow["jobs"].values() for step in job["steps"] if "run" in step)
 
 
 def find_faults(workflow: Workflow) -> tuple[str, ...]:
@@ -53,9 +51,7 @@ def find_faults(workflow: Workflow) -> tuple[str, ...]:
 def find_writes(workflow: Workflow) -> dict[str, list[str]]:
     """Which jobs may write, and what."""
     rights = {name: job.get("permissions", workflow["permissions"]) for name, job in workflow["jobs"].items()}
-    return {
-        name: writes for name, of in rights.items() if (writes := [what for what in of if of[what] == "write"])
-    }
+    return {name: writes for name, of in rights.items() if (writes := [what for what in of if of[what] == "write"])}
 
 
 def test_these_are_all_workflows() -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from gpu_platform.adapters.kube import KubeClient
+from gpu_platform.adapters.kube import open_client
 from gpu_platform.devcluster import lifecycle
 from gpu_platform.devcluster.directory import ClusterDirectory
 from gpu_platform.devcluster.parts import ensure_parts
@@ -73,7 +73,7 @@ async def measure(
     chosen: list[str], directory: ClusterDirectory, record: ClusterRecord, console: Console
 ) -> list[Figure]:
     figures: list[Figure] = []
-    async with await KubeClient.from_kubeconfig(directory.kubeconfig) as kube:
+    async with await open_client(directory.kubeconfig) as kube:
         await prepare(kube)
         bench = Bench(kube, directory, record, console)
         for title, measurement in (MEASUREMENTS[name] for name in MEASUREMENTS if name in chosen):

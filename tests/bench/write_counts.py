@@ -3,11 +3,13 @@
 | write                                                              | belongs to |
 | ------------------------------------------------------------------ | ---------- |
 | the unit's policy, Service, Deployment, status, Events             | the unit   |
-| its stock's objects, from the claim to the stock's deletion         | the unit   |
+| its stock's objects, from the claim to the stock's deletion        | the unit   |
+| the deletion of stock, however often it is sent                    | the unit   |
 | stock before its claim: the object, its policy, Deployment, status, Events | the pool |
 | the pool's status                                                  | the pool   |
 
-A refused write counts like any other: the API server had the work.
+A refused write counts like any other: the API server had the work. The pool itself deletes stock only when it
+shrinks, and the pools here do not.
 """
 
 from collections import Counter
@@ -42,10 +44,11 @@ def count_writes(events: Iterable[Json], units: Collection[str]) -> WriteCounts:
         if not is_ours(event):
             if in_stock and is_claim(event):
                 claimed.add(owner)
+        elif in_stock and is_consumption(event):
+            counts.of_units[kind_of(event)] += 1
+            claimed.discard(owner)
         elif owner in (claimed if in_stock else units):
             counts.of_units[kind_of(event)] += 1
-            if in_stock and is_deletion_of_unit(event):
-                claimed.discard(owner)
         else:
             counts.of_pools[kind_of(event)] += 1
     return counts
@@ -71,8 +74,8 @@ def is_claim(event: Json) -> bool:
     return event["verb"] == "patch" and event["objectRef"]["resource"] == "gpuunits" and _answer(event) == 200
 
 
-def is_deletion_of_unit(event: Json) -> bool:
-    return event["verb"] == "delete" and event["objectRef"]["resource"] == "gpuunits" and _answer(event) == 200
+def is_consumption(event: Json) -> bool:
+    return bool(event["verb"] == "delete" and event["objectRef"]["resource"] == "gpuunits")
 
 
 def kind_of(event: Json) -> Kind:

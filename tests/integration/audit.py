@@ -27,9 +27,7 @@ class AuditLog:
         with self.path.open() as log:
             log.seek(self.offset)
             events = [json.loads(line) for line in log if line.endswith("\n")]
-        return [
-            event for event in events if event["verb"] in MUTATING and event.get("userAgent", "").startswith(agent)
-        ]
+        return [event for event in events if event["verb"] in MUTATING and event.get("userAgent", "").startswith(agent)]
 
     def counts(self, agent: str = RECONCILER_AGENT) -> Counter[tuple[str, str]]:
         """How often which verb was sent for which resource."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gpu_platform.adapters.kube import KubeClient, NotFoundError
+from gpu_platform.adapters.kube import KubeClient, NotFoundError, open_client
 from gpu_platform.adapters.kube.paths import NAMESPACES, SERVICE_ACCOUNTS
 from gpu_platform.devcluster import lifecycle
 from gpu_platform.devcluster.directory import ClusterDirectory
@@ -48,7 +48,7 @@ def cluster() -> Iterator[RunningCluster]:
 
 @pytest.fixture(scope="session")
 async def kube(cluster: RunningCluster) -> AsyncIterator[KubeClient]:
-    async with await KubeClient.from_kubeconfig(cluster.kubeconfig) as client:
+    async with await open_client(cluster.kubeconfig) as client:
         yield client
 
 

@@ -1,6 +1,7 @@
-"""What the tests of the machinery need: a cache behind a proxy, daemons in pairs, and a hand that changes things."""
+"""What the tests of the machinery need: a cache behind a proxy, pairs of daemons, a hand that changes things."""
 
 import asyncio
+import logging
 import secrets
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
@@ -10,7 +11,7 @@ from typing import Any
 
 from kubernetes.aio import client as aio_client
 
-from gpu_platform.adapters.kube import GoneError, KubeClient, NotFoundError
+from gpu_platform.adapters.kube import GoneError, KubeClient, NotFoundError, open_client
 from gpu_platform.adapters.kube.cache import ObjectCache
 from gpu_platform.adapters.kube.paths import CONFIG_MAPS, NAMESPACES
 from tests.integration.conftest import RunningCluster
@@ -18,6 +19,8 @@ from tests.integration.daemons import Daemon, running_daemon
 from tests.integration.mirror_daemon import LABEL, mirrored
 from tests.tcp_proxy import TcpProxy, write_kubeconfig_through
 from tests.waiting import eventually
+
+log = logging.getLogger(__name__)
 
 Json = dict[str, Any]
 
@@ -54,7 +57,7 @@ class CountingClient(KubeClient):
 
 
 class Follower:
-    """A cache of one namespace's ConfigMaps behind a proxy, and a hand that changes them on the other side of it."""
+    """A cache of one namespace's ConfigMaps behind a proxy, and a hand that changes them on the other side."""
 
     def __init__(self, namespace: str, kube: KubeClient, proxy: TcpProxy, client: CountingClient) -> None:
         self.namespace = namespace
@@ -99,7 +102,7 @@ class Follower:
             return held == there
 
         await eventually(is_equal, within)
-        return time.monotonic() - started_at
+        return _seconds_since(started_at)
 
     def _note(self, old: Json | None, new: Json | None) -> None:
         if new is None and old is not None:
@@ -128,8 +131,8 @@ class Ground:
         port = self.cluster.record.ports["kube-apiserver"]
         async with self.namespace() as namespace, TcpProxy(port) as proxy:
             kubeconfig = write_kubeconfig_through(proxy, self.cluster.kubeconfig, self._directory / namespace)
-            async with await CountingClient.from_kubeconfig(kubeconfig) as client:
-                follower = Follower(namespace, self.kube, proxy, client)
+            async with await open_client(kubeconfig) as client:
+                follower = Follower(namespace, self.kube, proxy, CountingClient(client._api))
                 await follower.create("one", "two", "three")
                 running = asyncio.create_task(follower.cache.run())
                 await follower.sees_everything(within=10)
@@ -178,4 +181,11 @@ class Ground:
             return when(*mirrored(await self.kube.get(CONFIG_MAPS.item(name, namespace))))
 
         await eventually(look, within)
-        return time.monotonic() - started_at
+        return _seconds_since(started_at)
+
+
+def _seconds_since(started_at: float) -> float:
+    """Also in the log (`pytest --log-cli-level=info`): the figures behind the limits."""
+    seconds, task = time.monotonic() - started_at, asyncio.current_task()
+    log.info("%s: %.1f s", task.get_name() if task else "", seconds)
+    return seconds

@@ -121,8 +121,6 @@ async def stock_pool(kube: KubeClient, name: str, replicas: int, **spec: Any) ->
 async def claim(kube: KubeClient, pool: str, unit: str, namespace: str = INSTANCES, spec: str = "g1.1") -> Json:
     """Take the oldest free stock of the pool for this unit."""
     candidates = rank_stock(await stock_of(kube, pool), spec)
-    stock = await claim_first(
-        kube, candidates, names.claim_holder(namespace, unit), f"op-{unit}", datetime.now(UTC)
-    )
+    stock = await claim_first(kube, candidates, names.claim_holder(namespace, unit), f"op-{unit}", datetime.now(UTC))
     assert stock is not None, "no free stock"
     return stock

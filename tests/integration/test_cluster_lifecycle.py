@@ -14,7 +14,7 @@ from typing import Any
 import nats
 import pytest
 
-from gpu_platform.adapters.kube import KubeClient, KubeError
+from gpu_platform.adapters.kube import KubeError, open_client
 from gpu_platform.adapters.kube.paths import CONFIG_MAPS, NODES
 from gpu_platform.devcluster.child_process import CLUSTER_MARK, find_marked
 from gpu_platform.devcluster.directory import ClusterDirectory
@@ -89,23 +89,21 @@ def config_map(name: str) -> dict[str, Any]:
 
 async def kept(cluster: CommandLine, name: str) -> bool:
     try:
-        async with await KubeClient.from_kubeconfig(cluster.directory.kubeconfig) as kube:
+        async with await open_client(cluster.directory.kubeconfig) as kube:
             return bool((await kube.get(CONFIG_MAPS.item(name, "default")))["data"] == {"kept": "yes"})
     except KubeError:
         return False
 
 
 async def create_config_map(cluster: CommandLine, name: str) -> None:
-    async with await KubeClient.from_kubeconfig(cluster.directory.kubeconfig) as kube:
+    async with await open_client(cluster.directory.kubeconfig) as kube:
         await kube.create(CONFIG_MAPS.collection("default"), config_map(name))
 
 
 async def is_ready_again(cluster: CommandLine, process: str, restarts: int) -> None:
     async def restarted() -> bool:
         status = cluster.status()
-        return cluster.restarts_of(process) > restarts and all(
-            each["state"] == "ready" for each in status["processes"]
-        )
+        return cluster.restarts_of(process) > restarts and all(each["state"] == "ready" for each in status["processes"])
 
     await eventually(restarted, within=60)
 
@@ -159,7 +157,7 @@ async def test_two_clusters_run_side_by_side(first: CommandLine, second: Command
     await create_config_map(first, "only-in-the-first")
     assert await kept(first, "only-in-the-first")
     assert not await kept(second, "only-in-the-first")
-    async with await KubeClient.from_kubeconfig(second.directory.kubeconfig) as kube:
+    async with await open_client(second.directory.kubeconfig) as kube:
         names = {node["metadata"]["name"] for node in (await kube.get(NODES.collection()))["items"]}
     assert names == {"host", "sim-h100-0"}
 

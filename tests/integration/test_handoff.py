@@ -34,9 +34,7 @@ async def ready_stock_pods(kube: KubeClient, pool: str) -> dict[str, str]:
         pod["metadata"]["uid"]: pod["metadata"]["labels"][names.LABEL_UNIT]
         for pod in pods
         if pod["metadata"]["labels"].get(names.LABEL_UNIT) in units
-        and any(
-            each["type"] == "Ready" and each["status"] == "True" for each in pod["status"].get("conditions", [])
-        )
+        and any(each["type"] == "Ready" and each["status"] == "True" for each in pod["status"].get("conditions", []))
     }
 
 

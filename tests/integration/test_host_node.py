@@ -159,9 +159,7 @@ async def test_logs_come_through_the_api_server(pods: Pods) -> None:
 
 async def test_a_log_is_followed_to_its_end(pods: Pods) -> None:
     script = "echo begin; until [ -e /data/go ]; do sleep 0.02; done; echo end"
-    helper = shell(
-        "sleep 0.5; touch /data/go", name="helper", volumeMounts=[{"name": "data", "mountPath": "/data"}]
-    )
+    helper = shell("sleep 0.5; touch /data/go", name="helper", volumeMounts=[{"name": "data", "mountPath": "/data"}])
     main = shell(script, volumeMounts=[{"name": "data", "mountPath": "/data"}])
     volumes = [{"name": "data", "emptyDir": {}}]
     await pods.create("follow", main, helper, volumes=volumes, restartPolicy="Never")

@@ -14,12 +14,15 @@ import aiohttp
 import pytest
 
 from gpu_platform.adapters.kube import KubeClient, KubeError
+from gpu_platform.adapters.kube.connection import open_client
+from gpu_platform.adapters.kube.guarded import GuardedClient
+from gpu_platform.adapters.kube.leadership import Leadership, NotLeaderError
 from gpu_platform.adapters.kube.paths import CONFIG_MAPS, EVENTS, LEASES
 from gpu_platform.devcluster.readiness import admin_tls
 from gpu_platform.devcluster.status import ProcessStatus, read_status
 from tests.integration.conftest import RunningCluster
 from tests.integration.machinery import LEASE, Ground
-from tests.integration.mirror_daemon import STEPS, mirrored
+from tests.integration.mirror_daemon import LABEL, STEPS, mirrored
 from tests.waiting import eventually
 
 HEALED_WITHIN = 75.0
@@ -194,7 +197,9 @@ def ground(cluster: RunningCluster, kube: KubeClient, tmp_path_factory: pytest.T
 @pytest.fixture(scope="module")
 async def told(ground: Ground) -> AsyncIterator[dict[Story, asyncio.Task[None]]]:
     """All stories, begun together: most of their time is waiting."""
-    tasks = {story: asyncio.create_task(_tell(story, ground)) for story in STORIES}
+    tasks: dict[Story, asyncio.Task[None]] = {
+        story: asyncio.create_task(_tell(story, ground), name=story.__name__) for story in STORIES
+    }
     yield tasks
     for task in tasks.values():
         task.cancel()
@@ -208,6 +213,42 @@ async def _tell(story: Story, ground: Ground) -> None:
 @pytest.mark.parametrize("story", STORIES, ids=lambda story: story.__name__.removeprefix("tell_of_"))
 async def test_the_machinery_survives(story: Story, told: dict[Story, asyncio.Task[None]]) -> None:
     await told[story]
+
+
+class TurningClock:
+    """Shows a good time for so many looks, and then one past every deadline."""
+
+    def __init__(self, looks: int) -> None:
+        self._looks = looks
+
+    def __call__(self) -> float:
+        self._looks -= 1
+        return 0.0 if self._looks >= 0 else 1_000.0
+
+
+@pytest.mark.parametrize(
+    ("write", "looks"),
+    [("create", 2), ("create", 3), ("patch", 2), ("patch", 3), ("delete", 2)],
+    ids=lambda value: {2: "with its connection in hand", 3: "with its headers written"}.get(value, value),
+)
+async def test_a_write_is_stopped_at_the_last_moment(ground: Ground, write: str, looks: int) -> None:
+    """Two looks come with the call itself, at the deadline; the rest are those of the connection."""
+    async with ground.namespace() as namespace, await open_client(ground.cluster.kubeconfig) as client:
+        await ground.set_label(namespace, "one", "red")
+        before = await client.get(CONFIG_MAPS.collection(namespace), {"labelSelector": LABEL})
+        leadership = Leadership(TurningClock(looks))
+        leadership.begin(epoch=1, deadline=10.0)
+        writer = GuardedClient(client, leadership)
+        attempts = {
+            "create": lambda: writer.create(CONFIG_MAPS.collection(namespace), {"metadata": {"name": "two"}}),
+            "patch": lambda: writer.patch(CONFIG_MAPS.item("one", namespace), {"data": {"late": "yes"}}),
+            "delete": lambda: writer.delete(CONFIG_MAPS.item("one", namespace)),
+        }
+        with pytest.raises(NotLeaderError, match="does not lead"):
+            await attempts[write]()
+
+        after = await client.get(CONFIG_MAPS.collection(namespace), {"labelSelector": LABEL})
+        assert after["items"] == before["items"]
 
 
 async def test_a_version_that_the_server_forgot_leads_to_a_new_list(ground: Ground) -> None:

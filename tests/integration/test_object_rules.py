@@ -67,9 +67,7 @@ NEW_OBJECTS = [
     in_spec("StockPool", "spec.specName in body should be at least 1 chars long", specName=""),
     in_spec("StockPool", "spec.replicas in body should be greater than or equal to 0", replicas=-1),
     in_spec("StockPool", "spec.replicas in body should be less than or equal to 10000", replicas=10_001),
-    in_spec(
-        "StockPool", 'Unsupported value: "Sometimes": supported values: "Always", "Never"', replenish="Sometimes"
-    ),
+    in_spec("StockPool", 'Unsupported value: "Sometimes": supported values: "Always", "Never"', replenish="Sometimes"),
     named("StockPool", "p" * 41, "the name must have at most 40 characters"),
     named("StockPool", "t4.1", "the name must have no dots"),
     in_spec("GPUUnit", "spec.specName: Required value", specName=None),
@@ -123,9 +121,7 @@ READY = {"type": "Ready", "status": "True", "reason": "Fine", "lastTransitionTim
 STATUSES = [
     Refusal("GPUUnit", {"status": {"phase": "Dreaming"}}, 'Unsupported value: "Dreaming"'),
     Refusal("GPUUnit", {"status": {"conditions": [READY, READY]}}, 'Duplicate value: {"type":"Ready"}'),
-    Refusal(
-        "GPUUnit", {"status": {"conditions": [{**READY, "status": "Perhaps"}]}}, 'Unsupported value: "Perhaps"'
-    ),
+    Refusal("GPUUnit", {"status": {"conditions": [{**READY, "status": "Perhaps"}]}}, 'Unsupported value: "Perhaps"'),
     Refusal("GPUUnit", {"status": {"conditions": [{"type": "Ready"}]}}, "lastTransitionTime: Required value"),
     Refusal("GPUUnit", {"status": {"lastSyncTime": "yesterday"}}, "must be of type date-time"),
     Refusal("StockPool", {"status": {"phase": "Empty"}}, 'Unsupported value: "Empty"'),

@@ -148,9 +148,7 @@ async def test_the_sample_is_accepted(kube: KubeClient, kind: str) -> None:
         ),
     ],
 )
-async def test_the_api_server_fills_in_what_is_left_out(
-    kube: KubeClient, kind: str, given: Json, stored: Json
-) -> None:
+async def test_the_api_server_fills_in_what_is_left_out(kube: KubeClient, kind: str, given: Json, stored: Json) -> None:
     item = make_object(kind, given)
 
     assert (await kube.create(collection_of(item), item, STRICT_DRY_RUN))["spec"] == stored
@@ -187,9 +185,7 @@ async def test_a_unit_that_the_reconciler_must_judge_is_accepted(kube: KubeClien
 
 
 @every_kind
-async def test_an_unknown_field_is_refused_where_it_is_asked_for_and_else_dropped(
-    kube: KubeClient, kind: str
-) -> None:
+async def test_an_unknown_field_is_refused_where_it_is_asked_for_and_else_dropped(kube: KubeClient, kind: str) -> None:
     item = merge(load_sample(kind), {"spec": {"colour": "red"}})
 
     with pytest.raises(KubeError, match=r'unknown field "spec\.colour"'):

@@ -72,9 +72,7 @@ async def test_baseline_accepts_every_tenant_pod(kube: KubeClient, enforced: Enf
     assert await is_accepted(kube, namespace, pod_of("runtime-instance", restricted=False, image=None))
 
 
-async def test_restricted_accepts_the_pods_of_a_tenant_with_that_profile(
-    kube: KubeClient, enforced: Enforce
-) -> None:
+async def test_restricted_accepts_the_pods_of_a_tenant_with_that_profile(kube: KubeClient, enforced: Enforce) -> None:
     namespace = await enforced("restricted")
     assert await is_accepted(kube, namespace, pod_of("runtime-instance-strict", restricted=True))
 

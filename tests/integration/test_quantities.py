@@ -39,8 +39,7 @@ async def write_and_read(kube: KubeClient, texts: Sequence[str], resource: str =
     }
     answer = await kube.create(DEPLOYMENTS.collection("default"), deployment, {"dryRun": "All"})
     return [
-        container["resources"]["limits"][resource]
-        for container in answer["spec"]["template"]["spec"]["containers"]
+        container["resources"]["limits"][resource] for container in answer["spec"]["template"]["spec"]["containers"]
     ]
 
 
@@ -71,9 +70,7 @@ async def test_the_api_server_returns_the_text_of_the_table(kube: KubeClient, re
 
 @pytest.mark.parametrize(("text", "written"), [(text, written) for text, _, written in NEGATIVE])
 async def test_less_than_nothing_is_understood_and_then_refused(kube: KubeClient, text: str, written: str) -> None:
-    with pytest.raises(
-        KubeError, match=f'Invalid value: "{written}": must be greater than or equal to 0'
-    ) as refusal:
+    with pytest.raises(KubeError, match=f'Invalid value: "{written}": must be greater than or equal to 0') as refusal:
         await write_and_read(kube, [text])
     assert refusal.value.status == 422
 

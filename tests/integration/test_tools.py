@@ -69,9 +69,7 @@ class Workbench:
         body = [f'package main\n\nimport "os"\n\nvar version, word = "", "{uuid.uuid4()}"\n']
         body += [f"func f{n}(m map[int]string) {{ m[{n}] += m[len(m)] + word }}\n" for n in range(functions)]
         calls = "".join(f"\tf{n}(m)\n" for n in range(functions))
-        body.append(
-            f"func main() {{\n\tm := map[int]string{{}}\n{calls}\tos.Stdout.WriteString(version + m[-1])\n}}\n"
-        )
+        body.append(f"func main() {{\n\tm := map[int]string{{}}\n{calls}\tos.Stdout.WriteString(version + m[-1])\n}}\n")
         (hello / "main.go").write_text("".join(body) + more)
 
     def start(self, **changes: str) -> subprocess.Popen[str]:
@@ -112,9 +110,7 @@ class Workbench:
 
 
 def list_pids() -> list[int]:
-    return [
-        int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit() and path.name != str(os.getpid())
-    ]
+    return [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit() and path.name != str(os.getpid())]
 
 
 def read_environment(pid: int) -> bytes:

@@ -1,6 +1,7 @@
 """Kubernetes over `kubernetes.aio`: JSON in, JSON out, a time limit on every call, errors of our own."""
 
 from gpu_platform.adapters.kube.client import KubeClient, PatchType
+from gpu_platform.adapters.kube.connection import NoConnectionError, open_client
 from gpu_platform.adapters.kube.errors import (
     AlreadyExistsError,
     ConflictError,
@@ -18,10 +19,12 @@ __all__ = [
     "GoneError",
     "KubeClient",
     "KubeError",
+    "NoConnectionError",
     "NotFoundError",
     "PatchType",
     "ResourcePath",
     "UnreachableError",
     "WatchEvent",
     "list_and_watch",
+    "open_client",
 ]

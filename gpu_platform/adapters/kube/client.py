@@ -8,14 +8,11 @@ import json
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from enum import StrEnum
-from pathlib import Path
 from typing import Any, Self
-from urllib.parse import urlencode, urlsplit
-from urllib.request import getproxies, proxy_bypass
+from urllib.parse import urlencode
 
 import aiohttp
 from kubernetes.aio import client as aio_client
-from kubernetes.aio import config as aio_config
 
 from gpu_platform.adapters.kube.errors import UnreachableError, error_from_status
 
@@ -24,10 +21,6 @@ Params = Mapping[str, str]
 
 DEFAULT_TIMEOUT = 10.0
 """Seconds for one call. The API server answers in milliseconds; ten seconds means that it is not there."""
-
-CONNECTIONS = 100
-
-LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "::1")
 
 
 class PatchType(StrEnum):
@@ -43,17 +36,6 @@ class KubeClient:
     def __init__(self, api: aio_client.ApiClient, user_agent: str = "gpu-platform") -> None:
         self._api = api
         self._user_agent = user_agent
-
-    @classmethod
-    async def from_kubeconfig(cls, path: Path) -> Self:
-        configuration = aio_client.Configuration()
-        await aio_config.load_kube_config(config_file=str(path), client_configuration=configuration)
-        configuration.connection_pool_maxsize = CONNECTIONS
-        # Left to itself, aiohttp looks for a netrc file and a proxy in a thread before every request, which takes
-        # as long as the request.
-        configuration.client_session_kwargs = {"trust_env": False}
-        configuration.proxy = configuration.proxy or _find_proxy(configuration.host)
-        return cls(aio_client.ApiClient(configuration))
 
     @property
     def server(self) -> str:
@@ -100,9 +82,7 @@ class KubeClient:
         async with self._response("GET", path, params, timeout=timeout) as response:
             return await response.text()
 
-    async def lines(
-        self, path: str, params: Params | None = None, *, silence: float
-    ) -> AsyncGenerator[bytes, None]:
+    async def lines(self, path: str, params: Params | None = None, *, silence: float) -> AsyncGenerator[bytes, None]:
         """Follow a streaming answer line by line; `silence` seconds without a byte end it as unreachable."""
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=DEFAULT_TIMEOUT, sock_read=silence)
         async with self._response("GET", path, params, timeout=timeout) as response:
@@ -154,15 +134,6 @@ class KubeClient:
             raise UnreachableError(0, "Timeout", f"{method} {path} had no answer in time") from error
         except aiohttp.ClientError as error:
             raise UnreachableError(0, "Unreachable", f"{method} {path}: {error}") from error
-
-
-def _find_proxy(server: str) -> str | None:
-    """The environment's proxy for this server; this machine's own servers need none."""
-    address = urlsplit(server)
-    host = address.hostname or ""
-    if host in LOOPBACK_HOSTS or proxy_bypass(host):
-        return None
-    return getproxies().get(address.scheme)
 
 
 def _status_body(text: str) -> Json:

@@ -2,13 +2,17 @@
 
 import os
 from pathlib import Path
-from urllib.request import getproxies
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 from kubernetes.aio import client as aio_client
 from kubernetes.aio import config as aio_config
 
-from gpu_platform.adapters.kube.client import CONNECTIONS, KubeClient
+from gpu_platform.adapters.kube.client import KubeClient
 from gpu_platform.adapters.kube.last_look import LastLookRequest
+
+CONNECTIONS = 100
+LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "::1")
 
 
 class NoConnectionError(Exception):
@@ -22,9 +26,9 @@ async def open_client(kubeconfig: Path | None = None, user_agent: str = "gpu-pla
     """
     configuration = aio_client.Configuration()
     configuration.connection_pool_maxsize = CONNECTIONS
-    # Looking for a proxy takes two hops through a thread for every request, also when there is none.
-    session = {"request_class": LastLookRequest, "trust_env": bool(getproxies())}
-    configuration.client_session_kwargs = session
+    # Left to itself, aiohttp looks for a netrc file and a proxy in a thread before every request, which takes as
+    # long as the request.
+    configuration.client_session_kwargs = {"request_class": LastLookRequest, "trust_env": False}
     source = str(kubeconfig) if kubeconfig else os.environ.get("KUBECONFIG", "")
     try:
         if source:
@@ -37,4 +41,14 @@ async def open_client(kubeconfig: Path | None = None, user_agent: str = "gpu-pla
             if source
             else f"there is no cluster to work for ({error}): name a kubeconfig in `kubeconfig` or KUBECONFIG"
         ) from error
+    configuration.proxy = configuration.proxy or _find_proxy(configuration.host)
     return KubeClient(aio_client.ApiClient(configuration), user_agent)
+
+
+def _find_proxy(server: str) -> str | None:
+    """The environment's proxy for this server; this machine's own servers need none."""
+    address = urlsplit(server)
+    host = address.hostname or ""
+    if host in LOOPBACK_HOSTS or proxy_bypass(host):
+        return None
+    return getproxies().get(address.scheme)

@@ -55,9 +55,7 @@ class EventRecorder:
                 log.debug("event.expired", extra={"event": name})
 
 
-def build_event(
-    regarding: Json, type_: EventType, reason: str, message: str, component: str, now: datetime
-) -> Json:
+def build_event(regarding: Json, type_: EventType, reason: str, message: str, component: str, now: datetime) -> Json:
     metadata = regarding["metadata"]
     message = message[:MESSAGE_CHARACTERS]
     words = "\0".join((str(metadata.get("uid")), component, type_, reason, message))

@@ -12,12 +12,14 @@ import aiohttp
 from aiohttp.abc import AbstractStreamWriter
 from aiohttp.connector import Connection
 
+from gpu_platform.adapters.kube.leadership import NotLeaderError
+
 _question: ContextVar[Callable[[], None] | None] = ContextVar("last_look", default=None)
 
 
 @contextmanager
 def last_look(question: Callable[[], None]) -> Iterator[None]:
-    """Ask this right before each request of the block is written to its connection; it raises to say no."""
+    """Ask this right before each request of the block goes onto its connection; NotLeaderError means no."""
     token = _question.set(question)
     try:
         yield
@@ -41,7 +43,7 @@ class LastLookRequest(aiohttp.ClientRequest):
         if question := _question.get():
             try:
                 question()
-            except Exception as refusal:
+            except NotLeaderError as refusal:
                 # Whoever waits for the answer is told, as of any other failure to send.
                 if conn.protocol is not None:
                     conn.protocol.set_exception(refusal)

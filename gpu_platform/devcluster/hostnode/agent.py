@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import aiohttp
 
-from gpu_platform.adapters.kube import KubeClient, KubeError
+from gpu_platform.adapters.kube import KubeError, open_client
 from gpu_platform.devcluster.child_process import CLUSTER_MARK
 from gpu_platform.devcluster.errors import DevClusterError
 from gpu_platform.devcluster.hostnode.addresses import PodNetwork
@@ -40,7 +40,7 @@ class AgentSettings:
 async def run_agent(settings: AgentSettings, stop: asyncio.Event) -> None:
     """Run until `stop` is set. Raise `DevClusterError` for what the developer has to change first."""
     async with AsyncExitStack() as stack:
-        client = await stack.enter_async_context(await KubeClient.from_kubeconfig(settings.kubeconfig))
+        client = await stack.enter_async_context(await open_client(settings.kubeconfig))
         check_is_local(client.server)
         network = PodNetwork.reserve(settings.cluster)
         stack.callback(network.close)

@@ -95,9 +95,7 @@ class Heartbeat:
         except NotFoundError:
             return await self._client.create(NODES.collection(), build_node(self._machine))
         if not is_tainted(node):
-            log.warning(
-                "node %s lacks the taint %s, which only an admin can give back", NODE_NAME, HOST_NODE_TAINT
-            )
+            log.warning("node %s lacks the taint %s, which only an admin can give back", NODE_NAME, HOST_NODE_TAINT)
         if missing := plan_labels(node, self._machine):
             node = await self._client.patch(NODES.item(NODE_NAME), {"metadata": {"labels": missing}})
         return node

@@ -120,9 +120,7 @@ def build_lease(node: Json, now: datetime) -> Json:
     }
 
 
-def _condition(
-    known: Mapping[str, Json], kind: str, status: str, reason: str, message: str, now: datetime
-) -> Json:
+def _condition(known: Mapping[str, Json], kind: str, status: str, reason: str, message: str, now: datetime) -> Json:
     before = known.get(kind, {})
     return {
         "type": kind,

@@ -40,9 +40,7 @@ class LogServer:
         self._pods = pods
         self._files = files
         # Without cancellation a client that went away would leave its follower running.
-        self._runner = web.AppRunner(
-            app, access_log=None, handler_cancellation=True, shutdown_timeout=SHUTDOWN_SECONDS
-        )
+        self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=SHUTDOWN_SECONDS)
 
     async def start(self) -> int:
         """Listen on a free port and say which."""

@@ -58,9 +58,7 @@ def _find_or_build(
     found = {}
     missing = []
     for recipe in recipes:
-        executables = _find_cached(recipe, go, store) or (
-            _find_on_path(recipe) if from_path is FromPath.AUTO else None
-        )
+        executables = _find_cached(recipe, go, store) or (_find_on_path(recipe) if from_path is FromPath.AUTO else None)
         if executables:
             found[recipe.part.name] = executables
         else:

@@ -104,8 +104,7 @@ def _read_recipe(part: Part) -> Recipe:
 def plan_build(module: GoModule, version: str) -> GoBuild:
     major, minor, *_ = version.removeprefix("v").split(".")
     stamps = [
-        f"-X {variable}={value.format(version=version, major=major, minor=minor)}"
-        for variable, value in module.stamps
+        f"-X {variable}={value.format(version=version, major=major, minor=minor)}" for variable, value in module.stamps
     ]
     return GoBuild(
         folder=module.folder,
@@ -141,9 +140,7 @@ def clean_environment(inherited: Mapping[str, str], fixed: Mapping[str, str]) ->
 def _package_version(module: GoModule, go_mod: str, package: str) -> str:
     version = find_package_version(go_mod, package)
     if version is None:
-        raise DevClusterError(
-            f"{module.folder / 'go.mod'} requires no module that holds {package}: restore the file."
-        )
+        raise DevClusterError(f"{module.folder / 'go.mod'} requires no module that holds {package}: restore the file.")
     return version
 
 

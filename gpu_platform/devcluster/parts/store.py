@@ -56,9 +56,7 @@ class Store:
             return True
 
     @contextmanager
-    def _locked(
-        self, entry: str, *, pause: Callable[[float], None], on_wait: Callable[[], None]
-    ) -> Iterator[None]:
+    def _locked(self, entry: str, *, pause: Callable[[float], None], on_wait: Callable[[], None]) -> Iterator[None]:
         with (self.root / f"{entry}.lock").open("a") as lock:
             while True:
                 try:

@@ -72,9 +72,7 @@ def ensure_go(
             wanted = ".".join(str(number) for number in minimum)
             raise DevClusterError(explain_toolchain(go.version.removeprefix("go"), wanted, output, log))
 
-    store.ensure(
-        entry, [executable], install, pause=group.pause, on_wait=lambda: on_line("waiting for another run")
-    )
+    store.ensure(entry, [executable], install, pause=group.pause, on_wait=lambda: on_line("waiting for another run"))
     return store.root / entry / executable
 
 

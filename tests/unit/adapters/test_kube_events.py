@@ -79,9 +79,7 @@ def test_a_long_message_is_cut_to_what_the_api_accepts() -> None:
 @pytest.mark.parametrize(
     "error", [UnreachableError(0, "Unreachable", "away"), KubeError(403, "Forbidden", "the namespace is going")]
 )
-def test_what_cannot_be_said_is_logged_and_harms_nobody(
-    error: KubeError, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_what_cannot_be_said_is_logged_and_harms_nobody(error: KubeError, caplog: pytest.LogCaptureFixture) -> None:
     client = StoredObjects()
 
     def refuse(_method: str, _path: str) -> None:

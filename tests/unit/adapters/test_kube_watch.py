@@ -126,9 +126,7 @@ def test_a_watch_that_the_server_refuses_leads_to_a_new_list(refusal: Line) -> N
 
 
 def test_a_dead_connection_is_left_early_enough_to_catch_up_within_75_seconds() -> None:
-    client = ScriptedWatchClient(
-        [make_list("10")], [[999.0], [make_event("ADDED", make_object("new", "11")), 99.0]]
-    )
+    client = ScriptedWatchClient([make_list("10")], [[999.0], [make_event("ADDED", make_object("new", "11")), 99.0]])
 
     at, event = follow(client, 100)[-1]
 

@@ -76,9 +76,7 @@ def test_unsaid_sizes_stay_as_they_were(record: ClusterRecord) -> None:
     assert (resized.nodes, resized.gpus) == (7, record.gpus)
 
 
-def test_environment_puts_our_tools_first_and_only_once(
-    directory: ClusterDirectory, record: ClusterRecord
-) -> None:
+def test_environment_puts_our_tools_first_and_only_once(directory: ClusterDirectory, record: ClusterRecord) -> None:
     once = cluster_environment(directory, record, os.pathsep.join(["/usr/bin", "/bin"]))
     twice = cluster_environment(directory, record, once["PATH"])
     assert once == twice

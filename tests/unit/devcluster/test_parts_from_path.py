@@ -111,9 +111,7 @@ def test_a_link_on_path_leads_to_the_folder_that_holds_the_whole_part(
         install(name, "v1.36.3", folder=opt)
     (bin_folder / "tool").symlink_to(opt / "tool")
 
-    assert find_part_on_path(companions) == OnPath(
-        {name: opt / name for name in ("tool", "companion", "tool-exec")}
-    )
+    assert find_part_on_path(companions) == OnPath({name: opt / name for name in ("tool", "companion", "tool-exec")})
 
 
 def test_always_takes_what_fits(pair: Recipe, install: Install, bin_folder: Path) -> None:

@@ -39,9 +39,7 @@ def test_the_wheel_of_this_environment_is_taken_in_every_mode(from_path: FromPat
 
 
 @pytest.mark.usefixtures("without_wheel")
-def test_without_the_wheel_the_pinned_version_on_path_is_taken(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_the_wheel_the_pinned_version_on_path_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = put_on_path(tmp_path, PINNED, monkeypatch)
 
     found = find_nats_server(FromPath.AUTO)

@@ -94,9 +94,7 @@ def test_every_list_of_named_things_is_merged_by_name(crd: Crd) -> None:
     lists = {place: node for place, node in walk(schema_of(crd)) if node["type"] == "array"}
 
     keys = {place: node.get("x-kubernetes-list-map-keys") for place, node in lists.items()}
-    named = {
-        place for place, node in lists.items() if {"name", "reason"} & node["items"].get("properties", {}).keys()
-    }
+    named = {place for place, node in lists.items() if {"name", "reason"} & node["items"].get("properties", {}).keys()}
     assert {place for place, key in keys.items() if key} == named
 
 

@@ -114,9 +114,7 @@ def test_any_text_is_a_quantity_with_digits_or_refused(text: str) -> None:
 
 
 @thorough
-@given(
-    st.integers(0, 2**63 - 1) | st.builds(lambda n, power: n << power, st.integers(1, 4_096), st.integers(0, 50))
-)
+@given(st.integers(0, 2**63 - 1) | st.builds(lambda n, power: n << power, st.integers(1, 4_096), st.integers(0, 50)))
 def test_bytes_are_written_as_the_api_server_returns_them(amount: int) -> None:
     text = format_bytes(amount)
 

@@ -194,9 +194,7 @@ def test_a_failed_pass_is_repeated_with_growing_delays(
     rig = run_in_virtual_time(main())
     assert rig.count(result) == failures
     assert rig.count("done") == 1
-    assert {entry.levelno for entry in caplog.records if entry.levelno > logging.DEBUG} == (
-        {level} if level else set()
-    )
+    assert {entry.levelno for entry in caplog.records if entry.levelno > logging.DEBUG} == ({level} if level else set())
     assert all(bool(entry.exc_info) == (entry.levelno == logging.ERROR) for entry in caplog.records)
 
 

@@ -75,9 +75,7 @@ def test_an_object_without_its_unit_is_remembered_first_and_deleted_later() -> N
     }
     first = plan_orphans(observe(children=(child,)), NOW)
     assert first.writes == ()
-    later = plan_orphans(
-        observe(children=(child,), orphaned_since=first.orphaned_since), NOW + CHILD_LIMIT + SECOND
-    )
+    later = plan_orphans(observe(children=(child,), orphaned_since=first.orphaned_since), NOW + CHILD_LIMIT + SECOND)
     assert later.writes == (DeleteOrphan(child),)
     adopted = plan_orphans(
         observe(children=(child,), units=frozenset({"a/x"}), orphaned_since=first.orphaned_since), NOW

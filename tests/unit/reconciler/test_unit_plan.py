@@ -253,18 +253,14 @@ def test_new_stock_gets_no_pod_while_a_hand_off_is_under_way() -> None:
 
 
 def test_lurking_stock_steps_back_during_a_hand_off_and_comes_again_after_it() -> None:
-    unplaced = make_pod(
-        node=None, conditions=[{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]
-    )
+    unplaced = make_pod(node=None, conditions=[{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}])
     lurker = replace(settle(observe(make_stock("pool-9"))), pods=(unplaced,))
     during = replace(lurker, claims_under_way=(NOW,))
     [scaled] = [write for write in plan(during).writes if isinstance(write, ReplaceChild)]
     assert scaled.body["spec"]["replicas"] == 0
     held = replace(during, deployment=as_stored({**scaled.body}), pods=())
     assert plan(held).writes == ()
-    [again] = [
-        write for write in plan(replace(held, claims_under_way=())).writes if isinstance(write, ReplaceChild)
-    ]
+    [again] = [write for write in plan(replace(held, claims_under_way=())).writes if isinstance(write, ReplaceChild)]
     assert again.body["spec"]["replicas"] == 1
 
 

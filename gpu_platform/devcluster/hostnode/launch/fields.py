@@ -48,9 +48,7 @@ def read_resource(pod: Json, container: Json, reference: Json, facts: NodeFacts)
     """A `resourceFieldRef`; in a volume it names its container, in a variable it means the variable's own."""
     name = reference.get("containerName") or container.get("name")
     spec = pod["spec"]
-    owner = next(
-        (c for c in [*spec["containers"], *spec.get("initContainers", [])] if c["name"] == name), container
-    )
+    owner = next((c for c in [*spec["containers"], *spec.get("initContainers", [])] if c["name"] == name), container)
     section, _, resource = str(reference["resource"]).partition(".")
     amounts = (owner.get("resources") or {}).get(section) or {}
     fallback = facts.allocatable.get(resource, "0") if section == "limits" else "0"

@@ -62,9 +62,7 @@ class Plan:
     """Set when no process is left and none will come back."""
 
 
-def plan_stop_request(
-    pod: Json, before: StopRequest | None, now: datetime, *, is_gone: bool
-) -> StopRequest | None:
+def plan_stop_request(pod: Json, before: StopRequest | None, now: datetime, *, is_gone: bool) -> StopRequest | None:
     """A later request can only shorten the time. A pod that is gone from the API has none left."""
     if is_gone:
         return StopRequest(now, timedelta())

@@ -58,9 +58,9 @@ def plan_patch(pod: Json, status: Json, address: str) -> Json | None:
 
 def _says(known: Json, wanted: Json) -> bool:
     conditions = {condition["type"]: condition for condition in known.get("conditions") or []}
-    return all(
-        _covers(conditions.get(condition["type"], {}), condition) for condition in wanted["conditions"]
-    ) and all(_covers(known.get(key), value) for key, value in wanted.items() if key != "conditions")
+    return all(_covers(conditions.get(condition["type"], {}), condition) for condition in wanted["conditions"]) and all(
+        _covers(known.get(key), value) for key, value in wanted.items() if key != "conditions"
+    )
 
 
 def _covers(known: Any, wanted: Any) -> bool:

@@ -118,9 +118,7 @@ def restarts_after(pod: Json, spec: Json, exit_code: int) -> bool:
     return policy != "Never" and exit_code != 0
 
 
-def after_probe(
-    container: Container, kind: ProbeKind, verdict: bool | None, message: str, spec: Json
-) -> Container:
+def after_probe(container: Container, kind: ProbeKind, verdict: bool | None, message: str, spec: Json) -> Container:
     run = container.state
     if not isinstance(run, Running) or verdict is None:
         return container

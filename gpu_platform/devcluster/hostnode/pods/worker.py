@@ -84,9 +84,7 @@ class PodWorker:
         self._address = address
         self._node = node
         facts = NodeFacts(address, node.allocatable)
-        self._preparation = Preparation(
-            node.client, pod, facts=facts, directory=directory, inherited=node.inherited
-        )
+        self._preparation = Preparation(node.client, pod, facts=facts, directory=directory, inherited=node.inherited)
         self._specs: dict[str, Json] = {spec["name"]: spec for spec in [*init_specs(pod), *main_specs(pod)]}
         self._reports: list[Report] = []
         self._wake = asyncio.Event()

@@ -134,9 +134,7 @@ class TestOptions:
 
     def test_a_beginning_is_a_number_of_seconds_or_a_time(self) -> None:
         assert LogOptions.parse({"sinceSeconds": "5"}, NOW).since == "2030-01-02T03:04:00.000000"
-        assert LogOptions.parse({"sinceTime": "2030-01-02T04:04:00+01:00"}, NOW).since == (
-            "2030-01-02T03:04:00.000000"
-        )
+        assert LogOptions.parse({"sinceTime": "2030-01-02T04:04:00+01:00"}, NOW).since == ("2030-01-02T03:04:00.000000")
 
     @pytest.mark.parametrize("query", [{"tailLines": "x"}, {"sinceTime": "yesterday"}, {"sinceSeconds": "1.5"}])
     def test_nonsense_is_refused(self, query: dict[str, str]) -> None:

@@ -38,9 +38,7 @@ def run_agent(tmp_path: Path, **environment: str) -> subprocess.CompletedProcess
         "users": [{"name": "c", "user": {}}],
     }
     (tmp_path / "kubeconfig").write_text(json.dumps(kubeconfig))
-    options = [
-        f"--{name}={tmp_path / name}" for name in ("kubeconfig", "root", "tls-cert", "tls-key", "client-ca")
-    ]
+    options = [f"--{name}={tmp_path / name}" for name in ("kubeconfig", "root", "tls-cert", "tls-key", "client-ca")]
     return subprocess.run(
         [sys.executable, "-m", "gpu_platform.devcluster.hostnode", *options],
         env={"PATH": os.environ["PATH"], **environment},

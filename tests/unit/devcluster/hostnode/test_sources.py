@@ -77,9 +77,7 @@ async def test_an_api_server_that_does_not_know_the_pod_yet_is_asked_again(
 
 
 @pytest.mark.parametrize(("error", "asked"), [(FORBIDDEN, 3), (KubeError(500, "InternalError", "no"), 1)])
-async def test_an_api_server_that_does_not_answer_keeps_the_container_waiting(
-    error: KubeError, asked: int
-) -> None:
+async def test_an_api_server_that_does_not_answer_keeps_the_container_waiting(error: KubeError, asked: int) -> None:
     api = FakeApi(error)
     with pytest.raises(CannotStartError, match="the API server does not give"):
         await reader(api).read([secret("s")], NOW)

@@ -38,9 +38,7 @@ def test_restarts_begin_at_once_and_slow_down_to_a_minute() -> None:
         ("Never", 1, False, False, True),
     ],
 )
-def test_the_policy_says_who_comes_back(
-    policy: str, exit_code: int, main: bool, init: bool, sidecar: bool
-) -> None:
+def test_the_policy_says_who_comes_back(policy: str, exit_code: int, main: bool, init: bool, sidecar: bool) -> None:
     inits = [make_container("init"), make_container("sidecar", restartPolicy="Always")]
     pod = make_pod(restartPolicy=policy, initContainers=inits)
     specs = [pod["spec"]["containers"][0], *inits]

@@ -79,25 +79,19 @@ def deleted(pod: dict[str, Any]) -> dict[str, Any]:
     return pod | {"metadata": pod["metadata"] | deletion}
 
 
-async def test_a_deleted_pod_is_stopped_released_and_forgotten(
-    tmp_path: Path, session: aiohttp.ClientSession
-) -> None:
+async def test_a_deleted_pod_is_stopped_released_and_forgotten(tmp_path: Path, session: aiohttp.ClientSession) -> None:
     pod = Started(shell_pod("sleep 60"), tmp_path, FakeApi(), session)
     await pod.reaches("Running")
     assert pod.worker.directory.path.exists()
     pod.worker.observe(deleted(pod.worker.pod))
     await pod.ends()
-    assert pod.api.deletions == [
-        {"gracePeriodSeconds": 0, "preconditions": {"uid": pod.worker.pod["metadata"]["uid"]}}
-    ]
+    assert pod.api.deletions == [{"gracePeriodSeconds": 0, "preconditions": {"uid": pod.worker.pod["metadata"]["uid"]}}]
     assert pod.api.status["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 143
     assert not pod.worker.directory.path.exists()
     assert pod.worker.runs == {}
 
 
-async def test_a_pod_that_vanished_ends_without_another_word(
-    tmp_path: Path, session: aiohttp.ClientSession
-) -> None:
+async def test_a_pod_that_vanished_ends_without_another_word(tmp_path: Path, session: aiohttp.ClientSession) -> None:
     pod = Started(shell_pod("trap '' TERM; while :; do sleep 0.05; done"), tmp_path, FakeApi(), session)
     await pod.reaches("Running")
     pod.worker.vanish()
