@@ -15,6 +15,7 @@ from gpu_platform.adapters.kube.cache import ObjectCache
 from gpu_platform.adapters.kube.errors import (
     AlreadyExistsError,
     ConflictError,
+    KubeError,
     NotFoundError,
     UnreachableError,
 )
@@ -132,13 +133,12 @@ class ControllerLoop:
             log.debug("pass.outdated", extra=fields | {"error": str(error)})
             queue.add_failed(key)
             return "outdated"
-        except UnreachableError as error:
-            log.warning("pass.unreachable", extra=fields | {"error": str(error)})
+        except Exception as error:
             queue.add_failed(key)
-            return "unreachable"
-        except Exception:
+            if _is_temporary(error):
+                log.warning("pass.unreachable", extra=fields | {"error": str(error)})
+                return "unreachable"
             log.exception("pass.failed", extra=fields)
-            queue.add_failed(key)
             return "failed"
         queue.forget(key)
         match result:
@@ -148,3 +148,13 @@ class ControllerLoop:
                 return "waits"
             case Done():
                 return "done"
+
+
+def _is_temporary(error: Exception) -> bool:
+    """Whether the API server is away, or asks for patience (429), or has trouble of its own (5xx)."""
+    match error:
+        case UnreachableError():
+            return True
+        case KubeError(status=status):
+            return status == 429 or status >= 500
+    return False

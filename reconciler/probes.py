@@ -1,5 +1,6 @@
 """What the daemon answers over HTTP: is it alive, is it ready, what has it counted."""
 
+import os
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
@@ -62,6 +63,7 @@ async def served(application: web.Application, address: str) -> AsyncIterator[st
         await web.TCPSite(runner, host, port).start()
         yield f"{host}:{runner.addresses[0][1]}"
     except OSError as error:
-        raise CannotListenError(f"cannot listen on {address}: {error.strerror}; choose another address") from error
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        raise CannotListenError(f"cannot listen on {address}: {reason}; choose another address") from error
     finally:
         await runner.cleanup()

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 import signal
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -37,7 +38,7 @@ async def run_reconciler(settings: ReconcilerSettings, build_loops: BuildLoops) 
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop_requested.set)
     async with AsyncExitStack() as stack:
-        client = await stack.enter_async_context(await open_client(settings.kubeconfig, COMPONENT))
+        client = await stack.enter_async_context(await open_client(settings.kubeconfig, f"{COMPONENT}/{os.getpid()}"))
         metrics = Metrics()
         elector = LeaderElector(client, settings.lease_namespace, settings.lease_name)
         leadership = elector.leadership if settings.leader_elect else always_leading()

@@ -42,8 +42,7 @@ async def measure_repair(bench: Bench) -> list[Figure]:
     async with AsyncExitStack() as stack:
         seen_units = await stack.enter_async_context(watching(kube, GPU_UNITS.collection(INSTANCES)))
         watched = {
-            kind: await stack.enter_async_context(watching(kube, path.collection()))
-            for kind, path in KINDS.items()
+            kind: await stack.enter_async_context(watching(kube, path.collection())) for kind, path in KINDS.items()
         }
         await make_units(kube, seen_units, units)
         await nothing_is_written(bench)

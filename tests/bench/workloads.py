@@ -60,9 +60,7 @@ class Taken:
 
 async def prepare(kube: KubeClient) -> None:
     """The baselines' namespace and the small spec."""
-    await kube.create(
-        NAMESPACES.collection(), {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": BARE}}
-    )
+    await kube.create(NAMESPACES.collection(), {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": BARE}})
     # Pods are refused until the controller manager has made the namespace's account.
     await eventually(lambda: find(kube, SERVICE_ACCOUNTS.item("default", BARE)))
     known = await kube.get(GPU_SPECS.item(SPEC))
@@ -79,9 +77,7 @@ async def take_unit(kube: KubeClient, units: Sightings, pool: str, name: str) ->
     candidates = rank_stock(await stock_of(kube, pool), SPEC)
     ready_at = units.expect(lambda item: is_named(item, name, INSTANCES) and is_ready_unit(item))
     started_at = time.perf_counter()
-    stock = await claim_first(
-        kube, candidates, names.claim_holder(INSTANCES, name), f"op-{name}", datetime.now(UTC)
-    )
+    stock = await claim_first(kube, candidates, names.claim_holder(INSTANCES, name), f"op-{name}", datetime.now(UTC))
     if stock is None:
         raise RuntimeError(f"the pool {pool} has no free stock for {name}")
     await create_unit(kube, unit_body(name, stock=stock, template=PORTS))

@@ -165,11 +165,15 @@ async def tell_of_what_it_answers(ground: Ground) -> None:
 
         assert await ask("probes", "/healthz") == (200, "ok\n")
         assert await ask("probes", "/readyz") == (200, "ok\n")
-        _, metrics = await ask("metrics", "/metrics")
-        writes = f'gpu_platform_reconciler_api_writes_total{{resource="configmaps",verb="patch"}} {float(STEPS)}'
-        assert writes in metrics
-        assert "gpu_platform_reconciler_is_leader 1.0" in metrics
-        assert 'gpu_platform_reconciler_passes_total{controller="mirror",result="done"}' in metrics
+
+        async def pass_is_over() -> str | None:
+            _, metrics = await ask("metrics", "/metrics")
+            return metrics if 'passes_total{controller="mirror",result="done"}' in metrics else None
+
+        metrics = await eventually(pass_is_over)
+        assert f'api_writes_total{{resource="configmaps",verb="patch"}} {float(STEPS)}' in metrics
+        assert 'api_writes_total{resource="events",verb="create"} 1.0' in metrics
+        assert "is_leader 1.0" in metrics
         events = await ground.kube.get(EVENTS.collection(namespace))
         assert [(event["reason"], event["involvedObject"]["name"]) for event in events["items"]] == [
             ("Mirrored", "one")

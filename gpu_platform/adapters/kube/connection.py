@@ -5,6 +5,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
+import yaml
 from kubernetes.aio import client as aio_client
 from kubernetes.aio import config as aio_config
 
@@ -13,6 +14,9 @@ from gpu_platform.adapters.kube.last_look import LastLookRequest
 
 CONNECTIONS = 100
 LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "::1")
+
+NOT_A_KUBECONFIG = (AttributeError, KeyError, TypeError, ValueError, yaml.YAMLError)
+"""What the library raises on a file of another kind: it looks before it checks."""
 
 
 class NoConnectionError(Exception):
@@ -35,7 +39,9 @@ async def open_client(kubeconfig: Path | None = None, user_agent: str = "gpu-pla
             await aio_config.load_kube_config(config_file=source, client_configuration=configuration)
         else:
             aio_config.load_incluster_config(client_configuration=configuration)
-    except (aio_config.ConfigException, OSError, ValueError) as error:
+    except NOT_A_KUBECONFIG as error:
+        raise NoConnectionError(f"{source} is not a kubeconfig; name one in `kubeconfig` or KUBECONFIG") from error
+    except (aio_config.ConfigException, OSError) as error:
         raise NoConnectionError(
             f"the kubeconfig {source} cannot be used: {error}"
             if source

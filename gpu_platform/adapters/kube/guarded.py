@@ -5,8 +5,8 @@ What was sent is not waited for beyond the deadline either, so that nothing is d
 
 What remains: a process that is stopped after the last check and before the kernel took the bytes (44 µs, measured)
 sends that one write when it is resumed. No client can close this gap, and the API server knows no epochs. So
-whatever must not be overwritten carries a resourceVersion, and whatever must not be deleted twice a uid: then such a
-write meets a conflict when the new leader has acted on the object.
+whatever must not be overwritten carries a resourceVersion, and whatever must not be deleted twice a uid: such a
+write then meets a conflict when the new leader has acted on the object.
 """
 
 import asyncio

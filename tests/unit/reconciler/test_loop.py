@@ -167,6 +167,8 @@ def test_a_pass_can_ask_for_another_one_later() -> None:
         (AlreadyExistsError(409, "AlreadyExists", ""), "outdated", None),
         (NotFoundError(404, "NotFound", ""), "outdated", None),
         (UnreachableError(0, "Timeout", ""), "unreachable", logging.WARNING),
+        (KubeError(429, "TooManyRequests", ""), "unreachable", logging.WARNING),
+        (KubeError(503, "ServiceUnavailable", ""), "unreachable", logging.WARNING),
         (KubeError(422, "Invalid", ""), "failed", logging.ERROR),
         (ValueError("a defect"), "failed", logging.ERROR),
     ],
