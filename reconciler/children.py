@@ -1,10 +1,11 @@
 """Comparing an owned object with what it should be, without asking the API server.
 
 Desired objects say only what we mean; live ones also carry defaults. So an object is as it should be when every
-field that we set has our value, and nobody else has set a field of its spec. Who set what, the API server itself
-records in `managedFields`.
+field that we set has our value, and nobody else has set a field of its spec that we do not set. Who set what, the API
+server itself records in `managedFields`.
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -21,7 +22,7 @@ def is_as_desired(desired: Json, live: Json) -> bool:
     return (
         _contains(live["metadata"], metadata)
         and _contains(live["spec"], desired["spec"])
-        and not _has_foreign_spec_fields(live)
+        and not _has_foreign_spec_fields(desired, live)
     )
 
 
@@ -49,8 +50,32 @@ def _contains(live: Any, desired: Any) -> bool:
     return bool(live == desired)
 
 
-def _has_foreign_spec_fields(live: Json) -> bool:
+def _has_foreign_spec_fields(desired: Json, live: Json) -> bool:
     return any(
-        entry.get("manager") != FIELD_MANAGER and "f:spec" in entry.get("fieldsV1", {})
+        entry.get("manager") != FIELD_MANAGER
+        and _adds_fields(entry.get("fieldsV1", {}).get("f:spec", {}), desired["spec"])
         for entry in live["metadata"].get("managedFields", [])
     )
+
+
+def _adds_fields(owned: Mapping[str, Any], desired: Any) -> bool:
+    """Whether somebody owns a field that is not in `desired`. One that we set too has our value by now.
+
+    In `fieldsV1`, `f:name` is a field, `k:{"name":"x"}` the list entry with that key, and `.` the thing itself.
+    """
+    for path, inner in owned.items():
+        kind, _, key = path.partition(":")
+        if kind == "f":
+            if not isinstance(desired, Mapping) or key not in desired or _adds_fields(inner, desired[key]):
+                return True
+        elif kind == "k":
+            entry = _find_entry(desired, json.loads(key))
+            if entry is None or _adds_fields(inner, entry):
+                return True
+    return False
+
+
+def _find_entry(entries: Any, keys: Mapping[str, Any]) -> Any:
+    if not isinstance(entries, Sequence):
+        return None
+    return next((entry for entry in entries if keys.items() <= entry.items()), None)

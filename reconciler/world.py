@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from datetime import timedelta
 from typing import Any
 
-from gpu_platform.adapters.kube import KubeClient
+from gpu_platform.adapters.kube import KubeClient, ResourcePath
 from gpu_platform.adapters.kube.cache import ObjectCache
 from gpu_platform.adapters.kube.paths import (
     DEPLOYMENTS,
@@ -41,9 +41,9 @@ class World:
         self.specs = ObjectCache(client, GPU_SPECS, resync=resync)
         self.operations = ObjectCache(client, OPERATIONS, resync=resync)
         self.namespaces = ObjectCache(client, NAMESPACES, resync=resync)
-        self.deployments = ObjectCache(client, DEPLOYMENTS, label_selector=OURS, resync=resync)
-        self.services = ObjectCache(client, SERVICES, label_selector=OURS, resync=resync)
-        self.network_policies = ObjectCache(client, NETWORK_POLICIES, label_selector=OURS, resync=resync)
+        self.deployments = _child_cache(client, DEPLOYMENTS, resync)
+        self.services = _child_cache(client, SERVICES, resync)
+        self.network_policies = _child_cache(client, NETWORK_POLICIES, resync)
         self.pods = ObjectCache(client, PODS, label_selector=OURS, indexes=of_pods, resync=resync)
 
     @property
@@ -83,6 +83,11 @@ class World:
     def instances_of(self, pool: str) -> tuple[Json, ...]:
         """The tenants' units that were taken from a pool."""
         return tuple(unit for unit in self.units.by_index("pool", pool) if not _is_stock(unit))
+
+
+def _child_cache(client: KubeClient, path: ResourcePath, resync: timedelta) -> ObjectCache:
+    """With the record of who set which field: `children` compares by it."""
+    return ObjectCache(client, path, label_selector=OURS, resync=resync, with_managed_fields=True)
 
 
 def unit_key(namespace: str, unit: str) -> str:

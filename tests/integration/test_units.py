@@ -182,6 +182,11 @@ EDITS: dict[str, tuple[Any, Json]] = {
             }
         },
     ),
+    "added field": (DEPLOYMENTS, {"spec": {"paused": True}}),
+    "added field of the container": (
+        DEPLOYMENTS,
+        {"spec": {"template": {"spec": {"containers": [{"name": "runtime-worker", "tty": True}]}}}},
+    ),
     "service port": (SERVICES, {"spec": {"ports": [{"name": "http", "port": 8000, "targetPort": 1}]}}),
     "policy": (NETWORK_POLICIES, {"spec": {"egress": [{}]}}),
 }

@@ -28,8 +28,8 @@ class ObjectCache:
     """All objects of one kind, as of the last event.
 
     The objects are handed out as they are, not as copies: they are **read-only**. Whoever wants to change one
-    builds a new one (`copy.deepcopy`). They come without `metadata.managedFields`, which nobody reads here and
-    which would be half of the memory.
+    builds a new one (`copy.deepcopy`). They come without `metadata.managedFields`, which would be half of the
+    memory, unless `with_managed_fields` asks for them.
 
     An index function must answer for every object that the API server accepts, and must not depend on anything
     but the object.
@@ -43,8 +43,10 @@ class ObjectCache:
         label_selector: str | None = None,
         indexes: Mapping[str, IndexFunction] | None = None,
         resync: timedelta = RESYNC,
+        with_managed_fields: bool = False,
     ) -> None:
         self._client = client
+        self._with_managed_fields = with_managed_fields
         self._path = path
         self._selectors = {"labelSelector": label_selector} if label_selector else {}
         self._functions = dict(indexes or {})
@@ -134,7 +136,8 @@ class ObjectCache:
             if listed:
                 self._tell(old, old)
             return
-        new["metadata"].pop("managedFields", None)
+        if not self._with_managed_fields:
+            new["metadata"].pop("managedFields", None)
         self._replace(place, old, new)
         self._tell(old, new)
 

@@ -80,6 +80,14 @@ def message(result: Plan) -> str:
     return condition.message
 
 
+def foreign_container_field(field: str) -> Json:
+    container: Json = {'k:{"name":"runtime-worker"}': {".": {}, field: {}}}
+    return {
+        "manager": "kubectl",
+        "fieldsV1": {"f:spec": {"f:template": {"f:spec": {"f:containers": container}}}},
+    }
+
+
 def test_a_new_unit_gets_its_policy_before_its_service_before_its_deployment() -> None:
     result = plan(observe(make_unit(template=HTTP)))
     assert [write.kind for write in result.writes if isinstance(write, CreateChild)] == [
@@ -311,7 +319,11 @@ def test_transition_time_stays_while_the_status_stays() -> None:
         lambda live: live["metadata"].update(labels={}),
         lambda live: live["metadata"].update(ownerReferences=[]),
         lambda live: live["metadata"]["managedFields"].append(
-            {"manager": "kubectl-edit", "fieldsV1": {"f:spec": {"f:template": {}}}}
+            {"manager": "kubectl-edit", "fieldsV1": {"f:spec": {"f:paused": {}}}}
+        ),
+        lambda live: live["metadata"]["managedFields"].append(foreign_container_field("f:tty")),
+        lambda live: live["metadata"]["managedFields"].append(
+            {"manager": "x", "fieldsV1": {"f:spec": {"f:template": {"f:spec": {"f:nodeSelector": {"f:evil": {}}}}}}}
         ),
     ],
 )
@@ -325,6 +337,14 @@ def test_any_foreign_change_of_a_child_is_put_back(edit: Any) -> None:
     assert "managedFields" not in write.body["metadata"]
     assert observed.deployment is not None
     assert write.body["spec"] == observed.deployment["spec"]
+
+
+def test_a_field_that_somebody_owns_together_with_us_is_no_drift() -> None:
+    observed = settle(observe(make_unit(template=HTTP)), **AVAILABLE)
+    live = copy.deepcopy(observed.deployment)
+    assert live is not None
+    live["metadata"]["managedFields"].append(foreign_container_field("f:image"))
+    assert plan(replace(observed, deployment=live)).writes == ()
 
 
 def test_defaults_that_the_api_server_adds_are_no_drift() -> None:
