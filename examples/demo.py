@@ -9,6 +9,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,20 +18,24 @@ import aiohttp
 import yaml
 from rich.console import Console
 
-from gpu_platform.adapters.kube import KubeClient, KubeError, open_client
-from gpu_platform.adapters.kube.paths import CONFIG_MAPS, DEPLOYMENTS, PODS, SERVICES
+from gpu_platform.adapters.claims import claim_first
+from gpu_platform.adapters.kube import KubeClient, KubeError, ResourcePath, open_client
+from gpu_platform.adapters.kube.paths import DEPLOYMENTS, GPU_UNITS, PODS, STOCK_POOLS
 from gpu_platform.devcluster.directory import ClusterDirectory
 from gpu_platform.devcluster.environment import cluster_environment
 from gpu_platform.devcluster.record import get_record
 from gpu_platform.devcluster.status import read_status
+from gpu_platform.domain import names
+from gpu_platform.domain.stock import rank_stock
+
+Json = dict[str, Any]
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 MANIFESTS = REPOSITORY / "examples" / "manifests"
-HOST_ADDRESS = "runtime.lokiwager.io/host-address"
-KINDS = {"Deployment": DEPLOYMENTS, "ConfigMap": CONFIG_MAPS, "Service": SERVICES}
-
-WAIT_SECONDS = 60.0
 PLATFORM = str(Path(sys.executable).with_name("gpu-platform"))
+INSTANCES = names.DEFAULT_INSTANCE_NAMESPACE
+WAIT_SECONDS = 60.0
+POLL_SECONDS = 0.02
 
 console = Console(highlight=False)
 
@@ -46,7 +52,7 @@ def main() -> None:
             step("Bootstrap with Pulumi")
             run("pulumi", "stack", "select", "--create", "dev")
             run("pulumi", "up", "--yes", "--skip-preview", "--suppress-progress")
-            asyncio.run(show_workloads(place))
+            asyncio.run(show_platform(place))
             step("What runs")
             run(PLATFORM, "dev", "status", *option)
         finally:
@@ -55,18 +61,35 @@ def main() -> None:
     console.print(f"\n[bold green]done[/] in {time.monotonic() - started_at:.0f} s")
 
 
-async def show_workloads(place: ClusterDirectory) -> None:
+async def show_platform(place: ClusterDirectory) -> None:
     async with await open_client(place.kubeconfig) as kube:
-        step("Two GPUs on a simulated node")
-        await create(kube, "two-gpus.yaml")
-        pod = await ready_pod(kube, "two-gpus")
-        console.print(f"  {pod['metadata']['name']} is Ready on {pod['spec']['nodeName']}")
+        step("Fill a pool of warm stock on the host node")
+        await create(kube, STOCK_POOLS, load("host-stock.yaml"))
+        pool = await until(lambda: find_pool(kube, available=2))
+        console.print(f"  {pool['status']['available']} units hold their GPUs and wait")
 
-        step("A web server that really runs, on the host node")
-        await create(kube, "hello-host.yaml")
-        pod = await ready_pod(kube, "hello")
-        url = f"http://{pod['metadata']['annotations'][HOST_ADDRESS]}:8080/"
-        console.print(f"  GET {url} says: {await fetch(url)}")
+        step("Take one: claim it, and hand its GPU to a unit")
+        started_at = time.monotonic()
+        stock = await claim(kube)
+        unit = load("host-unit.yaml")
+        unit["metadata"]["annotations"] = {names.ANNOTATION_SOURCE_STOCK_NAME: stock["metadata"]["name"]}
+        await create(kube, GPU_UNITS, unit)
+        ready = await until(lambda: find_ready_unit(kube))
+        console.print(f"  Ready after {time.monotonic() - started_at:.2f} s on node {ready['status']['nodeName']}")
+        console.print(f"  {ready['status']['accessURL']}")
+        url = await real_url(kube)
+        console.print(f"  GET {url} (its real address here) answers {await fetch(url)}")
+        await until(lambda: find_pool(kube, available=2))
+        console.print("  the pool is full again")
+
+        step("Make drift: delete the unit's Deployment behind its back")
+        deployment = DEPLOYMENTS.item(names.child_name("web"), INSTANCES)
+        old = await kube.get(deployment)
+        deleted_at = time.monotonic()
+        await kube.delete(deployment)
+        await until(lambda: find_other(kube, deployment, old["metadata"]["uid"]))
+        console.print(f"  it is back after {time.monotonic() - deleted_at:.2f} s")
+        await until(lambda: find_ready_unit(kube))
 
         step("kill -9 of etcd: it comes back with everything in it")
         etcd = next(process for process in read_status(place).processes if process.name == "etcd")
@@ -74,31 +97,61 @@ async def show_workloads(place: ClusterDirectory) -> None:
             raise SystemExit("etcd does not run")
         os.kill(etcd.pid, signal.SIGKILL)
         killed_at = time.monotonic()
-        again = await ready_pod(kube, "hello")
-        console.print(f"  {again['metadata']['name']} is still there, {time.monotonic() - killed_at:.1f} s later")
+        await until(lambda: find_ready_unit(kube))
+        console.print(f"  the unit is still Ready, {time.monotonic() - killed_at:.1f} s later")
 
 
-async def create(kube: KubeClient, manifest: str) -> None:
-    for document in yaml.safe_load_all((MANIFESTS / manifest).read_text()):
-        await kube.create(KINDS[document["kind"]].collection("default"), document)
+def load(manifest: str) -> Json:
+    return dict(yaml.safe_load((MANIFESTS / manifest).read_text()))
 
 
-async def ready_pod(kube: KubeClient, app: str) -> dict[str, Any]:
-    """Wait until the app's pod is Ready, however long the API server is away meanwhile."""
+async def create(kube: KubeClient, path: ResourcePath, body: Json) -> None:
+    await kube.create(path.collection(body["metadata"]["namespace"]), body)
+
+
+async def claim(kube: KubeClient) -> Json:
+    units = (await kube.get(GPU_UNITS.collection(names.STOCK_NAMESPACE)))["items"]
+    holder = names.claim_holder(INSTANCES, "web")
+    stock = await claim_first(kube, rank_stock(units, "host.1"), holder, "demo", datetime.now(UTC))
+    if stock is None:
+        raise SystemExit("no free stock")
+    return stock
+
+
+async def find_pool(kube: KubeClient, available: int) -> Json | None:
+    pool = await kube.get(STOCK_POOLS.item("host", names.STOCK_NAMESPACE))
+    return pool if pool.get("status", {}).get("available") == available else None
+
+
+async def find_ready_unit(kube: KubeClient) -> Json | None:
+    unit = await kube.get(GPU_UNITS.item("web", INSTANCES))
+    return unit if unit.get("status", {}).get("phase") == "Ready" else None
+
+
+async def find_other(kube: KubeClient, path: str, uid: str) -> Json | None:
+    item = await kube.get(path)
+    return item if item["metadata"]["uid"] != uid else None
+
+
+async def real_url(kube: KubeClient) -> str:
+    pods = await kube.get(PODS.collection(INSTANCES), {"labelSelector": f"{names.LABEL_UNIT}=web"})
+    return f"http://{pods['items'][0]['metadata']['annotations'][names.ANNOTATION_HOST_ADDRESS]}:8000/"
+
+
+async def until(question: Callable[[], Awaitable[Json | None]]) -> Json:
+    """Ask until there is an answer, however long the API server is away meanwhile."""
     deadline = time.monotonic() + WAIT_SECONDS
     while time.monotonic() < deadline:
         with contextlib.suppress(KubeError):
-            pods = await kube.get(PODS.collection("default"), {"labelSelector": f"app={app}"})
-            for pod in pods["items"]:
-                if any(c["type"] == "Ready" and c["status"] == "True" for c in pod["status"].get("conditions", [])):
-                    return dict(pod)
-        await asyncio.sleep(0.1)
-    raise SystemExit(f"{app} is not Ready after {WAIT_SECONDS:.0f} s")
+            if answer := await question():
+                return answer
+        await asyncio.sleep(POLL_SECONDS)
+    raise SystemExit(f"it did not come about within {WAIT_SECONDS:.0f} s")
 
 
 async def fetch(url: str) -> str:
     async with aiohttp.ClientSession() as session, session.get(url) as response:
-        return (await response.text()).strip()
+        return f"{response.status} {response.reason}"
 
 
 def step(title: str) -> None:
@@ -106,7 +159,8 @@ def step(title: str) -> None:
 
 
 def run(*command: str) -> None:
-    console.print(f"  [dim]$ {shlex.join(command)}[/]")
+    shown = shlex.join([Path(command[0]).name, *command[1:]])
+    console.print(f"  [dim]$ {shown}[/]", soft_wrap=True)
     subprocess.run(command, cwd=REPOSITORY, check=True)
 
 
