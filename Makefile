@@ -53,7 +53,7 @@ test: check tools ## Everything that guards main: checks and all tests on the re
 ci: test ## The same as test
 
 .PHONY: faults
-faults: tools ## The long tests: kill the parts again and again and look for losses
+faults: tools ## Kill the parts again and again for ten minutes and look for losses (SOAK_SECONDS)
 	$(PYTEST) tests/faults
 
 .PHONY: dev

@@ -4,12 +4,16 @@ import ctypes
 import os
 import signal
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 CLUSTER_MARK = "GPU_PLATFORM_DEV_CLUSTER"
 """Environment variable that every process of a cluster carries: its value is the cluster's id."""
 
 PR_SET_PDEATHSIG = 1
+
+SWEEPS = 10
+"""A process may fork while it is looked for; but there has to be an end."""
 
 
 def dies_with_parent(signal_number: int = signal.SIGKILL) -> Callable[[], None]:
@@ -36,15 +40,16 @@ def find_marked(name: str, value: str) -> Iterator[int]:
 
 
 def kill_marked(name: str, value: str) -> int:
-    """Kill every process that carries the mark, also those it starts meanwhile; the number killed."""
+    """Kill every process that carries the mark, also those it starts meanwhile; the number of them."""
     killed: set[int] = set()
-    while found := list(find_marked(name, value)):
+    for _ in range(SWEEPS):
+        found = set(find_marked(name, value))
+        if not found:
+            break
         for pid in found:
-            try:
+            with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
-            killed.add(pid)
+        killed |= found
     return len(killed)
 
 

@@ -72,3 +72,15 @@ def is_stock_namespace(namespace: str) -> bool:
 def claim_holder(namespace: str, unit: str) -> str:
     """The value of `claimed-by`: the unit for which the stock is held."""
     return f"{namespace}/{unit}"
+
+
+def owner_reference(kind: str, name: str, uid: str) -> dict[str, str | bool]:
+    """What makes an object go with its owner, one of our custom resources."""
+    return {
+        "apiVersion": API_VERSION,
+        "kind": kind,
+        "name": name,
+        "uid": uid,
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }

@@ -5,9 +5,10 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from gpu_platform.adapters.claims import release_claim
-from gpu_platform.adapters.kube import ConflictError, NotFoundError, ResourcePath
+from gpu_platform.adapters.kube import ResourcePath
 from gpu_platform.adapters.kube.paths import DEPLOYMENTS, NETWORK_POLICIES, SERVICES
 from gpu_platform.domain import names
+from reconciler.guarded_writes import delete_seen
 from reconciler.loop import Key, Trigger
 from reconciler.orphans.plan import DeleteOrphan, Observed, ReleaseClaim, active_operation_ids, plan_orphans
 from reconciler.results import RequeueAfter, Result
@@ -43,7 +44,7 @@ class OrphansController:
                 case ReleaseClaim(stock, holder):
                     await release_claim(self._writer, stock, holder)
                 case DeleteOrphan(child):
-                    await self._delete(child)
+                    await delete_seen(self._writer, PATHS[child["kind"]], child)
         return RequeueAfter(INTERVAL, "looks again and again")
 
     def triggers(self) -> tuple[Trigger, ...]:
@@ -64,12 +65,3 @@ class OrphansController:
             children=tuple({**child, "kind": kind} for kind, cache in kinds for child in cache.objects()),
             orphaned_since=self._orphaned_since,
         )
-
-    async def _delete(self, child: Json) -> None:
-        metadata = child["metadata"]
-        path = PATHS[child["kind"]].item(metadata["name"], metadata["namespace"])
-        guard = {"preconditions": {"uid": metadata["uid"]}, "propagationPolicy": "Background"}
-        try:
-            await self._writer.delete(path, guard)
-        except (ConflictError, NotFoundError):
-            return

@@ -3,10 +3,11 @@
 import asyncio
 from typing import Any
 
-from gpu_platform.adapters.kube import AlreadyExistsError, ConflictError, NotFoundError
+from gpu_platform.adapters.kube import AlreadyExistsError
 from gpu_platform.adapters.kube.paths import GPU_UNITS, STOCK_POOLS
 from gpu_platform.domain.stock_pools import StockPoolStatus
 from reconciler.children import FIELD_MANAGER
+from reconciler.guarded_writes import delete_seen, patch_status
 from reconciler.stock.plan import CreateStock, Plan, RemoveStock
 from reconciler.writer import Writer
 
@@ -26,7 +27,8 @@ async def apply_plan(plan: Plan, pool: Json, writer: Writer) -> bool:
     async with asyncio.TaskGroup() as group:
         for action in plan.writes:
             group.create_task(write(action))
-    return await _apply_status(pool, plan.status, writer)
+    old = StockPoolStatus.model_validate(pool.get("status", {}))
+    return await patch_status(writer, STOCK_POOLS, pool, old, plan.status)
 
 
 async def _apply_write(action: CreateStock | RemoveStock, writer: Writer) -> None:
@@ -39,21 +41,4 @@ async def _apply_write(action: CreateStock | RemoveStock, writer: Writer) -> Non
             except AlreadyExistsError:
                 return
         case RemoveStock(stock):
-            metadata = stock["metadata"]
-            # The resourceVersion makes a claim that came meanwhile win.
-            guard = {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}
-            try:
-                await writer.delete(GPU_UNITS.item(metadata["name"], metadata["namespace"]), {"preconditions": guard})
-            except (ConflictError, NotFoundError):
-                return
-
-
-async def _apply_status(pool: Json, status: StockPoolStatus, writer: Writer) -> bool:
-    old = StockPoolStatus.model_validate(pool.get("status", {}))
-    if old.model_copy(update={"last_sync_time": None}) == status.model_copy(update={"last_sync_time": None}):
-        return False
-    metadata = pool["metadata"]
-    path = STOCK_POOLS.item(metadata["name"], metadata["namespace"], "status")
-    guard = {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}
-    await writer.patch(path, {"metadata": guard, "status": status.model_dump(mode="json", by_alias=True)})
-    return True
+            await delete_seen(writer, GPU_UNITS, stock, unchanged=True)

@@ -136,14 +136,7 @@ def _create(observed: Observed, ordinal: int) -> CreateStock:
 def _create_named(observed: Observed, name: str) -> CreateStock:
     pool = observed.pool["metadata"]
     catalogue = observed.catalogue
-    owner = {
-        "apiVersion": names.API_VERSION,
-        "kind": "StockPool",
-        "name": pool["name"],
-        "uid": pool["uid"],
-        "controller": True,
-        "blockOwnerDeletion": True,
-    }
+    owner = names.owner_reference("StockPool", pool["name"], pool["uid"])
     spec = GPUUnitSpec(
         spec_name=observed.spec.spec_name,
         image=observed.spec.image,

@@ -15,9 +15,10 @@ from gpu_platform.adapters.kube.paths import DEPLOYMENTS, GPU_UNITS, NETWORK_POL
 from gpu_platform.domain.conditions import find_condition
 from gpu_platform.domain.gpu_units import GPUUnitStatus, Phase
 from reconciler.children import FIELD_MANAGER
+from reconciler.guarded_writes import delete_seen, patch_status
 from reconciler.units.observed import ChildKind, Observed
 from reconciler.units.plan import ConsumeStock, CreateChild, DeleteChild, Plan, ReplaceChild, Write
-from reconciler.units.status import READY, reason_of, status_differs, with_sync_failure
+from reconciler.units.status import READY, reason_of, status_of, with_sync_failure
 from reconciler.writer import Recorder, Writer
 
 Json = dict[str, Any]
@@ -60,15 +61,9 @@ async def apply_plan(plan: Plan, observed: Observed, writer: Writer, events: Rec
 
 
 async def apply_status(unit: Json, status: GPUUnitStatus, writer: Writer, events: Recorder) -> bool:
-    old = GPUUnitStatus.model_validate(unit.get("status", {}))
-    if not status_differs(old, status):
+    old = status_of(unit)
+    if not await patch_status(writer, GPU_UNITS, unit, old, status):
         return False
-    metadata = unit["metadata"]
-    path = GPU_UNITS.item(metadata["name"], metadata["namespace"], "status")
-    guard = {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}
-    # Null removes a field; fields of the status that are not ours stay untouched.
-    fields = status.model_dump(mode="json", by_alias=True)
-    await writer.patch(path, {"metadata": guard, "status": fields})
     if reason_of(old) != reason_of(status) and status.phase not in QUIET_PHASES:
         await _record(unit, status, events)
     return True
@@ -82,18 +77,9 @@ async def _apply_write(write: Write, writer: Writer) -> None:
             metadata = body["metadata"]
             await writer.replace(PATHS[kind].item(metadata["name"], metadata["namespace"]), body, MANAGER)
         case DeleteChild(kind, live):
-            await _delete(PATHS[kind], live, writer)
+            await delete_seen(writer, PATHS[kind], live)
         case ConsumeStock(stock):
-            await _delete(GPU_UNITS, stock, writer)
-
-
-async def _delete(path: ResourcePath, live: Json, writer: Writer) -> None:
-    metadata = live["metadata"]
-    precondition = {"preconditions": {"uid": metadata["uid"]}, "propagationPolicy": "Background"}
-    try:
-        await writer.delete(path.item(metadata["name"], metadata["namespace"]), precondition)
-    except NotFoundError:
-        return
+            await delete_seen(writer, GPU_UNITS, stock)
 
 
 async def _record(unit: Json, status: GPUUnitStatus, events: Recorder) -> None:

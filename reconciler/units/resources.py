@@ -146,19 +146,11 @@ def _block(cidr: str, excepted: list[str]) -> Json:
 
 
 def _metadata(build: UnitBuild) -> Json:
-    owner = {
-        "apiVersion": names.API_VERSION,
-        "kind": "GPUUnit",
-        "name": build.name,
-        "uid": build.uid,
-        "controller": True,
-        "blockOwnerDeletion": True,
-    }
     return {
         "name": names.child_name(build.name),
         "namespace": build.namespace,
         "labels": names.unit_labels(build.name),
-        "ownerReferences": [owner],
+        "ownerReferences": [names.owner_reference("GPUUnit", build.name, build.uid)],
     }
 
 

@@ -107,11 +107,6 @@ def with_sync_failure(observed: Observed, kind: ChildKind, message: str, now: da
     return plain_status(observed, Verdict(Phase.FAILED, reasons[kind], message), now)
 
 
-def status_differs(old: GPUUnitStatus, new: GPUUnitStatus) -> bool:
-    """The time of the last write is not a change."""
-    return old.model_copy(update={"last_sync_time": None}) != new.model_copy(update={"last_sync_time": None})
-
-
 def _is_available(deployment: Json | None) -> bool:
     """Only the newest template counts: an old pod that still answers is not this unit."""
     if deployment is None:

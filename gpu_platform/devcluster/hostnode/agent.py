@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import aiohttp
 
 from gpu_platform.adapters.kube import KubeError, open_client
-from gpu_platform.devcluster.child_process import CLUSTER_MARK
+from gpu_platform.devcluster.child_process import CLUSTER_MARK, kill_marked
 from gpu_platform.devcluster.errors import DevClusterError
 from gpu_platform.devcluster.hostnode.addresses import PodNetwork
 from gpu_platform.devcluster.hostnode.events import EventRecorder
@@ -20,7 +20,6 @@ from gpu_platform.devcluster.hostnode.heartbeat import Heartbeat, read_machine
 from gpu_platform.devcluster.hostnode.names import HOST_NODE_MARK
 from gpu_platform.devcluster.hostnode.pods.podset import PodSet
 from gpu_platform.devcluster.hostnode.pods.worker import Surroundings
-from gpu_platform.devcluster.hostnode.processes.escapees import kill_escapees
 from gpu_platform.devcluster.hostnode.server import LogServer, ServerFiles
 
 INHERITED_VARIABLES = ("PATH", "LANG", CLUSTER_MARK)
@@ -71,7 +70,7 @@ async def run_agent(settings: AgentSettings, stop: asyncio.Event) -> None:
 
 def end_leftovers(cluster: str) -> None:
     """Processes of pods whose leader or agent is gone."""
-    if count := kill_escapees(HOST_NODE_MARK, cluster):
+    if count := kill_marked(HOST_NODE_MARK, cluster):
         log.info("ended %d leftover processes", count)
 
 

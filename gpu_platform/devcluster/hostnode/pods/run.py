@@ -15,13 +15,13 @@ from typing import Any
 import aiohttp
 
 from gpu_platform.adapters.kube.client import Json
+from gpu_platform.devcluster.child_process import kill_marked
 from gpu_platform.devcluster.hostnode.launch.build import Launch
 from gpu_platform.devcluster.hostnode.logs.reader import read_last
 from gpu_platform.devcluster.hostnode.logs.writer import LogWriter
 from gpu_platform.devcluster.hostnode.names import CONTAINER_MARK
 from gpu_platform.devcluster.hostnode.pods.transitions import Ending
 from gpu_platform.devcluster.hostnode.processes.child import Child
-from gpu_platform.devcluster.hostnode.processes.escapees import kill_escapees
 from gpu_platform.devcluster.hostnode.processes.handlers import Outcome, Target, named_ports, run_handler
 from gpu_platform.devcluster.hostnode.processes.probes import Probe, ProbeKind, find_probes
 from gpu_platform.devcluster.hostnode.processes.probing import run_probe
@@ -122,7 +122,7 @@ class ContainerRun:
     def _end(self, code: int) -> None:
         for task in self._tasks.values():
             task.cancel()
-        kill_escapees(CONTAINER_MARK, self._mark)
+        kill_marked(CONTAINER_MARK, self._mark)
         self._log.close()
         self.ended.set()
         self._report(Ended(self._name, Ending(code, self._read_message(code))))

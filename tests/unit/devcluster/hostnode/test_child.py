@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from gpu_platform.devcluster.child_process import find_marked
+from gpu_platform.devcluster.child_process import find_marked, kill_marked
 from gpu_platform.devcluster.hostnode.processes.child import Child, Command
-from gpu_platform.devcluster.hostnode.processes.escapees import kill_escapees
 from tests.waiting import eventually
 
 MARK = "GPU_PLATFORM_TEST_MARK"
@@ -87,7 +86,7 @@ async def test_a_survivor_that_keeps_the_pipe_open_holds_nobody_up() -> None:
     result = await finish(f"{MARK}=survivor setsid sleep 60 & sleep 0.2; echo over")
     assert result.output["stdout"] == b"over\n"
     assert time.monotonic() - began < 5
-    assert kill_escapees(MARK, "survivor") == 1
+    assert kill_marked(MARK, "survivor") == 1
     assert list(find_marked(MARK, "survivor")) == []
 
 

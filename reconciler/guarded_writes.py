@@ -1,0 +1,38 @@
+"""Writes on an object as it was seen: a change that came in between wins, and a successor of its name is safe."""
+
+from typing import Any, TypeVar
+
+from gpu_platform.adapters.kube import ConflictError, NotFoundError, ResourcePath
+from gpu_platform.domain.gpu_units import GPUUnitStatus
+from gpu_platform.domain.stock_pools import StockPoolStatus
+from reconciler.writer import Writer
+
+Json = dict[str, Any]
+Status = TypeVar("Status", GPUUnitStatus, StockPoolStatus)
+
+
+async def patch_status(writer: Writer, path: ResourcePath, seen: Json, old: Status, new: Status) -> bool:
+    """Write the status if it says something new; whether it did. The time of the last write is nothing new.
+
+    Null removes a field; fields of the status that are not ours stay untouched.
+    """
+    if old.model_copy(update={"last_sync_time": None}) == new.model_copy(update={"last_sync_time": None}):
+        return False
+    metadata = seen["metadata"]
+    guard = {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}
+    fields = new.model_dump(mode="json", by_alias=True)
+    await writer.patch(
+        path.item(metadata["name"], metadata["namespace"], "status"), {"metadata": guard, "status": fields}
+    )
+    return True
+
+
+async def delete_seen(writer: Writer, path: ResourcePath, seen: Json, *, unchanged: bool = False) -> None:
+    """Delete this very object, with `unchanged` only as it was seen. One that is gone or another is no failure."""
+    metadata = seen["metadata"]
+    guard = {"uid": metadata["uid"]} | ({"resourceVersion": metadata["resourceVersion"]} if unchanged else {})
+    body = {"preconditions": guard, "propagationPolicy": "Background"}
+    try:
+        await writer.delete(path.item(metadata["name"], metadata["namespace"]), body)
+    except (ConflictError, NotFoundError):
+        return
