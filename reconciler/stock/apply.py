@@ -24,9 +24,13 @@ async def apply_plan(plan: Plan, pool: Json, writer: Writer) -> bool:
         async with limit:
             await _apply_write(action, writer)
 
-    async with asyncio.TaskGroup() as group:
-        for action in plan.writes:
-            group.create_task(write(action))
+    try:
+        async with asyncio.TaskGroup() as group:
+            for action in plan.writes:
+                group.create_task(write(action))
+    except BaseExceptionGroup as failures:
+        # The loop knows what each error means, but not what a group of them does.
+        raise failures.exceptions[0] from failures
     old = StockPoolStatus.model_validate(pool.get("status", {}))
     return await patch_status(writer, STOCK_POOLS, pool, old, plan.status)
 

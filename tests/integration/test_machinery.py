@@ -42,7 +42,8 @@ async def tell_of_cut_connections(ground: Ground) -> None:
 
         assert follower.deleted == {"one"}
         assert follower.client.lists == 1
-        assert follower.client.watches >= 4
+        # The first cut may come before the first watch.
+        assert follower.client.watches >= 3
 
 
 async def tell_of_a_quiet_hour(ground: Ground) -> None:
