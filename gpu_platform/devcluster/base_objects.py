@@ -53,7 +53,8 @@ async def _apply(kube: KubeClient, item: dict[str, Any]) -> None:
 async def _wait_established(kube: KubeClient, name: str) -> None:
     deadline = time.monotonic() + ESTABLISHED_SECONDS
     while True:
-        conditions = (await kube.get(CRDS.item(name))).get("status", {}).get("conditions", [])
+        # Null at first, not missing.
+        conditions = (await kube.get(CRDS.item(name))).get("status", {}).get("conditions") or []
         if any(condition["type"] == "Established" and condition["status"] == "True" for condition in conditions):
             return
         if time.monotonic() > deadline:

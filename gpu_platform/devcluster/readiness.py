@@ -54,5 +54,5 @@ async def _node_is_ready(directory: ClusterDirectory, name: str, since: datetime
 
 
 def node_is_ready(node: dict[str, Any]) -> bool:
-    conditions = node.get("status", {}).get("conditions", [])
+    conditions = node.get("status", {}).get("conditions") or []
     return any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)

@@ -16,7 +16,7 @@ from gpu_platform.devcluster.directory import ClusterDirectory
 from gpu_platform.devcluster.environment import cluster_environment, shell_exports
 from gpu_platform.devcluster.errors import DevClusterError
 from gpu_platform.devcluster.nodes import MODELS, plan_nodes
-from gpu_platform.devcluster.ports import LOOPBACK, PORT_NAMES, choose_ports
+from gpu_platform.devcluster.ports import LOOPBACK, OURS, PORT_NAMES, choose_ports
 from gpu_platform.devcluster.processes import BASE_OBJECTS, plan_processes
 from gpu_platform.devcluster.record import ClusterRecord, find_record, get_record, save_record
 
@@ -51,6 +51,7 @@ def test_models_take_turns_and_names_do_not_depend_on_the_number_of_nodes() -> N
 def test_a_free_recorded_port_is_kept_and_a_taken_one_is_replaced() -> None:
     first = choose_ports({})
     assert len(set(first.values())) == len(PORT_NAMES)
+    assert all(port in OURS for port in first.values())
     with socket.socket() as taken:
         taken.bind((LOOPBACK, first["nats"]))
         taken.listen()
