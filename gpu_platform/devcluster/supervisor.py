@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 
+from gpu_platform.adapters.kube import KubeError
 from gpu_platform.devcluster.base_objects import apply_base_objects
 from gpu_platform.devcluster.child_process import CLUSTER_MARK, dies_with_parent, kill_marked
 from gpu_platform.devcluster.configuration import write_configuration
@@ -83,8 +84,16 @@ class Supervisor:
 
     async def _apply_base_objects(self) -> None:
         await self._ready["kube-apiserver"].wait()
-        if self._record.platform:
-            await apply_base_objects(self._directory.kubeconfig)
+        deadline = time.monotonic() + READY_SECONDS
+        while self._record.platform:
+            try:
+                await apply_base_objects(self._directory.kubeconfig)
+                break
+            except KubeError:
+                # A young API server refuses now and then, and any of its parts may die just now.
+                if time.monotonic() > deadline:
+                    raise
+                await asyncio.sleep(RESTART_SECONDS[0])
         self._ready[BASE_OBJECTS].set()
         await asyncio.Event().wait()
 
