@@ -56,6 +56,10 @@ ci: test ## The same as test
 faults: tools ## Kill the parts again and again for ten minutes and look for losses (SOAK_SECONDS)
 	$(PYTEST) tests/faults
 
+.PHONY: bench
+bench: tools ## Measure against bare baselines and print the table
+	$(BIN)/python -m tests.bench $(BENCH_OPTIONS)
+
 .PHONY: dev
 dev: tools ## Start the platform on the embedded cluster and leave it running
 	$(PLATFORM) dev up
@@ -90,4 +94,4 @@ lock: venv ## Pin all packages by hash (LOCK_OPTIONS=--upgrade takes the newest 
 .PHONY: clean
 clean: ## Stop the embedded cluster and remove all that make made here (the cache of parts stays)
 	if [ -x $(PLATFORM) ]; then $(PLATFORM) dev down; fi
-	rm -rf .venv .dev dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	rm -rf .venv .dev dist bench .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

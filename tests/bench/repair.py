@@ -58,7 +58,7 @@ def build_figures(repaired: dict[str, list[float]], bare: dict[str, list[float]]
     return [
         Figure(
             "P7",
-            "deleted child is back, p99 (bare delete + create)",
+            "deleted child is back, p99 ÷ bare delete + create",
             p99(all_repaired),
             "s",
             len(all_repaired),

@@ -53,7 +53,7 @@ async def measure_startup(bench: Bench) -> list[Figure]:
     return [
         Figure(
             "P2",
-            "unit from stock: claim → Ready, p50 (bare Deployment → Available)",
+            "unit from stock: claim → Ready, p50 ÷ bare Deployment → Available",
             p50(from_stock),
             "s",
             RUNS,
