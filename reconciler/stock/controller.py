@@ -6,7 +6,7 @@ from typing import Any
 
 from gpu_platform.domain import names
 from reconciler.loop import Key, Trigger
-from reconciler.own_writes import OwnWrites
+from reconciler.own_writes import PATIENCE, OwnWrites
 from reconciler.results import Done, RequeueAfter, Result
 from reconciler.stock.apply import apply_plan
 from reconciler.stock.observe import observe_pool
@@ -27,15 +27,18 @@ class StockController:
         self._world = world
         self._writer = writer
         self._now = now
-        self._own_writes = OwnWrites()
+        self._own_writes = OwnWrites(now)
 
     async def reconcile(self, namespace: str, name: str) -> Result:
         observed = observe_pool(self._world, namespace, name)
-        if observed is None or self._own_writes.is_outdated(observed.pool):
+        if observed is None:
             return Done()
+        place = ("StockPool", namespace, name)
+        if self._own_writes.are_outdated([(place, observed.pool)]):
+            return RequeueAfter(PATIENCE, "the watch has not shown the last write yet")
         plan = plan_pool(observed, self._now())
         if await apply_plan(plan, observed.pool, self._writer):
-            self._own_writes.remember(observed.pool)
+            self._own_writes.remember(place, observed.pool)
         return Done() if plan.is_complete else RequeueAfter(NEXT_BATCH, "the batch was full")
 
     def triggers(self) -> tuple[Trigger, ...]:

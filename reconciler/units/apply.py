@@ -1,5 +1,6 @@
 """Carries out a unit's plan: children in order, then the status, last and only if it changed."""
 
+from collections.abc import Iterator
 from datetime import datetime
 from typing import Any, Literal
 
@@ -14,8 +15,10 @@ from gpu_platform.adapters.kube import (
 from gpu_platform.adapters.kube.paths import DEPLOYMENTS, GPU_UNITS, NETWORK_POLICIES, SERVICES
 from gpu_platform.domain.conditions import find_condition
 from gpu_platform.domain.gpu_units import GPUUnitStatus, Phase
+from gpu_platform.domain.names import child_name
 from reconciler.children import FIELD_MANAGER
 from reconciler.guarded_writes import delete_seen, patch_status
+from reconciler.own_writes import OwnWrites, Place
 from reconciler.units.observed import ChildKind, Observed
 from reconciler.units.plan import ConsumeStock, CreateChild, DeleteChild, Plan, ReplaceChild, Write
 from reconciler.units.status import READY, reason_of, status_of, with_sync_failure
@@ -40,13 +43,26 @@ class SyncFailedError(Exception):
     """The API server refused a child; the status says so, and the loop tries again later."""
 
 
-async def apply_plan(plan: Plan, observed: Observed, writer: Writer, events: Recorder, now: datetime) -> bool:
-    """Whether the unit's own status was written."""
+def places_of(observed: Observed) -> Iterator[tuple[Place, Json | None]]:
+    """Every object that a unit's plan may write, as it was seen."""
+    yield _place_of_unit(observed.unit), observed.unit
+    namespace = observed.unit["metadata"]["namespace"]
+    name = child_name(observed.unit["metadata"]["name"])
+    for kind in ChildKind:
+        yield (kind, namespace, name), observed.live(kind)
+    if observed.source is not None:
+        yield _place_of_unit(observed.source.unit), observed.source.unit
+
+
+async def apply_plan(
+    plan: Plan, observed: Observed, writer: Writer, events: Recorder, own_writes: OwnWrites, now: datetime
+) -> None:
     failure: KubeError | None = None
     status = plan.status
     for write in plan.writes:
         try:
             await _apply_write(write, writer)
+            own_writes.remember(*_overwritten(write))
         except TRANSIENT:
             raise
         except KubeError as error:
@@ -54,19 +70,41 @@ async def apply_plan(plan: Plan, observed: Observed, writer: Writer, events: Rec
                 raise
             failure, status = error, with_sync_failure(observed, write.kind, error.message, now)
             break
-    is_written = await apply_status(observed.unit, status, writer, events)
+    await apply_status(observed.unit, status, writer, events, own_writes)
     if failure is not None:
         raise SyncFailedError(str(failure)) from failure
-    return is_written
 
 
-async def apply_status(unit: Json, status: GPUUnitStatus, writer: Writer, events: Recorder) -> bool:
+async def apply_status(
+    unit: Json, status: GPUUnitStatus, writer: Writer, events: Recorder, own_writes: OwnWrites
+) -> None:
     old = status_of(unit)
     if not await patch_status(writer, GPU_UNITS, unit, old, status):
-        return False
+        return
+    own_writes.remember(_place_of_unit(unit), unit)
     if reason_of(old) != reason_of(status) and status.phase not in QUIET_PHASES:
         await _record(unit, status, events)
-    return True
+
+
+def _overwritten(write: Write) -> tuple[Place, Json | None]:
+    """The object that a write changed, as it was before."""
+    match write:
+        case CreateChild(kind, body):
+            return _place_of_child(kind, body), None
+        case ReplaceChild(kind, body):
+            return _place_of_child(kind, body), body
+        case DeleteChild(kind, live):
+            return _place_of_child(kind, live), live
+        case ConsumeStock(stock):
+            return _place_of_unit(stock), stock
+
+
+def _place_of_unit(unit: Json) -> Place:
+    return "GPUUnit", unit["metadata"]["namespace"], unit["metadata"]["name"]
+
+
+def _place_of_child(kind: ChildKind, child: Json) -> Place:
+    return kind, child["metadata"]["namespace"], child["metadata"]["name"]
 
 
 async def _apply_write(write: Write, writer: Writer) -> None:

@@ -7,9 +7,9 @@ from typing import Any
 from gpu_platform.domain import names
 from gpu_platform.domain.stock import claim_holder_of, is_claimed
 from reconciler.loop import Key, Trigger
-from reconciler.own_writes import OwnWrites
+from reconciler.own_writes import PATIENCE, OwnWrites
 from reconciler.results import Done, RequeueAfter, Result
-from reconciler.units.apply import apply_plan
+from reconciler.units.apply import apply_plan, places_of
 from reconciler.units.observe import observe_unit
 from reconciler.units.plan import UnitSettings, plan_unit
 from reconciler.units.pods import find_unschedulable
@@ -30,16 +30,17 @@ class UnitsController:
         self._events = events
         self._settings = settings
         self._now = now
-        self._own_writes = OwnWrites()
+        self._own_writes = OwnWrites(now)
 
     async def reconcile(self, namespace: str, name: str) -> Result:
         observed = observe_unit(self._world, namespace, name)
-        if observed is None or self._own_writes.is_outdated(observed.unit):
+        if observed is None:
             return Done()
+        if self._own_writes.are_outdated(places_of(observed)):
+            return RequeueAfter(PATIENCE, "the watch has not shown the last write yet")
         now = self._now()
         plan = plan_unit(observed, self._settings, now)
-        if await apply_plan(plan, observed, self._writer, self._events, now):
-            self._own_writes.remember(observed.unit)
+        await apply_plan(plan, observed, self._writer, self._events, self._own_writes, now)
         return RequeueAfter(plan.requeue_after, plan.why) if plan.requeue_after else Done()
 
     def triggers(self) -> tuple[Trigger, ...]:

@@ -45,3 +45,12 @@ class Observed:
 
     stock_lurks: bool
     """For stock: pods of other stock wait for any GPU that becomes free."""
+
+    def live(self, kind: ChildKind) -> Json | None:
+        """Whatever has the child's name now, the unit's own or an earlier unit's."""
+        own = {
+            ChildKind.NETWORK_POLICY: self.network_policy,
+            ChildKind.SERVICE: self.service,
+            ChildKind.DEPLOYMENT: self.deployment,
+        }
+        return own[kind] or self.leftovers.get(kind)

@@ -1,6 +1,6 @@
 """What to do about one unit: a pure function from what was observed to writes and status."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -27,6 +27,10 @@ Json = dict[str, Any]
 HANDOFF_LIMIT = timedelta(seconds=5)
 """How long a unit waits for its stock's pod to be gone before it tries its luck with the scheduler. Other stock holds
 back as long: whatever becomes free meanwhile is for the unit."""
+
+QUIET_START = timedelta(seconds=2)
+"""How long a new unit may start before its status says so (creation times are whole seconds, so it is 1 to 2 s). Most
+are Ready after a tenth of that, and every write slows down the start."""
 
 LURKER_LIMIT = timedelta(seconds=2)
 """How long claimed stock keeps its GPUs until other stock's pods no longer wait for them."""
@@ -108,15 +112,27 @@ def plan_unit(observed: Observed, settings: UnitSettings, now: datetime) -> Plan
         is_unscheduled = find_unschedulable(observed.pods) is not None
         writes = _child_writes(observed, stopped, with_deployment=is_unscheduled)
         status = build_status(observed, running, judge(observed, running), now)
-        return Plan(writes, status, wait, "a hand-off is under way")
+        return _unhurried(observed, Plan(writes, status, wait, "a hand-off is under way"), now)
     if (wait := _handoff_wait(observed, now)) is not None:
-        verdict = Verdict(Phase.PROGRESSING, Reason.UNIT_PROGRESSING, "takes over the GPUs of its stock")
         writes = _child_writes(observed, running, with_deployment=False)
-        return Plan(writes, build_status(observed, running, verdict, now), wait, "the stock's pod is still there")
+        status = build_status(observed, running, judge(observed, running), now)
+        return _unhurried(observed, Plan(writes, status, wait, "the stock's pod is still there"), now)
     writes = _child_writes(observed, running)
     if observed.source is not None and find_node(observed.pods) is not None:
         writes = (*writes, ConsumeStock(observed.source.unit))
-    return Plan(writes, build_status(observed, running, judge(observed, running), now))
+    status = build_status(observed, running, judge(observed, running), now)
+    return _unhurried(observed, Plan(writes, status), now)
+
+
+def _unhurried(observed: Observed, plan: Plan, now: datetime) -> Plan:
+    """The same plan, but a new unit's first word is not that it starts, unless it starts slowly."""
+    created_at = datetime.fromisoformat(observed.unit["metadata"]["creationTimestamp"])
+    left = created_at + QUIET_START - now
+    old = status_of(observed.unit)
+    if plan.status.phase is not Phase.PROGRESSING or old.phase is not None or left <= timedelta():
+        return plan
+    wait = min(left, plan.requeue_after or left)
+    return replace(plan, status=old, requeue_after=wait, why=plan.why or "it may be ready before it says so")
 
 
 def _plan_claimed_stock(observed: Observed, stopped: UnitBuild, now: datetime) -> Plan:

@@ -15,6 +15,7 @@ from reconciler.units.observed import ChildKind, Observed, SourceStock
 from reconciler.units.plan import (
     HANDOFF_LIMIT,
     LURKER_LIMIT,
+    QUIET_START,
     ConsumeStock,
     CreateChild,
     DeleteChild,
@@ -274,6 +275,24 @@ def test_lurking_stock_steps_back_during_a_hand_off_and_comes_again_after_it() -
 def test_settled_stock_does_not_mind_a_hand_off() -> None:
     settled = replace(settle(observe(make_stock("pool-9")), **AVAILABLE), claims_under_way=(NOW,))
     assert plan(settled).writes == ()
+
+
+def test_a_new_unit_does_not_say_that_it_starts_unless_it_starts_slowly() -> None:
+    young = make_unit(template=HTTP)
+    young["metadata"]["creationTimestamp"] = NOW.isoformat()
+    quiet = plan(observe(young))
+    assert len(quiet.writes) == 3
+    assert quiet.status.phase is None
+    assert quiet.requeue_after == QUIET_START
+    slow = plan_unit(observe(young), SETTINGS, NOW + QUIET_START)
+    assert slow.status.phase is Phase.PROGRESSING
+
+
+def test_a_new_unit_that_fails_or_is_ready_says_so_at_once() -> None:
+    young = make_unit(template=HTTP)
+    young["metadata"]["creationTimestamp"] = NOW.isoformat()
+    assert plan(settle(observe(young), **AVAILABLE)).status.phase is Phase.READY
+    assert plan(observe(young, catalogue=None)).status.phase is Phase.FAILED
 
 
 def test_a_failing_container_is_quoted() -> None:
