@@ -25,7 +25,8 @@ from tests.bench.startup import measure_startup
 from tests.bench.workloads import Bench, prepare
 from tests.bench.writes import measure_writes
 
-RESULTS = Path(__file__).resolve().parents[2] / "bench" / "results.json"
+REPOSITORY = Path(__file__).resolve().parents[2]
+RESULTS = REPOSITORY / "bench" / "results.json"
 
 NODES = 8
 GPUS = 32
@@ -53,7 +54,7 @@ def main(arguments: list[str]) -> int:
     save_figures(RESULTS, figures)
     console.print()
     console.print(build_table(figures))
-    console.print(f"measured in {time.monotonic() - started_at:.0f} s; also in {RESULTS.relative_to(Path.cwd())}")
+    console.print(f"measured in {time.monotonic() - started_at:.0f} s; also in {RESULTS.relative_to(REPOSITORY)}")
     return MISSED if options.strict and any(figure.is_ok is False for figure in figures) else 0
 
 

@@ -7,7 +7,7 @@ from gpu_platform.adapters.kube.paths import DEPLOYMENTS, GPU_UNITS
 from gpu_platform.domain.stock import is_available
 from tests.bench.figures import Figure, Goal, p50
 from tests.bench.sightings import watching
-from tests.bench.workloads import BARE, Bench, take_unit, time_bare_deployment, time_unit_without_stock
+from tests.bench.workloads import BARE, Bench, time_bare_deployment, time_unit_from_stock, time_unit_without_stock
 from tests.integration.platform import INSTANCES, stock_of, stock_pool
 from tests.waiting import eventually
 
@@ -17,17 +17,6 @@ PAUSE_SECONDS = 0.3
 
 POOL = "p2"
 STOCK_UNITS = 2
-
-
-async def pool_is_refilled(kube: KubeClient, pool: str, replicas: int) -> None:
-    """Asks the stock itself: the pool's own status may be a little behind."""
-
-    async def is_refilled() -> bool:
-        stock = await stock_of(kube, pool)
-        return len(stock) == replicas and all(map(is_available, stock))
-
-    await eventually(is_refilled)
-    await asyncio.sleep(PAUSE_SECONDS)
 
 
 async def measure_startup(bench: Bench) -> list[Figure]:
@@ -42,7 +31,7 @@ async def measure_startup(bench: Bench) -> list[Figure]:
         watching(kube, DEPLOYMENTS.collection(BARE)) as deployments,
     ):
         for number in range(RUNS):
-            from_stock.append((await take_unit(kube, units, POOL, f"p2-{number}")).seconds)
+            from_stock.append(await time_unit_from_stock(kube, units, POOL, f"p2-{number}"))
             await pool_is_refilled(kube, POOL, STOCK_UNITS)
             without_stock.append(await time_unit_without_stock(kube, units, f"p2-new-{number}"))
             await asyncio.sleep(PAUSE_SECONDS)
@@ -62,3 +51,14 @@ async def measure_startup(bench: Bench) -> list[Figure]:
         ),
         Figure("P2", "  the same without stock to take over", p50(without_stock), "s", RUNS, baseline),
     ]
+
+
+async def pool_is_refilled(kube: KubeClient, pool: str, replicas: int) -> None:
+    """Asks the stock itself: the pool's own status may be a little behind."""
+
+    async def is_refilled() -> bool:
+        stock = await stock_of(kube, pool)
+        return len(stock) == replicas and all(map(is_available, stock))
+
+    await eventually(is_refilled)
+    await asyncio.sleep(PAUSE_SECONDS)

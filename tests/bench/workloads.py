@@ -48,16 +48,6 @@ class Bench:
         self.console.print(f"  {text}")
 
 
-@dataclass(frozen=True)
-class Taken:
-    """A unit that took over a stock unit."""
-
-    unit: str
-    stock: str
-    seconds: float
-    """From before the claim was sent until the unit was seen Ready."""
-
-
 async def prepare(kube: KubeClient) -> None:
     """The baselines' namespace and the small spec."""
     await kube.create(NAMESPACES.collection(), {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": BARE}})
@@ -69,7 +59,7 @@ async def prepare(kube: KubeClient) -> None:
     await kube.create(GPU_SPECS.collection(), body)
 
 
-async def take_unit(kube: KubeClient, units: Sightings, pool: str, name: str) -> Taken:
+async def time_unit_from_stock(kube: KubeClient, units: Sightings, pool: str, name: str) -> float:
     """What accepting a unit does after its ledger: claim the oldest free stock, create the unit; then wait.
 
     The clock starts before the claim, because the reconciler begins with it.
@@ -81,7 +71,7 @@ async def take_unit(kube: KubeClient, units: Sightings, pool: str, name: str) ->
     if stock is None:
         raise RuntimeError(f"the pool {pool} has no free stock for {name}")
     await create_unit(kube, unit_body(name, stock=stock, template=PORTS))
-    return Taken(name, stock["metadata"]["name"], await seen(ready_at) - started_at)
+    return await seen(ready_at) - started_at
 
 
 async def time_unit_without_stock(kube: KubeClient, units: Sightings, name: str) -> float:

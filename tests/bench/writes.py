@@ -6,7 +6,7 @@ from gpu_platform.adapters.kube.paths import GPU_UNITS
 from tests.bench.figures import Figure, Goal
 from tests.bench.reconciler_process import nothing_is_written
 from tests.bench.sightings import watching
-from tests.bench.workloads import Bench, take_unit
+from tests.bench.workloads import Bench, time_unit_from_stock
 from tests.bench.write_counts import count_writes, describe
 from tests.integration.platform import INSTANCES, available_pool, stock_pool
 
@@ -28,7 +28,7 @@ async def measure_writes(bench: Bench) -> list[Figure]:
 
         async def take_turns() -> None:
             for name in waiting:
-                await take_unit(kube, units, POOL, name)
+                await time_unit_from_stock(kube, units, POOL, name)
 
         async with asyncio.TaskGroup() as group:
             for _ in range(CLIENTS):
