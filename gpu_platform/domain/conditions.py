@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -32,3 +32,9 @@ def with_condition(conditions: Sequence[Condition], new: Condition) -> tuple[Con
 
 def find_condition(conditions: Sequence[Condition], type_: str) -> Condition | None:
     return next((condition for condition in conditions if condition.type == type_), None)
+
+
+def is_true(item: dict[str, Any], type_: str) -> bool:
+    """Whether a condition of this plain object is true. A young object's conditions may be missing, or null."""
+    conditions = (item.get("status") or {}).get("conditions") or ()
+    return any(condition["type"] == type_ and condition["status"] == "True" for condition in conditions)

@@ -52,6 +52,8 @@ class Kind:
     scope: Literal["Namespaced", "Cluster"] = "Namespaced"
     rules: Mapping[str, tuple[Rule, ...]] = field(default_factory=dict)
     list_keys: Mapping[str, str] = field(default_factory=dict)
+    selectable: tuple[str, ...] = ()
+    """Fields that a list or a watch can be narrowed to by the API server itself."""
 
 
 def build_crd(kind: Kind) -> Crd:
@@ -66,6 +68,8 @@ def build_crd(kind: Kind) -> Crd:
     }
     if kind.status:
         version["subresources"] = {"status": {}}
+    if kind.selectable:
+        version["selectableFields"] = [{"jsonPath": path} for path in kind.selectable]
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",

@@ -144,6 +144,7 @@ GPU_UNIT = Kind(
         },
     },
     list_keys={"spec.template.envs": "name", "spec.template.ports": "name", "status.conditions": "type"},
+    selectable=(".spec.specName", ".status.phase"),
 )
 
 OPERATION = Kind(
@@ -170,6 +171,7 @@ OPERATION = Kind(
         ),
         "spec": (Rule("self == oldSelf", "an operation's spec cannot be changed: it says what was accepted"),),
     },
+    selectable=(".spec.kind", ".status.phase"),
 )
 
 KINDS = (GPU_SPEC, STOCK_POOL, GPU_UNIT, OPERATION)

@@ -120,6 +120,9 @@ class GPUUnitSpec(Value):
     template: Template = Template()
     access: Access | None = None
     running: Annotated[bool, Field(description="False frees the GPUs and keeps the unit.")] = True
+    restarts: Annotated[
+        int, Field(ge=0, le=1_000_000, description="How often a restart was asked for: one more starts it anew.")
+    ] = 0
 
 
 class GPUUnitStatus(Value):

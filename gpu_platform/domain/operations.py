@@ -1,6 +1,8 @@
 """Operation: the record of one accepted request. It makes a retry harmless and a crash repairable."""
 
-from datetime import datetime
+import hashlib
+import json
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -60,3 +62,42 @@ class OperationStatus(Value):
     message: Annotated[str | None, Field(description="Why it failed, in words for people.")] = None
     started_at: Annotated[datetime | None, Field(description="When the work on it began.")] = None
     finished_at: Annotated[datetime | None, Field(description="When it succeeded or failed.")] = None
+    expires_at: Annotated[
+        datetime | None, Field(description="When it may be forgotten; set once its object is gone.")
+    ] = None
+    target_uid: Annotated[str | None, Field(max_length=63, description="The very object that it made.")] = None
+
+
+RETENTION = timedelta(days=7)
+"""How long an operation is kept after its object is gone: a late retry must find it."""
+
+TAKEOVER = timedelta(seconds=15)
+"""When somebody else finishes an operation that nobody finished."""
+
+ACCEPT_SECONDS = 8.0
+"""How long its first owner works on it. Well before `TAKEOVER`, so that the two never meet."""
+
+
+def operation_name(tenant: str, operation_id: str) -> str:
+    """One name per caller and operationID: the API server itself refuses the second one."""
+    return f"op-{_digest(tenant, operation_id)}"
+
+
+def delete_operation_name(tenant: str, uid: str) -> str:
+    """Deleting one unit is one operation, however often it is asked for."""
+    return f"delete-{_digest(tenant, uid)}"
+
+
+def start_operation_name(tenant: str, uid: str, generation: int) -> str:
+    """So is starting a unit that was stopped at this generation."""
+    return f"start-{_digest(tenant, uid, str(generation))}"
+
+
+def request_hash(request: Value) -> str:
+    """Of the parsed and normalised request: the order of keys and unsaid defaults make no difference."""
+    text = json.dumps(request.to_json(), sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _digest(*parts: str) -> str:
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:40]

@@ -1,34 +1,45 @@
 """Warm stock: which unit is free, and which one a claim takes."""
 
 from collections.abc import Iterable
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from gpu_platform.domain import names
 from gpu_platform.domain.gpu_units import Phase
+from gpu_platform.domain.metadata import annotations_of, labels_of
 
 Json = dict[str, Any]
+
+HANDOFF_LIMIT = timedelta(seconds=5)
+"""How long a unit waits for its stock's pod to be gone before it tries its luck with the scheduler. Other stock holds
+back as long: whatever becomes free meanwhile is for the unit."""
 
 
 def is_claimed(stock: Json) -> bool:
     """Either mark is enough: the annotation is the claim, the label only its index."""
-    metadata = stock["metadata"]
-    label = metadata.get("labels", {}).get(names.LABEL_STOCK_STATE)
+    label = labels_of(stock).get(names.LABEL_STOCK_STATE)
     return label == names.STOCK_CLAIMED or claim_holder_of(stock) is not None
 
 
 def claim_holder_of(stock: Json) -> str | None:
     """The unit (`namespace/name`) for which this stock is held."""
-    holder: str | None = stock["metadata"].get("annotations", {}).get(names.ANNOTATION_CLAIMED_BY)
-    return holder or None
+    return annotations_of(stock).get(names.ANNOTATION_CLAIMED_BY) or None
 
 
 def claimed_at(stock: Json) -> datetime | None:
-    text = stock["metadata"].get("annotations", {}).get(names.ANNOTATION_CLAIMED_AT)
+    text = annotations_of(stock).get(names.ANNOTATION_CLAIMED_AT)
     try:
         return datetime.fromisoformat(text) if text else None
     except ValueError:
         return None
+
+
+def is_from(unit: Json, stock: Json) -> bool:
+    """Whether the unit was made from this very stock: pools use names again. Who made a unit by hand, and named its
+    stock without the uid, is believed."""
+    annotations = annotations_of(unit)
+    is_named = annotations.get(names.ANNOTATION_SOURCE_STOCK_NAME) == stock["metadata"]["name"]
+    return is_named and annotations.get(names.ANNOTATION_SOURCE_STOCK_UID) in (None, stock["metadata"]["uid"])
 
 
 def is_available(stock: Json) -> bool:

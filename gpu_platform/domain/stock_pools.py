@@ -46,7 +46,7 @@ class StockPoolStatus(Value):
     claimed: Annotated[int, Field(description="Units on their way to a tenant.")] = 0
     seeded: Annotated[int, Field(description="Ordinals ever made, of a pool that does not replenish.")] = 0
     lent: Annotated[
-        tuple[str, ...], Field(description="Uids of the units taken from a pool that does not replenish.")
+        tuple[str, ...], Field(description="Running units of a pool that does not replenish: uid/stock unit.")
     ] = ()
     phase: Annotated[PoolPhase | None, Field(description="The state in one word; the condition Ready says why.")] = None
     observed_generation: Annotated[int | None, Field(description="Generation of the spec that was looked at.")] = None

@@ -1,0 +1,46 @@
+"""API keys: `gk_<id>_<secret>`. Only the id and a hash of the secret are ever stored."""
+
+import hashlib
+import hmac
+import re
+from datetime import datetime
+from typing import Annotated
+
+from pydantic import AwareDatetime, Field
+
+from gpu_platform.domain.tenants import Role
+from gpu_platform.domain.value import Value
+
+KEYS_SECRET = "gpu-platform-api-keys"  # noqa: S105 - an object's name
+"""In the system namespace: one entry per key, its id to its record as JSON."""
+
+KEY_FORM = re.compile(r"gk_([a-z0-9]{8})_([A-Za-z0-9_-]{43})")
+
+
+class KeyRecord(Value):
+    """What is known of a key."""
+
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    tenant: str
+    roles: tuple[Role, ...]
+    expires_at: AwareDatetime | None = None
+
+
+def build_key(key_id: str, secret: str) -> str:
+    return f"gk_{key_id}_{secret}"
+
+
+def split_key(text: str) -> tuple[str, str] | None:
+    """Id and secret, or None for what is no key."""
+    match = KEY_FORM.fullmatch(text)
+    return (match[1], match[2]) if match else None
+
+
+def hash_secret(secret: str) -> str:
+    """The secret has 256 random bits: a slow hash would add nothing."""
+    return hashlib.sha256(secret.encode()).hexdigest()
+
+
+def opens(record: KeyRecord, secret: str, now: datetime) -> bool:
+    is_right = hmac.compare_digest(record.sha256, hash_secret(secret))
+    return is_right and (record.expires_at is None or now < record.expires_at)

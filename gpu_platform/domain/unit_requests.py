@@ -1,0 +1,192 @@
+"""What a tenant asks of a unit: the accepted request, how it becomes a GPUUnit, and how a change is merged into one.
+
+Recovery builds a unit from the recorded request alone, so whatever the API promises is decided here.
+"""
+
+import json
+from collections.abc import Iterable
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from gpu_platform.domain import names
+from gpu_platform.domain.gpu_specs import SpecName
+from gpu_platform.domain.gpu_units import Access, GPUUnitSpec, Template
+from gpu_platform.domain.metadata import annotations_of, labels_of
+from gpu_platform.domain.value import Value
+
+Json = dict[str, Any]
+
+IMAGE_LIMIT = 1_000
+Image = Annotated[str, Field(min_length=1, max_length=IMAGE_LIMIT, description="The image to run.")]
+
+
+class UnitRequest(Value):
+    """A create request after all checks that need no look-up: what is hashed and recorded."""
+
+    name: str
+    spec_name: SpecName
+    image: Image
+    template: Template = Template()
+    access: Access | None = None
+    stock_name: str | None = None
+
+
+class UnitChange(Value):
+    """A change of a unit. What is not said stays."""
+
+    image: Image | None = None
+    template: Template | None = None
+    access: Access | None = None
+
+
+class RequestError(Exception):
+    """A request that cannot be accepted: the field, and what is wrong with it."""
+
+    def __init__(self, field: str, message: str) -> None:
+        super().__init__(f"{field}: {message}")
+        self.field = field
+        self.message = message
+
+
+def normalise_request(request: UnitRequest) -> UnitRequest:
+    """The request with its defaults said; RequestError for what the schema alone cannot see."""
+    if not names.is_unit_name(request.name):
+        raise RequestError(
+            "name", f"should be 1 to {names.UNIT_NAME_LIMIT} lower-case letters, digits and inner hyphens"
+        )
+    check_template(request.template)
+    return request.model_copy(update={"access": normalise_access(request.template, request.access)})
+
+
+def check_template(template: Template) -> None:
+    _refuse_twice("template.envs", "name", [env.name for env in template.envs])
+    _refuse_twice("template.ports", "name", [port.name for port in template.ports])
+    _refuse_twice("template.ports", "port", [port.port for port in template.ports])
+    known = {port.name for port in template.ports}
+    if template.probes is None:
+        return
+    for kind in ("startup", "readiness", "liveness"):
+        probe = getattr(template.probes, kind)
+        if probe is None:
+            continue
+        if (probe.http is None) == (probe.command is None):
+            raise RequestError(f"template.probes.{kind}", "should have exactly one of `http` and `command`")
+        if probe.http is not None and probe.http.port not in known:
+            raise RequestError(f"template.probes.{kind}.http.port", f"{probe.http.port!r} is no port of the template")
+
+
+def normalise_access(template: Template, access: Access | None) -> Access | None:
+    """The access with its primary port named: the first one where none was chosen, none where there are no ports."""
+    ports = [port.name for port in template.ports]
+    chosen = access.primary_port if access else None
+    if chosen is not None and chosen not in ports:
+        there = f"it has {', '.join(ports)}" if ports else "it has none"
+        raise RequestError("access.primaryPort", f"{chosen!r} is no port of the template; {there}")
+    if not ports:
+        return None
+    return (access or Access()).model_copy(update={"primary_port": chosen or ports[0]})
+
+
+def merge_change(spec: GPUUnitSpec, change: UnitChange) -> GPUUnitSpec:
+    """The spec after the change.
+
+    | field    | rule                                                                                     |
+    | -------- | ---------------------------------------------------------------------------------------- |
+    | image    | replaced when given                                                                      |
+    | template | replaced as a whole when given with at least one of its lists or probes; empty: unchanged |
+    | access   | replaced when given; else, when its port is gone with the template, the first port       |
+    """
+    template = change.template if change.template is not None and change.template != Template() else spec.template
+    check_template(template)
+    access = change.access
+    if access is None:
+        ports = [port.name for port in template.ports]
+        is_kept = spec.access is not None and spec.access.primary_port in ports
+        scheme = {"scheme": spec.access.scheme} if spec.access else {}
+        access = spec.access if is_kept else Access.model_validate(scheme)
+    return spec.model_copy(
+        update={
+            "image": change.image or spec.image,
+            "template": template,
+            "access": normalise_access(template, access),
+        }
+    )
+
+
+def build_unit(request: UnitRequest, namespace: str, stock: Json, operation_id: str, request_hash: str) -> Json:
+    """The unit that takes over this claimed stock: its size, the caller's image."""
+    spec = GPUUnitSpec(
+        spec_name=request.spec_name,
+        image=request.image,
+        memory=stock["spec"].get("memory"),
+        gpu=stock["spec"].get("gpu"),
+        template=request.template,
+        access=request.access,
+    )
+    annotations = {
+        names.ANNOTATION_OPERATION_ID: operation_id,
+        names.ANNOTATION_REQUEST_HASH: request_hash,
+        names.ANNOTATION_ACCEPTED_SPEC: accepted_text(spec),
+        **source_annotations(stock),
+    }
+    return {
+        "apiVersion": names.API_VERSION,
+        "kind": "GPUUnit",
+        "metadata": {
+            "name": request.name,
+            "namespace": namespace,
+            "labels": source_labels(stock),
+            "annotations": annotations,
+        },
+        "spec": spec.to_json(),
+    }
+
+
+def build_started(unit: Json, stock: Json) -> Json:
+    """The stopped unit, running again in the place of this claimed stock."""
+    labels = {key: value for key, value in labels_of(unit).items() if key != names.LABEL_POOL}
+    started = {
+        **unit,
+        "metadata": {
+            **unit["metadata"],
+            "labels": {**labels, **source_labels(stock)},
+            "annotations": {**annotations_of(unit), **source_annotations(stock)},
+        },
+    }
+    spec = GPUUnitSpec.model_validate(unit["spec"]).model_copy(update={"running": True})
+    return with_accepted_spec(started, spec)
+
+
+def with_accepted_spec(unit: Json, spec: GPUUnitSpec) -> Json:
+    """The unit with this spec, accepted by the API: spec and `accepted-spec` change in one write."""
+    annotations = {**annotations_of(unit), names.ANNOTATION_ACCEPTED_SPEC: accepted_text(spec)}
+    return {**unit, "metadata": {**unit["metadata"], "annotations": annotations}, "spec": spec.to_json()}
+
+
+def accepted_text(spec: Value) -> str:
+    """The `accepted-spec` annotation: one text for one spec."""
+    return json.dumps(spec.to_json(), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def source_annotations(stock: Json) -> dict[str, str]:
+    return {
+        names.ANNOTATION_SOURCE_STOCK_NAME: stock["metadata"]["name"],
+        names.ANNOTATION_SOURCE_STOCK_NAMESPACE: stock["metadata"]["namespace"],
+        names.ANNOTATION_SOURCE_STOCK_UID: stock["metadata"]["uid"],
+    }
+
+
+def source_labels(stock: Json) -> dict[str, str]:
+    """The pool, so that it knows its unit is gone when it is."""
+    pool = labels_of(stock).get(names.LABEL_POOL)
+    managed = {names.LABEL_MANAGED_BY: names.MANAGED_BY_VALUE}
+    return {**managed, names.LABEL_POOL: pool} if pool else managed
+
+
+def _refuse_twice(place: str, key: str, values: Iterable[object]) -> None:
+    seen: set[object] = set()
+    for index, value in enumerate(values):
+        if value in seen:
+            raise RequestError(f"{place}[{index}].{key}", f"{value!r} is there twice; each one should be unique")
+        seen.add(value)
