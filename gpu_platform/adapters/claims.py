@@ -1,11 +1,11 @@
 """The guarded writes around a claim: one compare-and-swap takes a stock unit, one gives it back."""
 
-from collections.abc import Iterable
 from datetime import datetime
 from typing import Any, Protocol
 
 from gpu_platform.adapters.kube.errors import ConflictError, NotFoundError
 from gpu_platform.adapters.kube.paths import GPU_UNITS
+from gpu_platform.adapters.kube.requests import as_seen
 from gpu_platform.domain import names
 from gpu_platform.domain.stock import claim_holder_of
 
@@ -16,25 +16,21 @@ class Patcher(Protocol):
     async def patch(self, path: str, body: Json) -> Json: ...
 
 
-async def claim_first(
-    client: Patcher, candidates: Iterable[Json], holder: str, operation_id: str, now: datetime
-) -> Json | None:
-    """Take the first candidate that nobody took meanwhile; None when all of them are gone.
+async def try_claim(client: Patcher, stock: Json, holder: str, operation: str, now: datetime) -> Json | None:
+    """Take this stock unit; None when somebody took or changed it meanwhile.
 
     The swap is on the resourceVersion: of any number of claimants of one stock unit exactly one succeeds.
     """
-    for stock in candidates:
-        body = _claim_patch(stock, names.STOCK_CLAIMED, holder, operation_id, now.isoformat())
-        try:
-            return await client.patch(_path(stock), body)
-        except (ConflictError, NotFoundError):
-            continue
-    return None
+    body = _claim_patch(stock, names.STOCK_CLAIMED, holder, operation, now.isoformat())
+    try:
+        return await client.patch(_path(stock), body)
+    except (ConflictError, NotFoundError):
+        return None
 
 
 async def release_claim(client: Patcher, stock: Json, holder: str) -> bool:
-    """Give the stock back, if this holder still has it; whether it had."""
-    if claim_holder_of(stock) != holder:
+    """Give the stock back, if this holder (empty: nobody, only marked) still has it; whether it had."""
+    if (claim_holder_of(stock) or "") != holder:
         return False
     try:
         await client.patch(_path(stock), _claim_patch(stock, names.STOCK_FREE, None, None, None))
@@ -47,15 +43,14 @@ def _path(stock: Json) -> str:
     return GPU_UNITS.item(stock["metadata"]["name"], stock["metadata"]["namespace"])
 
 
-def _claim_patch(stock: Json, state: str, holder: str | None, operation_id: str | None, claimed_at: str | None) -> Json:
+def _claim_patch(stock: Json, state: str, holder: str | None, operation: str | None, claimed_at: str | None) -> Json:
     return {
         "metadata": {
-            "uid": stock["metadata"]["uid"],
-            "resourceVersion": stock["metadata"]["resourceVersion"],
+            **as_seen(stock),
             "labels": {names.LABEL_STOCK_STATE: state},
             "annotations": {
                 names.ANNOTATION_CLAIMED_BY: holder,
-                names.ANNOTATION_OPERATION_ID: operation_id,
+                names.ANNOTATION_OPERATION_ID: operation,
                 names.ANNOTATION_CLAIMED_AT: claimed_at,
             },
         }

@@ -84,10 +84,15 @@ class KubeClient:
 
     async def lines(self, path: str, params: Params | None = None, *, silence: float) -> AsyncGenerator[bytes, None]:
         """Follow a streaming answer line by line; `silence` seconds without a byte end it as unreachable."""
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=DEFAULT_TIMEOUT, sock_read=silence)
-        async with self._response("GET", path, params, timeout=timeout) as response:
+        async with self._response("GET", path, params, timeout=_open_end(silence)) as response:
             async for line in response.content:
                 yield line
+
+    async def chunks(self, path: str, params: Params | None = None, *, silence: float) -> AsyncGenerator[bytes, None]:
+        """Follow a streaming answer as it comes, whatever its lines; otherwise as `lines`."""
+        async with self._response("GET", path, params, timeout=_open_end(silence)) as response:
+            async for chunk in response.content.iter_any():
+                yield chunk
 
     async def _json(
         self,
@@ -134,6 +139,10 @@ class KubeClient:
             raise UnreachableError(0, "Timeout", f"{method} {path} had no answer in time") from error
         except aiohttp.ClientError as error:
             raise UnreachableError(0, "Unreachable", f"{method} {path}: {error}") from error
+
+
+def _open_end(silence: float) -> aiohttp.ClientTimeout:
+    return aiohttp.ClientTimeout(total=None, sock_connect=DEFAULT_TIMEOUT, sock_read=silence)
 
 
 def _status_body(text: str) -> Json:

@@ -11,6 +11,7 @@ from kubernetes.aio import config as aio_config
 
 from gpu_platform.adapters.kube.client import KubeClient
 from gpu_platform.adapters.kube.last_look import LastLookRequest
+from gpu_platform.adapters.kube.send_once import send_once
 
 CONNECTIONS = 100
 LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "::1")
@@ -32,7 +33,11 @@ async def open_client(kubeconfig: Path | None = None, user_agent: str = "gpu-pla
     configuration.connection_pool_maxsize = CONNECTIONS
     # Left to itself, aiohttp looks for a netrc file and a proxy in a thread before every request, which takes as
     # long as the request.
-    configuration.client_session_kwargs = {"request_class": LastLookRequest, "trust_env": False}
+    configuration.client_session_kwargs = {
+        "request_class": LastLookRequest,
+        "trust_env": False,
+        "middlewares": (send_once,),
+    }
     source = str(kubeconfig) if kubeconfig else os.environ.get("KUBECONFIG", "")
     try:
         if source:

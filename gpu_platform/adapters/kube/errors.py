@@ -22,6 +22,12 @@ class KubeError(Exception):
         self.reason = reason
         self.message = message[:MESSAGE_LIMIT]
 
+    @property
+    def is_refusal(self) -> bool:
+        """Whether the API server will answer the same the next time too: no such field, no right or no quota, against
+        a rule."""
+        return self.status in (400, 403, 422)
+
 
 class NotFoundError(KubeError):
     pass

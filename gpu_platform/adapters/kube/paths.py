@@ -1,8 +1,12 @@
 """Where objects live under the API server: one value per kind, no string building at the call sites."""
 
+import re
 from dataclasses import dataclass
 
+from gpu_platform.adapters.kube.errors import NotFoundError
 from gpu_platform.domain.names import API_VERSION
+
+OBJECT_NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 
 
 @dataclass(frozen=True)
@@ -20,6 +24,9 @@ class ResourcePath:
         return f"{prefix}/{self.api_version}{scope}/{self.plural}"
 
     def item(self, name: str, namespace: str | None = None, subresource: str | None = None) -> str:
+        """One object. NotFoundError for a name that none can have: in a path, `..` would mean something else."""
+        if not OBJECT_NAME.fullmatch(name):
+            raise NotFoundError(404, "NotFound", f"no {self.plural} can be called {name!r}")
         if self.namespaced and not namespace:
             raise ValueError(f"{self.plural} are namespaced: {name!r} needs a namespace")
         path = f"{self.collection(namespace)}/{name}"

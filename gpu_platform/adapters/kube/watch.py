@@ -21,6 +21,7 @@ from typing import Any, Literal
 from gpu_platform.adapters.backoff import Backoff
 from gpu_platform.adapters.kube.client import KubeClient
 from gpu_platform.adapters.kube.errors import GoneError, KubeError, UnreachableError, error_from_status
+from gpu_platform.adapters.kube.requests import list_pages
 
 log = logging.getLogger(__name__)
 
@@ -109,14 +110,10 @@ class _Stream:
         All pages or none, because half a list that is read again would name objects deleted in between.
         """
         items: list[Json] = []
-        params = {**self._selectors, "limit": str(PAGE)}
-        while True:
-            answer = await self._client.get(self._path, params)
+        async for page in list_pages(self._client, self._path, self._selectors, PAGE):
             self._on_contact()
-            items += answer.get("items") or []
-            if not (token := answer["metadata"].get("continue")):
-                return _with_kind(items, answer), answer["metadata"]["resourceVersion"]
-            params = {**params, "continue": token}
+            items += page.get("items") or []
+        return _with_kind(items, page), page["metadata"]["resourceVersion"]
 
     async def follow(self, version: str) -> AsyncGenerator[WatchEvent, None]:
         """The changes since that version; ends when everything must be listed again."""
@@ -162,11 +159,12 @@ class _Stream:
         async with aclosing(self._client.lines(self._path, params, silence=silence)) as lines:
             async for line in lines:
                 self._on_contact()
-                yield _parse_event(line)
+                yield parse_event(line)
         self._on_contact()
 
 
-def _parse_event(line: bytes) -> Json:
+def parse_event(line: bytes) -> Json:
+    """One line of a watch; whatever the server says instead of an event is raised."""
     try:
         event: Json = json.loads(line)
     except ValueError as error:

@@ -1,0 +1,107 @@
+"""The ledger: Operations as create-if-absent records, ended once by compare-and-swap.
+
+Whoever acts for an operation (the API that accepted it, later a provider or the operations controller) writes through
+here, so that all of them agree on what a record means.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Protocol
+
+from gpu_platform.adapters.kube.errors import AlreadyExistsError, ConflictError, NotFoundError
+from gpu_platform.adapters.kube.paths import OPERATIONS
+from gpu_platform.adapters.kube.requests import as_seen, find
+from gpu_platform.domain import names
+from gpu_platform.domain.operations import FINAL_PHASES, OperationPhase, OperationSpec, OperationStatus
+
+Json = dict[str, Any]
+
+OPEN_TRIES = 5
+
+
+class LedgerClient(Protocol):
+    async def get(self, path: str, params: dict[str, str] | None = None) -> Json: ...
+
+    async def create(self, path: str, body: Json) -> Json: ...
+
+    async def patch(self, path: str, body: Json) -> Json: ...
+
+    async def delete(self, path: str, body: Json | None = None) -> Json: ...
+
+
+@dataclass(frozen=True)
+class Opened:
+    operation: Json
+    is_new: bool
+    """False: it was there already, perhaps from another request."""
+
+
+def build_operation(name: str, namespace: str, spec: OperationSpec) -> Json:
+    return {
+        "apiVersion": names.API_VERSION,
+        "kind": "Operation",
+        "metadata": {
+            "name": name,
+            "namespace": namespace,
+            "labels": {names.LABEL_MANAGED_BY: names.MANAGED_BY_VALUE},
+        },
+        "spec": spec.to_json(),
+    }
+
+
+async def open_operation(client: LedgerClient, operation: Json) -> Opened:
+    """Record it, unless one of its name is recorded. NotFoundError: there is no such namespace."""
+    metadata = operation["metadata"]
+    for _ in range(OPEN_TRIES):
+        try:
+            return Opened(await client.create(OPERATIONS.collection(metadata["namespace"]), operation), is_new=True)
+        except AlreadyExistsError:
+            found = await find(client, OPERATIONS, metadata["name"], metadata["namespace"])
+            # None: it was removed between the two looks.
+            if found is not None:
+                return Opened(found, is_new=False)
+    raise ConflictError(409, "Conflict", f"the operation {metadata['name']} is made and removed again and again")
+
+
+async def finish_operation(
+    client: LedgerClient,
+    operation: Json,
+    phase: OperationPhase,
+    now: datetime,
+    *,
+    target_uid: str | None = None,
+    expires_at: datetime | None = None,
+) -> Json:
+    """End it as it was seen; ConflictError or NotFoundError when somebody else has written or removed it since."""
+    status = OperationStatus(phase=phase, finished_at=now, target_uid=target_uid, expires_at=expires_at)
+    return await patch_operation_status(client, operation, status)
+
+
+async def patch_operation_status(client: LedgerClient, operation: Json, status: OperationStatus) -> Json:
+    metadata = operation["metadata"]
+    path = OPERATIONS.item(metadata["name"], metadata["namespace"], "status")
+    return await client.patch(path, {"metadata": as_seen(operation), "status": status.to_json()})
+
+
+async def remove_operation(client: LedgerClient, operation: Json) -> bool:
+    """Forget it as it was seen: nothing was accepted, the same operationID may try again. False: somebody was
+    faster."""
+    metadata = operation["metadata"]
+    path = OPERATIONS.item(metadata["name"], metadata["namespace"])
+    try:
+        await client.delete(path, {"preconditions": as_seen(operation)})
+    except (ConflictError, NotFoundError):
+        return False
+    return True
+
+
+def spec_of(operation: Json) -> OperationSpec:
+    return OperationSpec.model_validate(operation["spec"])
+
+
+def status_of(operation: Json) -> OperationStatus:
+    return OperationStatus.model_validate(operation.get("status") or {})
+
+
+def is_final(operation: Json) -> bool:
+    return status_of(operation).phase in FINAL_PHASES

@@ -1,0 +1,90 @@
+"""The guarded writes of a unit that the API, its recovery and the provider share.
+
+A unit is never applied: create by POST, change by PUT as it was seen, delete that very one.
+"""
+
+from typing import Any, Protocol
+
+from gpu_platform.adapters.claims import release_claim
+from gpu_platform.adapters.kube.errors import AlreadyExistsError, ConflictError
+from gpu_platform.adapters.kube.paths import GPU_UNITS
+from gpu_platform.adapters.kube.requests import find
+from gpu_platform.domain import names
+from gpu_platform.domain.metadata import annotations_of
+from gpu_platform.domain.stock import claim_holder_of
+
+Json = dict[str, Any]
+
+CREATE_TRIES = 5
+
+
+class UnitClient(Protocol):
+    async def get(self, path: str, params: dict[str, str] | None = None) -> Json: ...
+
+    async def create(self, path: str, body: Json) -> Json: ...
+
+    async def replace(self, path: str, body: Json) -> Json: ...
+
+    async def patch(self, path: str, body: Json) -> Json: ...
+
+    async def delete(self, path: str, body: Json | None = None) -> Json: ...
+
+
+class NameTakenError(Exception):
+    """A unit of this name exists, and another operation made it."""
+
+
+async def find_unit(client: UnitClient, namespace: str, name: str) -> Json | None:
+    return await find(client, GPU_UNITS, name, namespace)
+
+
+async def create_or_adopt_unit(client: UnitClient, body: Json) -> Json:
+    """Create the unit, or take the one that an earlier try of the same request created."""
+    metadata = body["metadata"]
+    for _ in range(CREATE_TRIES):
+        try:
+            return await client.create(GPU_UNITS.collection(metadata["namespace"]), body)
+        except AlreadyExistsError:
+            existing = await find_unit(client, metadata["namespace"], metadata["name"])
+        if existing is None:
+            # It went between the two looks.
+            continue
+        if not is_of_request(existing, body) or "deletionTimestamp" in existing["metadata"]:
+            raise NameTakenError(metadata["name"])
+        return existing
+    raise ConflictError(409, "Conflict", f"the unit {metadata['name']} is made and deleted again and again")
+
+
+async def replace_unit(client: UnitClient, unit: Json) -> Json:
+    """As it was seen: uid and resourceVersion stand in the body."""
+    return await client.replace(GPU_UNITS.item(unit["metadata"]["name"], unit["metadata"]["namespace"]), unit)
+
+
+async def delete_unit(client: UnitClient, namespace: str, name: str, uid: str) -> None:
+    """That very unit. It stays, on its way out, until its children are gone. NotFoundError: it is gone;
+    ConflictError: another one has its name."""
+    body = {"preconditions": {"uid": uid}, "propagationPolicy": "Foreground"}
+    await client.delete(GPU_UNITS.item(name, namespace), body)
+
+
+async def list_claims(client: UnitClient, operation_name: str) -> tuple[Json, ...]:
+    """The stock that this operation holds, asked of the API server itself."""
+    selector = f"{names.LABEL_STOCK_STATE}={names.STOCK_CLAIMED}"
+    answer = await client.get(GPU_UNITS.collection(names.STOCK_NAMESPACE), {"labelSelector": selector})
+    return tuple(stock for stock in answer["items"] if claim_operation_of(stock) == operation_name)
+
+
+async def release_claims(client: UnitClient, claims: tuple[Json, ...]) -> None:
+    for stock in claims:
+        await release_claim(client, stock, claim_holder_of(stock) or "")
+
+
+def is_of_request(unit: Json, body: Json) -> bool:
+    """Whether the unit came of the request that this body was built for."""
+    marks = (names.ANNOTATION_OPERATION_ID, names.ANNOTATION_REQUEST_HASH)
+    return all(annotations_of(unit).get(mark) == annotations_of(body).get(mark) for mark in marks)
+
+
+def claim_operation_of(stock: Json) -> str | None:
+    """The name of the Operation for which this stock is held."""
+    return annotations_of(stock).get(names.ANNOTATION_OPERATION_ID)
