@@ -6,7 +6,6 @@ server itself records in `managedFields`.
 """
 
 import json
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 Json = dict[str, Any]
@@ -37,13 +36,15 @@ def build_replacement(desired: Json, live: Json) -> Json:
 
 def _contains(live: Any, desired: Any) -> bool:
     """Whether every field of `desired` has its value in `live`; lists must agree entry by entry."""
-    if isinstance(desired, Mapping):
-        return isinstance(live, Mapping) and all(
+    # The concrete types that JSON gives: this runs for every field of every pass, and asking for the abstract ones is
+    # five times as slow.
+    if isinstance(desired, dict):
+        return isinstance(live, dict) and all(
             key in live and _contains(live[key], value) for key, value in desired.items()
         )
-    if isinstance(desired, Sequence) and not isinstance(desired, str):
+    if isinstance(desired, (list, tuple)):
         return (
-            isinstance(live, Sequence)
+            isinstance(live, (list, tuple))
             and len(live) == len(desired)
             and all(_contains(here, there) for here, there in zip(live, desired, strict=True))
         )
@@ -58,7 +59,7 @@ def _has_foreign_spec_fields(desired: Json, live: Json) -> bool:
     )
 
 
-def _adds_fields(owned: Mapping[str, Any], desired: Any) -> bool:
+def _adds_fields(owned: Json, desired: Any) -> bool:
     """Whether somebody owns a field that is not in `desired`. One that we set too has our value by now.
 
     In `fieldsV1`, `f:name` is a field, `k:{"name":"x"}` the list entry with that key, and `.` the thing itself.
@@ -66,7 +67,7 @@ def _adds_fields(owned: Mapping[str, Any], desired: Any) -> bool:
     for path, inner in owned.items():
         kind, _, key = path.partition(":")
         if kind == "f":
-            if not isinstance(desired, Mapping) or key not in desired or _adds_fields(inner, desired[key]):
+            if not isinstance(desired, dict) or key not in desired or _adds_fields(inner, desired[key]):
                 return True
         elif kind == "k":
             entry = _find_entry(desired, json.loads(key))
@@ -75,7 +76,7 @@ def _adds_fields(owned: Mapping[str, Any], desired: Any) -> bool:
     return False
 
 
-def _find_entry(entries: Any, keys: Mapping[str, Any]) -> Any:
-    if not isinstance(entries, Sequence):
+def _find_entry(entries: Any, keys: Json) -> Any:
+    if not isinstance(entries, (list, tuple)):
         return None
     return next((entry for entry in entries if keys.items() <= entry.items()), None)

@@ -3,6 +3,7 @@
 from typing import Any, TypeVar
 
 from gpu_platform.adapters.kube import ConflictError, NotFoundError, ResourcePath
+from gpu_platform.adapters.kube.requests import as_seen
 from gpu_platform.domain.gpu_units import GPUUnitStatus
 from gpu_platform.domain.stock_pools import StockPoolStatus
 from reconciler.writer import Writer
@@ -19,10 +20,9 @@ async def patch_status(writer: Writer, path: ResourcePath, seen: Json, old: Stat
     if old.model_copy(update={"last_sync_time": None}) == new.model_copy(update={"last_sync_time": None}):
         return False
     metadata = seen["metadata"]
-    guard = {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}
     fields = new.model_dump(mode="json", by_alias=True)
     await writer.patch(
-        path.item(metadata["name"], metadata["namespace"], "status"), {"metadata": guard, "status": fields}
+        path.item(metadata["name"], metadata["namespace"], "status"), {"metadata": as_seen(seen), "status": fields}
     )
     return True
 
@@ -30,7 +30,7 @@ async def patch_status(writer: Writer, path: ResourcePath, seen: Json, old: Stat
 async def delete_seen(writer: Writer, path: ResourcePath, seen: Json, *, unchanged: bool = False) -> None:
     """Delete this very object, with `unchanged` only as it was seen. One that is gone or another is no failure."""
     metadata = seen["metadata"]
-    guard = {"uid": metadata["uid"]} | ({"resourceVersion": metadata["resourceVersion"]} if unchanged else {})
+    guard = as_seen(seen) if unchanged else {"uid": metadata["uid"]}
     body = {"preconditions": guard, "propagationPolicy": "Background"}
     try:
         await writer.delete(path.item(metadata["name"], metadata["namespace"]), body)

@@ -4,10 +4,11 @@ import asyncio
 import logging
 import os
 import signal
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import AsyncExitStack
 from typing import Any
 
+from gpu_platform.adapters.background import running
 from gpu_platform.adapters.kube.cache import ObjectCache
 from gpu_platform.adapters.kube.client import KubeClient
 from gpu_platform.adapters.kube.connection import open_client
@@ -52,7 +53,7 @@ async def run_reconciler(settings: ReconcilerSettings, build_loops: BuildLoops) 
         )
         scraped = await stack.enter_async_context(served(build_metrics_application(metrics), settings.metrics_address))
         log.info("reconciler.started", extra={"server": client.server, "probes": probes, "metrics": scraped})
-        await stack.enter_async_context(_running(cache.run() for cache in caches))
+        await stack.enter_async_context(running(cache.run() for cache in caches))
 
         async def run_loops(_: Leadership) -> None:
             async with asyncio.TaskGroup() as group:
@@ -93,13 +94,3 @@ async def _run_until(
         await asyncio.wait({task})
     if not task.cancelled():
         task.result()
-
-
-@asynccontextmanager
-async def _running(forever: Iterable[Coroutine[Any, Any, None]]) -> AsyncIterator[None]:
-    """Run these while the block runs; when one of them fails, the block is cancelled and its error raised."""
-    async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(each) for each in forever]
-        yield
-        for task in tasks:
-            task.cancel()

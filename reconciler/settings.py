@@ -9,11 +9,11 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field
 
 from gpu_platform.domain.names import SYSTEM_NAMESPACE
-from gpu_platform.settings import Settings, load_settings
+from gpu_platform.settings import Address, Settings, load_settings
 
 ENVIRONMENT_PREFIX = "GPU_PLATFORM_RECONCILER_"
 
-ControllerName = Literal["units", "stock", "orphans"]
+ControllerName = Literal["units", "stock", "operations", "orphans"]
 
 PRIVATE_RANGES = ("10.0.0.0/8", "100.64.0.0/10", "169.254.0.0/16", "172.16.0.0/12", "192.168.0.0/16")
 """Private networks, carrier-grade NAT, and link-local with the clouds' metadata services."""
@@ -26,20 +26,6 @@ def _check_network(text: str) -> str:
         raise ValueError(f"should be a network such as 10.0.0.0/8 ({error})") from error
 
 
-def _check_address(text: str) -> str:
-    split_address(text)
-    return text
-
-
-def split_address(text: str) -> tuple[str, int]:
-    """Host and port of `host:port` or `[v6]:port`."""
-    host, _, port = text.rpartition(":")
-    if not host or not port.isdecimal() or int(port) > 65535 or (":" in host and not host.startswith("[")):
-        raise ValueError("should be host:port, for example 127.0.0.1:9401 (port 0: any free one)")
-    return host.strip("[]"), int(port)
-
-
-Address = Annotated[str, AfterValidator(_check_address)]
 Network = Annotated[str, AfterValidator(_check_network)]
 Text = Annotated[str, Field(min_length=1)]
 
@@ -51,7 +37,7 @@ class ReconcilerSettings(Settings):
     metrics_address: Address = "127.0.0.1:9401"
     probe_address: Address = "127.0.0.1:9402"
     resync_seconds: Annotated[int, Field(ge=10)] = 300
-    controllers: tuple[ControllerName, ...] = ("units", "stock", "orphans")
+    controllers: tuple[ControllerName, ...] = ("units", "stock", "operations", "orphans")
     workers: Annotated[int, Field(ge=1, le=256)] = 8
     blocked_egress_cidrs: Annotated[tuple[Network, ...], Field(alias="blockedEgressCIDRs")] = PRIVATE_RANGES
     placeholder_image: Text = "busybox:1.36"

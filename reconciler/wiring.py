@@ -1,14 +1,16 @@
 """Which controllers run, on which caches. The only place that knows all of them."""
 
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
+from gpu_platform.adapters.clock import now_utc
 from gpu_platform.adapters.kube import KubeClient
 from gpu_platform.adapters.kube.cache import ObjectCache
 from gpu_platform.adapters.kube.events import EventRecorder
 from gpu_platform.adapters.kube.guarded import GuardedClient
 from reconciler.loop import ControllerLoop
 from reconciler.metrics import Metrics
+from reconciler.operations.controller import OperationsController
 from reconciler.orphans.controller import OrphansController
 from reconciler.settings import ReconcilerSettings
 from reconciler.stock.controller import StockController
@@ -31,15 +33,15 @@ def build_loops(
     )
     units = UnitsController(world, writer, events, unit_settings, now_utc)
     stock = StockController(world, writer, now_utc)
+    operations = OperationsController(world, writer, now_utc)
     orphans = OrphansController(world, writer, now_utc)
     # One worker for the orphans: their one key is the whole cluster.
     known: dict[str, Callable[[], ControllerLoop]] = {
         "units": lambda: ControllerLoop(units, units.triggers(), workers=settings.workers, metrics=metrics),
         "stock": lambda: ControllerLoop(stock, stock.triggers(), workers=settings.workers, metrics=metrics),
+        "operations": lambda: ControllerLoop(
+            operations, operations.triggers(), workers=settings.workers, metrics=metrics
+        ),
         "orphans": lambda: ControllerLoop(orphans, orphans.triggers(), workers=1, metrics=metrics),
     }
     return world.caches, [known[name]() for name in settings.controllers]
-
-
-def now_utc() -> datetime:
-    return datetime.now(UTC)

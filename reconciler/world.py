@@ -1,11 +1,13 @@
 """What the reconciler sees of the cluster: one watch-fed cache per kind, with the controllers' look-ups.
 
-Reads never ask the API server. Objects are shared and read-only.
+Objects are shared and read-only.
 """
 
 from collections.abc import Iterable
 from datetime import timedelta
 from typing import Any
+
+from pydantic import ValidationError
 
 from gpu_platform.adapters.kube import KubeClient, ResourcePath
 from gpu_platform.adapters.kube.cache import ObjectCache
@@ -21,6 +23,8 @@ from gpu_platform.adapters.kube.paths import (
     STOCK_POOLS,
 )
 from gpu_platform.domain import names
+from gpu_platform.domain.gpu_specs import GPUSpecSpec
+from gpu_platform.domain.metadata import labels_of
 from gpu_platform.domain.stock import is_available, is_claimed
 from reconciler.units.pods import find_unschedulable
 
@@ -39,7 +43,7 @@ class World:
         self.units = ObjectCache(client, GPU_UNITS, indexes=of_units, resync=resync)
         self.pools = ObjectCache(client, STOCK_POOLS, indexes={"spec": _spec_of}, resync=resync)
         self.specs = ObjectCache(client, GPU_SPECS, resync=resync)
-        self.operations = ObjectCache(client, OPERATIONS, resync=resync)
+        self.operations = ObjectCache(client, OPERATIONS, indexes={"object-uid": _object_uids_of}, resync=resync)
         self.namespaces = ObjectCache(client, NAMESPACES, resync=resync)
         self.deployments = _child_cache(client, DEPLOYMENTS, resync)
         self.services = _child_cache(client, SERVICES, resync)
@@ -60,6 +64,14 @@ class World:
             self.pods,
         )
 
+    def find_spec(self, name: str) -> GPUSpecSpec | None:
+        """An entry of the catalogue; None also when it does not fit the schema of this version."""
+        entry = self.specs.get(None, name)
+        try:
+            return GPUSpecSpec.model_validate(entry["spec"]) if entry else None
+        except ValidationError:
+            return None
+
     def pods_of(self, unit: Json) -> tuple[Json, ...]:
         """The pods of this very unit, not of an earlier one with its name."""
         return self.pods.by_index("unit-uid", unit["metadata"]["uid"])
@@ -76,6 +88,10 @@ class World:
         """Stock pods that take any GPU that becomes free."""
         return self.pods.by_index("unschedulable", names.STOCK_NAMESPACE)
 
+    def operations_of(self, uid: str) -> tuple[Json, ...]:
+        """The operations that are about this very object, from the time that they know it."""
+        return self.operations.by_index("object-uid", uid)
+
     def stock_of(self, pool: str) -> tuple[Json, ...]:
         """The stock units of a pool."""
         return tuple(unit for unit in self.units.by_index("pool", pool) if _is_stock(unit))
@@ -90,20 +106,8 @@ def _child_cache(client: KubeClient, path: ResourcePath, resync: timedelta) -> O
     return ObjectCache(client, path, label_selector=OURS, resync=resync, with_managed_fields=True)
 
 
-def unit_key(namespace: str, unit: str) -> str:
-    return f"{namespace}/{unit}"
-
-
 def key_of(item: Json) -> tuple[str, str]:
     return item["metadata"].get("namespace", ""), item["metadata"]["name"]
-
-
-def labels_of(item: Json) -> dict[str, str]:
-    return item["metadata"].get("labels") or {}
-
-
-def annotations_of(item: Json) -> dict[str, str]:
-    return item["metadata"].get("annotations") or {}
 
 
 def _is_stock(unit: Json) -> bool:
@@ -113,6 +117,12 @@ def _is_stock(unit: Json) -> bool:
 def _unit_uid_of(pod: Json) -> Iterable[str]:
     if uid := labels_of(pod).get(names.LABEL_UNIT_UID):
         yield uid
+
+
+def _object_uids_of(operation: Json) -> Iterable[str]:
+    target = operation["spec"].get("target") or {}
+    status = operation.get("status") or {}
+    yield from filter(None, (target.get("uid"), status.get("targetUid")))
 
 
 def _stock_state_of(unit: Json) -> Iterable[str]:

@@ -66,9 +66,10 @@ def make_pod(
     containers: list[Json] | None = None,
     conditions: list[Json] | None = None,
     phase: str = "Pending",
+    labels: Json | None = None,
 ) -> Json:
     return {
-        "metadata": {"name": name, "namespace": "runtime-instance", "uid": f"uid-{name}"},
+        "metadata": {"name": name, "namespace": "runtime-instance", "uid": f"uid-{name}", "labels": labels or {}},
         "spec": {"nodeName": node} if node else {},
         "status": {"phase": phase, "containerStatuses": containers or [], "conditions": conditions or []},
     }

@@ -2,17 +2,25 @@
 
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Protocol
 
 from gpu_platform.adapters.claims import release_claim
 from gpu_platform.adapters.kube import ResourcePath
 from gpu_platform.adapters.kube.paths import DEPLOYMENTS, NETWORK_POLICIES, SERVICES
+from gpu_platform.adapters.unit_writes import UnitClient, find_unit
 from gpu_platform.domain import names
+from gpu_platform.domain.stock import is_from
 from reconciler.guarded_writes import delete_seen
 from reconciler.loop import Key, Trigger
-from reconciler.orphans.plan import DeleteOrphan, Observed, ReleaseClaim, active_operation_ids, plan_orphans
+from reconciler.orphans.plan import (
+    DeleteOrphan,
+    Observed,
+    ReleaseClaim,
+    ends_of,
+    plan_orphans,
+)
 from reconciler.results import RequeueAfter, Result
-from reconciler.world import World, key_of, unit_key
+from reconciler.world import World, key_of
 from reconciler.writer import Writer
 
 Json = dict[str, Any]
@@ -26,12 +34,16 @@ PATHS: dict[str, ResourcePath] = {
 }
 
 
+class Client(Writer, UnitClient, Protocol):
+    """The guarded writes, and a look at the API server itself."""
+
+
 class OrphansController:
     name = "orphans"
 
-    def __init__(self, world: World, writer: Writer, now: Callable[[], datetime]) -> None:
+    def __init__(self, world: World, client: Client, now: Callable[[], datetime]) -> None:
         self._world = world
-        self._writer = writer
+        self._client = client
         self._now = now
         self._orphaned_since: Mapping[str, datetime] = {}
 
@@ -42,13 +54,20 @@ class OrphansController:
         for write in plan.writes:
             match write:
                 case ReleaseClaim(stock, holder):
-                    await release_claim(self._writer, stock, holder)
+                    await self._release(stock, holder)
                 case DeleteOrphan(child):
-                    await delete_seen(self._writer, PATHS[child["kind"]], child)
+                    await delete_seen(self._client, PATHS[child["kind"]], child)
         return RequeueAfter(INTERVAL, "looks again and again")
 
     def triggers(self) -> tuple[Trigger, ...]:
         return (Trigger(self._world.namespaces, lambda _: [EVERYTHING]),)
+
+    async def _release(self, stock: Json, holder: str) -> None:
+        """Unless the unit is there after all: an operation that was rolled forward late ends before the cache of the
+        units shows what came of it."""
+        unit = await find_unit(self._client, *holder.split("/", 1)) if "/" in holder else None
+        if unit is None or not is_from(unit, stock):
+            await release_claim(self._client, stock, holder)
 
     def _observe(self) -> Observed:
         world = self._world
@@ -59,8 +78,8 @@ class OrphansController:
         )
         return Observed(
             stock=world.units.objects(names.STOCK_NAMESPACE),
-            units=frozenset(unit_key(*key_of(unit)) for unit in world.units.objects()),
-            active_operations=active_operation_ids(world.operations.objects()),
+            units={names.claim_holder(*key_of(unit)): unit for unit in world.units.objects()},
+            operations=ends_of(world.operations.objects()),
             # Items of a list carry no kind.
             children=tuple({**child, "kind": kind} for kind, cache in kinds for child in cache.objects()),
             orphaned_since=self._orphaned_since,

@@ -6,13 +6,14 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from gpu_platform.domain import names
-from gpu_platform.domain.operations import OperationPhase
-from gpu_platform.domain.stock import claim_holder_of, claimed_at, is_claimed
+from gpu_platform.domain.metadata import annotations_of, labels_of
+from gpu_platform.domain.operations import FINAL_PHASES
+from gpu_platform.domain.stock import claim_holder_of, claimed_at, is_claimed, is_from
 
 Json = dict[str, Any]
 
 CLAIM_LIMIT = timedelta(seconds=60)
-"""How long a claim may stand alone: an accepting process writes its unit within a second, or is dead."""
+"""How long a claim without an operation may stand alone."""
 
 CHILD_LIMIT = timedelta(seconds=30)
 """How long an object may be without its unit: Kubernetes' own garbage collector comes first."""
@@ -21,11 +22,11 @@ CHILD_LIMIT = timedelta(seconds=30)
 @dataclass(frozen=True)
 class Observed:
     stock: tuple[Json, ...]
-    units: frozenset[str]
-    """`namespace/name` of every unit."""
+    units: Mapping[str, Json]
+    """Every unit by `namespace/name`."""
 
-    active_operations: frozenset[str]
-    """The operationIDs that are not at their end."""
+    operations: Mapping[str, bool]
+    """The name of every Operation, and whether it has ended: a claim says for which one it was made."""
 
     children: tuple[Json, ...]
     orphaned_since: Mapping[str, datetime]
@@ -51,15 +52,16 @@ class Plan:
 
 def plan_orphans(observed: Observed, now: datetime) -> Plan:
     """
-    | what                     | its unit | its operation | for           | action   |
-    | ------------------------ | -------- | ------------- | ------------- | -------- |
-    | claimed stock            | exists   | any           | any           | none     |
-    | claimed stock            | missing  | active        | any           | none     |
-    | claimed stock            | missing  | ended or none | up to 60 s    | none     |
-    | claimed stock            | missing  | ended or none | over 60 s     | release  |
-    | Deployment, Service, …   | exists   | –             | any           | none     |
-    | Deployment, Service, …   | missing  | –             | up to 30 s    | remember |
-    | Deployment, Service, …   | missing  | –             | over 30 s     | delete   |
+    | what                     | its unit                          | its operation | for           | action   |
+    | ------------------------ | --------------------------------- | ------------- | ------------- | -------- |
+    | claimed stock            | exists, and comes from this stock | any           | any           | none     |
+    | claimed stock            | missing, or comes from another    | active        | any           | none     |
+    | claimed stock            | missing, or comes from another    | ended         | any           | release  |
+    | claimed stock            | missing, or comes from another    | none          | up to 60 s    | none     |
+    | claimed stock            | missing, or comes from another    | none          | over 60 s     | release  |
+    | Deployment, Service, …   | exists                            | –             | any           | none     |
+    | Deployment, Service, …   | missing                           | –             | up to 30 s    | remember |
+    | Deployment, Service, …   | missing                           | –             | over 30 s     | delete   |
     """
     releases = [
         ReleaseClaim(stock, claim_holder_of(stock) or "") for stock in observed.stock if _is_lost(stock, observed, now)
@@ -70,25 +72,23 @@ def plan_orphans(observed: Observed, now: datetime) -> Plan:
     return Plan((*releases, *deletes), since)
 
 
-def active_operation_ids(operations: Iterable[Json]) -> frozenset[str]:
-    ended = (OperationPhase.SUCCEEDED, OperationPhase.FAILED)
-    return frozenset(
-        operation["spec"]["operationID"]
+def ends_of(operations: Iterable[Json]) -> dict[str, bool]:
+    return {
+        operation["metadata"]["name"]: operation.get("status", {}).get("phase") in FINAL_PHASES
         for operation in operations
-        if operation.get("status", {}).get("phase") not in ended
-    )
+    }
 
 
 def _is_lost(stock: Json, observed: Observed, now: datetime) -> bool:
-    if not is_claimed(stock) or claim_holder_of(stock) in observed.units:
+    holder = observed.units.get(claim_holder_of(stock) or "")
+    if not is_claimed(stock) or (holder is not None and is_from(holder, stock)):
         return False
-    annotations = stock["metadata"].get("annotations") or {}
-    if annotations.get(names.ANNOTATION_OPERATION_ID) in observed.active_operations:
-        return False
+    has_ended = observed.operations.get(annotations_of(stock).get(names.ANNOTATION_OPERATION_ID, ""))
+    if has_ended is not None:
+        return has_ended
     since = claimed_at(stock) or datetime.fromisoformat(stock["metadata"]["creationTimestamp"])
     return now - since > CLAIM_LIMIT
 
 
 def _unit_of(child: Json) -> str:
-    labels = child["metadata"].get("labels") or {}
-    return f"{child['metadata']['namespace']}/{labels.get(names.LABEL_UNIT, '')}"
+    return names.claim_holder(child["metadata"]["namespace"], labels_of(child).get(names.LABEL_UNIT, ""))

@@ -5,13 +5,14 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from gpu_platform.domain import names
+from gpu_platform.domain.metadata import labels_of
 from reconciler.loop import Key, Trigger
 from reconciler.own_writes import PATIENCE, OwnWrites
 from reconciler.results import Done, RequeueAfter, Result
 from reconciler.stock.apply import apply_plan
 from reconciler.stock.observe import observe_pool
 from reconciler.stock.plan import plan_pool
-from reconciler.world import World, key_of, labels_of
+from reconciler.world import World, key_of
 from reconciler.writer import Writer
 
 Json = dict[str, Any]
@@ -39,6 +40,8 @@ class StockController:
         plan = plan_pool(observed, self._now())
         if await apply_plan(plan, observed.pool, self._writer):
             self._own_writes.remember(place, observed.pool)
+        if plan.wait is not None:
+            return RequeueAfter(plan.wait, "a hand-off is under way")
         return Done() if plan.is_complete else RequeueAfter(NEXT_BATCH, "the batch was full")
 
     def triggers(self) -> tuple[Trigger, ...]:

@@ -1,8 +1,9 @@
 """What to do about one pool: which stock to make, which to take away, what to say of it. Pure."""
 
+import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import count, islice
 from typing import Any
 
@@ -10,7 +11,8 @@ from gpu_platform.domain import names
 from gpu_platform.domain.conditions import Condition, with_condition
 from gpu_platform.domain.gpu_specs import GPUSpecSpec
 from gpu_platform.domain.gpu_units import GPUUnitSpec, Phase
-from gpu_platform.domain.stock import is_available, is_claimed
+from gpu_platform.domain.metadata import annotations_of
+from gpu_platform.domain.stock import HANDOFF_LIMIT, claimed_at, is_available, is_claimed
 from gpu_platform.domain.stock_pools import PoolPhase, PoolReason, StockPoolSpec, StockPoolStatus
 
 Json = dict[str, Any]
@@ -48,6 +50,9 @@ class Plan:
     is_complete: bool
     """False: the batch was full, look again at once."""
 
+    wait: timedelta | None = None
+    """A hand-off is under way; its end brings the next pass, or this."""
+
 
 def plan_pool(observed: Observed, now: datetime) -> Plan:
     """
@@ -55,10 +60,13 @@ def plan_pool(observed: Observed, now: datetime) -> Plan:
     | -------------------------------------- | --------------------------------------------- | -------------------------- |
     | being deleted                          | none (its stock goes by owner reference)      | Terminating                |
     | not in the stock namespace, no GPUSpec | none                                          | Failed · InvalidSpec       |
+    | Always, fewer free than replicas, a    | none, look again when it is over              | as it was                  |
+    | hand-off under way, half is available  |                                               |                            |
     | Always, fewer free than replicas       | make the missing, lowest free ordinals        | by the free units          |
     | Always, more free than replicas        | remove: not ready first, then the youngest    | by the free units          |
     | Never, ordinals above the mark         | make them once, and move the mark             | by the free units          |
-    | Never, a unit from here was deleted    | make one for it                               | by the free units          |
+    | Never, a unit from here was deleted or | make one for it                               | by the free units          |
+    | stopped                                |                                               |                            |
     | Never, more free than replicas         | nothing: what was given back stays            | by the free units          |
     | replicas 0                             | as above                                      | Ready · ScaledToZero       |
     """
@@ -74,11 +82,25 @@ def plan_pool(observed: Observed, now: datetime) -> Plan:
 def _plan_level(observed: Observed, now: datetime) -> Plan:
     free = [unit for unit in _living(observed) if not is_claimed(unit)]
     missing = observed.spec.replicas - len(free)
+    if missing > 0 and (wait := _handoff_wait(observed, now)) is not None:
+        return Plan((), _status_of(observed.pool), is_complete=True, wait=wait)
     creates = [_create(observed, ordinal) for ordinal in islice(_free_ordinals(observed), max(0, missing))]
     removals = [RemoveStock(unit) for unit in _expendable(free)[: max(0, -missing)]]
     writes: tuple[CreateStock | RemoveStock, ...] = (*creates, *removals)
     status = _status(observed, now, expected=observed.spec.replicas)
     return Plan(writes[:BATCH], status, is_complete=len(writes) <= BATCH)
+
+
+def _handoff_wait(observed: Observed, now: datetime) -> timedelta | None:
+    """How long the refill waits for a hand-off: it would only slow the tenant down, and could not take its place
+    before. It waits only while at least half of the replicas can be claimed: there is always a hand-off under way
+    when one claim follows the other, and the pool would be empty before it is refilled."""
+    living = _living(observed)
+    if 2 * sum(map(is_available, living)) < observed.spec.replicas:
+        return None
+    ends = [at + HANDOFF_LIMIT for unit in living if is_claimed(unit) and (at := claimed_at(unit))]
+    left = max((end - now for end in ends), default=timedelta())
+    return left if left > timedelta() else None
 
 
 def _plan_once(observed: Observed, now: datetime) -> Plan:
@@ -91,9 +113,9 @@ def _plan_once(observed: Observed, now: datetime) -> Plan:
         for ordinal in range(old.seeded, observed.spec.replicas)
     ][:BATCH]
     seeds = [_create(observed, ordinal) for ordinal, name in names_above_mark if name not in present | taken]
-    lent = {unit["metadata"]["uid"] for unit in observed.instances}
-    returned = [uid for uid in old.lent if uid not in lent][: BATCH - len(seeds)]
-    returns = [_create_named(observed, _returned_name(observed.pool, uid)) for uid in returned]
+    lent = {_loan(unit) for unit in observed.instances if unit["spec"].get("running", True)}
+    returned = [loan for loan in old.lent if loan not in lent][: BATCH - len(seeds)]
+    returns = [_create_named(observed, _returned_name(observed.pool, loan)) for loan in returned]
     seeded = old.seeded + len(names_above_mark)
     still_lent = tuple(sorted(lent | (set(old.lent) - set(returned))))
     status = _status(observed, now, expected=None).model_copy(update={"seeded": seeded, "lent": still_lent})
@@ -154,14 +176,18 @@ def _create_named(observed: Observed, name: str) -> CreateStock:
     )
 
 
-def _returned_name(pool: Json, uid: str) -> str:
-    """One name per deleted unit: making it twice is making it once."""
-    return f"{pool['metadata']['name']}-r{uid.replace('-', '')[:8]}"
+def _loan(unit: Json) -> str:
+    """One stock unit that became this unit. A unit that was stopped and started again took another one."""
+    return f"{unit['metadata']['uid']}/{_source_of(unit)}"
+
+
+def _returned_name(pool: Json, loan: str) -> str:
+    """One name per loan: making it twice is making it once."""
+    return f"{pool['metadata']['name']}-r{hashlib.sha256(loan.encode()).hexdigest()[:8]}"
 
 
 def _source_of(unit: Json) -> str | None:
-    annotations = unit["metadata"].get("annotations") or {}
-    return annotations.get(names.ANNOTATION_SOURCE_STOCK_NAME)
+    return annotations_of(unit).get(names.ANNOTATION_SOURCE_STOCK_NAME)
 
 
 def _status_of(pool: Json) -> StockPoolStatus:
@@ -177,7 +203,7 @@ def _status(observed: Observed, now: datetime, *, expected: int | None) -> Stock
     failed = [unit for unit in free if unit.get("status", {}).get("phase") == Phase.FAILED]
     if observed.spec.replicas == 0 and not free:
         phase, reason, message = PoolPhase.READY, PoolReason.SCALED_TO_ZERO, "holds no stock"
-    elif available >= wanted and free:
+    elif available >= wanted and (free or _is_all_rented(observed)):
         phase, reason, message = PoolPhase.READY, PoolReason.DEPLOYMENT_READY, f"{available} free units are ready"
     else:
         message = f"{available} of {wanted} free units are ready"
@@ -187,6 +213,12 @@ def _status(observed: Observed, now: datetime, *, expected: int | None) -> Stock
     return _with_verdict(
         observed, _status_of(observed.pool), phase, reason, message, now, available, len(living) - len(free)
     )
+
+
+def _is_all_rented(observed: Observed) -> bool:
+    """A pool that was to make its stock once has made it, and all of it is in use."""
+    status = _status_of(observed.pool)
+    return observed.spec.replenish == "Never" and status.seeded >= observed.spec.replicas and bool(status.lent)
 
 
 def _verdict_only(observed: Observed, phase: PoolPhase, reason: PoolReason, message: str, now: datetime) -> Plan:

@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import Any
 
 from gpu_platform.domain import names
+from gpu_platform.domain.metadata import annotations_of, labels_of
 from gpu_platform.domain.stock import claim_holder_of, is_claimed
 from reconciler.loop import Key, Trigger
 from reconciler.own_writes import PATIENCE, OwnWrites
@@ -13,7 +14,7 @@ from reconciler.units.apply import apply_plan, places_of
 from reconciler.units.observe import observe_unit
 from reconciler.units.plan import UnitSettings, plan_unit
 from reconciler.units.pods import find_unschedulable
-from reconciler.world import World, annotations_of, key_of, labels_of
+from reconciler.world import World, key_of
 from reconciler.writer import Recorder, Writer
 
 Json = dict[str, Any]
@@ -60,14 +61,14 @@ class UnitsController:
         if is_claimed(unit):
             # A claim made or consumed is what stock without a place waits for.
             yield from (key_of(waiting) for waiting in self._world.waiting_stock())
-        if stock := annotations_of(unit).get(names.ANNOTATION_SOURCE_STOCK_NAME):
-            yield names.STOCK_NAMESPACE, stock
+        yield from _source_keys(unit)
 
     def _pod_keys(self, pod: Json) -> Iterable[Key]:
         for namespace, name in _owner_keys(pod):
             yield namespace, name
-            if stock := self._world.units.get(namespace, name):
-                yield from _holder_keys(stock)
+            if unit := self._world.units.get(namespace, name):
+                yield from _holder_keys(unit)
+                yield from _source_keys(unit)
         if pod["metadata"]["namespace"] == names.STOCK_NAMESPACE and find_unschedulable([pod]) is not None:
             yield from (key_of(claimed) for claimed in self._world.claimed_stock())
 
@@ -78,6 +79,11 @@ class UnitsController:
 def _owner_keys(item: Json) -> Iterable[Key]:
     if unit := labels_of(item).get(names.LABEL_UNIT):
         yield item["metadata"]["namespace"], unit
+
+
+def _source_keys(unit: Json) -> Iterable[Key]:
+    if stock := annotations_of(unit).get(names.ANNOTATION_SOURCE_STOCK_NAME):
+        yield names.STOCK_NAMESPACE, stock
 
 
 def _holder_keys(unit: Json) -> Iterable[Key]:

@@ -3,13 +3,11 @@
 from datetime import datetime
 from typing import Any
 
-from pydantic import ValidationError
-
 from gpu_platform.domain import names
-from gpu_platform.domain.gpu_specs import GPUSpecSpec
-from gpu_platform.domain.stock import claim_holder_of, claimed_at, is_claimed
+from gpu_platform.domain.metadata import annotations_of, labels_of
+from gpu_platform.domain.stock import claim_holder_of, claimed_at, is_claimed, is_from
 from reconciler.units.observed import ChildKind, Observed, SourceStock
-from reconciler.world import World, annotations_of, labels_of
+from reconciler.world import World
 
 Json = dict[str, Any]
 
@@ -23,6 +21,7 @@ def observe_unit(world: World, namespace: str, name: str) -> Observed | None:
         return None
     child = names.child_name(name)
     is_stock = names.is_stock_namespace(namespace)
+    holder = _holder(world, unit) if is_stock else None
     live = {
         ChildKind.NETWORK_POLICY: world.network_policies.get(namespace, child),
         ChildKind.SERVICE: world.services.get(namespace, child),
@@ -31,7 +30,7 @@ def observe_unit(world: World, namespace: str, name: str) -> Observed | None:
     own = {kind: item for kind, item in live.items() if item and _is_owned(item, unit)}
     return Observed(
         unit=unit,
-        catalogue=_catalogue(world, unit),
+        catalogue=world.find_spec(unit.get("spec", {}).get("specName", "")),
         restricted=_is_restricted(world, namespace),
         network_policy=own.get(ChildKind.NETWORK_POLICY),
         service=own.get(ChildKind.SERVICE),
@@ -39,6 +38,8 @@ def observe_unit(world: World, namespace: str, name: str) -> Observed | None:
         leftovers={kind: item for kind, item in live.items() if item and kind not in own},
         pods=world.pods_of(unit),
         is_claimed_stock=is_stock and is_claimed(unit),
+        holder=holder,
+        holder_pods=world.pods_of(holder) if holder else (),
         source=_source(world, unit),
         claims_under_way=_claims_under_way(world, unit) if is_stock else (),
         stock_lurks=is_stock and bool(world.unschedulable_stock_pods()),
@@ -51,14 +52,6 @@ def _is_owned(item: Json, unit: Json) -> bool:
     return all(owner["uid"] == unit["metadata"]["uid"] for owner in owners)
 
 
-def _catalogue(world: World, unit: Json) -> GPUSpecSpec | None:
-    entry = world.specs.get(None, unit.get("spec", {}).get("specName", ""))
-    try:
-        return GPUSpecSpec.model_validate(entry["spec"]) if entry else None
-    except ValidationError:
-        return None
-
-
 def _is_restricted(world: World, namespace: str) -> bool:
     item = world.namespaces.get(None, namespace)
     return item is not None and labels_of(item).get(POD_SECURITY_LABEL) == "restricted"
@@ -69,11 +62,18 @@ def _claims_under_way(world: World, unit: Json) -> tuple[datetime, ...]:
     return tuple(at for stock in others if (at := claimed_at(stock)) is not None)
 
 
+def _holder(world: World, stock: Json) -> Json | None:
+    """None also when a unit has the holder's name but knows nothing of this stock."""
+    namespace, _, name = (claim_holder_of(stock) or "").partition("/")
+    holder = world.units.get(namespace, name)
+    return holder if holder is not None and is_from(holder, stock) else None
+
+
 def _source(world: World, unit: Json) -> SourceStock | None:
     """The stock behind the unit, if the claim is really for it: a name alone may belong to newer stock."""
     name = annotations_of(unit).get(names.ANNOTATION_SOURCE_STOCK_NAME)
     stock = world.units.get(names.STOCK_NAMESPACE, name) if name else None
     holder = names.claim_holder(unit["metadata"]["namespace"], unit["metadata"]["name"])
-    if stock is None or claim_holder_of(stock) != holder:
+    if stock is None or claim_holder_of(stock) != holder or not is_from(unit, stock):
         return None
     return SourceStock(unit=stock, pods=world.pods_of(stock), claimed_at=claimed_at(stock))

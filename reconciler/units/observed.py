@@ -39,12 +39,22 @@ class Observed:
 
     pods: tuple[Json, ...]
     is_claimed_stock: bool
+    holder: Json | None
+    """For claimed stock: the unit that takes it over."""
+
+    holder_pods: tuple[Json, ...]
     source: SourceStock | None
     claims_under_way: tuple[datetime, ...]
     """For stock: when the other claims were made whose stock still stands."""
 
     stock_lurks: bool
     """For stock: pods of other stock wait for any GPU that becomes free."""
+
+    @property
+    def is_scaled_up(self) -> bool:
+        """Whether the Deployment exists and asks for a pod. One that a stopped unit left at 0 does not: what still
+        runs of it is on its way out."""
+        return self.deployment is not None and self.deployment["spec"].get("replicas") != 0
 
     def live(self, kind: ChildKind) -> Json | None:
         """Whatever has the child's name now, the unit's own or an earlier unit's."""

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from gpu_platform.domain.gpu_specs import GPUSpecSpec
 from gpu_platform.domain.gpu_units import GPUUnitSpec, GPUUnitStatus, Phase, Reason
 from gpu_platform.domain.quantities import QuantityError, parse_amount
-from gpu_platform.domain.stock import claimed_at
+from gpu_platform.domain.stock import HANDOFF_LIMIT, claimed_at
 from reconciler.children import build_replacement, is_as_desired
 from reconciler.units.observed import ChildKind, Observed
 from reconciler.units.pods import find_node, find_unschedulable
@@ -24,13 +24,13 @@ from reconciler.units.status import Verdict, build_status, judge, plain_status, 
 
 Json = dict[str, Any]
 
-HANDOFF_LIMIT = timedelta(seconds=5)
-"""How long a unit waits for its stock's pod to be gone before it tries its luck with the scheduler. Other stock holds
-back as long: whatever becomes free meanwhile is for the unit."""
-
 QUIET_START = timedelta(seconds=2)
 """How long a new unit may start before its status says so (creation times are whole seconds, so it is 1 to 2 s). Most
 are Ready after a tenth of that, and every write slows down the start."""
+
+CONSUME_LIMIT = timedelta(seconds=2)
+"""How long after its claim stock stands while its holder, scheduled already, becomes Ready: its end brings the refill,
+and a tenant waits."""
 
 LURKER_LIMIT = timedelta(seconds=2)
 """How long claimed stock keeps its GPUs until other stock's pods no longer wait for them."""
@@ -86,13 +86,14 @@ def plan_unit(observed: Observed, settings: UnitSettings, now: datetime) -> Plan
     | being deleted                    | any                                     | none                    | Terminating · Terminating   |
     | spec or catalogue entry is wrong | any                                     | none                    | Failed · InvalidSpec        |
     | access names no port             | any                                     | none                    | Failed · AccessConfigInvalid |
+    | claimed stock                    | its holder is scheduled and Ready, or 2 s old | consume it        | as it was                   |
+    | claimed stock                    | its holder was stopped or deleted, 2 s old | consume it           | as it was                   |
     | claimed stock                    | other stock lurks for its GPUs          | keep its pod, look again | as it was                   |
     | claimed stock                    | else                                    | scale to 0              | as it was                   |
     | not running                      | any                                     | children, 0 replicas    | Stopped · Stopped           |
     | free stock, no Deployment        | of other stock, under way               | all but the Deployment  | Progressing · StockNotReady |
     | free stock, unschedulable        | of other stock, under way               | scale to 0              | Pending · Unschedulable     |
-    | instance, no Deployment          | its stock's pod is still there          | all but the Deployment  | Progressing · UnitProgressing |
-    | instance, scheduled              | its stock still stands                  | children, consume stock | by the pods, see `judge`    |
+    | instance, no Deployment, or at 0 | its stock's pod is still there          | all but the Deployment  | Progressing · UnitProgressing |
     | any other                        | any                                     | children                | by the pods, see `judge`    |
     """
     if "deletionTimestamp" in observed.unit["metadata"]:
@@ -101,27 +102,26 @@ def plan_unit(observed: Observed, settings: UnitSettings, now: datetime) -> Plan
     problem = find_problem(observed, spec)
     if spec is None or observed.catalogue is None or problem is not None:
         return _only(observed, problem or _missing_catalogue(observed), now)
-    stopped = _build(observed, spec, observed.catalogue, settings, replicas=0)
-    running = _build(observed, spec, observed.catalogue, settings, replicas=1)
+    is_running = spec.running and not observed.is_claimed_stock
+    build = _build(observed, spec, observed.catalogue, settings, replicas=1 if is_running else 0)
     if observed.is_claimed_stock:
-        return _plan_claimed_stock(observed, stopped, now)
-    if not spec.running:
+        return _plan_claimed_stock(observed, build, now)
+    if not is_running:
         verdict = Verdict(Phase.STOPPED, Reason.STOPPED, "stopped; its GPUs are free")
-        return Plan(_child_writes(observed, stopped), build_status(observed, stopped, verdict, now))
-    if (wait := _stock_holds_back(observed, running, now)) is not None:
+        return Plan(_child_writes(observed, build), build_status(observed, build, verdict, now))
+    return _unhurried(observed, _plan_running(observed, build, now), now)
+
+
+def _plan_running(observed: Observed, build: UnitBuild, now: datetime) -> Plan:
+    status = build_status(observed, build, judge(observed, build), now)
+    if (wait := _stock_holds_back(observed, build, now)) is not None:
         is_unscheduled = find_unschedulable(observed.pods) is not None
-        writes = _child_writes(observed, stopped, with_deployment=is_unscheduled)
-        status = build_status(observed, running, judge(observed, running), now)
-        return _unhurried(observed, Plan(writes, status, wait, "a hand-off is under way"), now)
+        writes = _child_writes(observed, replace(build, replicas=0), with_deployment=is_unscheduled)
+        return Plan(writes, status, wait, "a hand-off is under way")
     if (wait := _handoff_wait(observed, now)) is not None:
-        writes = _child_writes(observed, running, with_deployment=False)
-        status = build_status(observed, running, judge(observed, running), now)
-        return _unhurried(observed, Plan(writes, status, wait, "the stock's pod is still there"), now)
-    writes = _child_writes(observed, running)
-    if observed.source is not None and find_node(observed.pods) is not None:
-        writes = (*writes, ConsumeStock(observed.source.unit))
-    status = build_status(observed, running, judge(observed, running), now)
-    return _unhurried(observed, Plan(writes, status), now)
+        writes = _child_writes(observed, build, with_deployment=False)
+        return Plan(writes, status, wait, "the stock's pod is still there")
+    return Plan(_child_writes(observed, build), status)
 
 
 def _unhurried(observed: Observed, plan: Plan, now: datetime) -> Plan:
@@ -138,9 +138,26 @@ def _unhurried(observed: Observed, plan: Plan, now: datetime) -> Plan:
 def _plan_claimed_stock(observed: Observed, stopped: UnitBuild, now: datetime) -> Plan:
     status = status_of(observed.unit)
     since = claimed_at(observed.unit) or now
+    if observed.holder is not None and _gives_up(observed.holder):
+        left = since + CONSUME_LIMIT - now
+        if left <= timedelta():
+            return Plan((ConsumeStock(observed.unit),), status)
+        return Plan(_child_writes(observed, stopped), status, left, "its holder no longer wants it")
+    # A holder that was stopped and starts again may still have a pod of its earlier life.
+    pods = [pod for pod in observed.holder_pods if "deletionTimestamp" not in pod["metadata"]]
+    if observed.holder is not None and find_node(pods) is not None:
+        left = since + CONSUME_LIMIT - now
+        if status_of(observed.holder).phase is Phase.READY or left <= timedelta():
+            return Plan((ConsumeStock(observed.unit),), status)
+        return Plan((), status, left, "its holder is about to be ready")
     if observed.stock_lurks and (left := since + LURKER_LIMIT - now) > timedelta():
         return Plan((), status, left, "other stock lurks for its GPUs")
     return Plan(_child_writes(observed, stopped), status)
+
+
+def _gives_up(holder: Json) -> bool:
+    """Whether it was stopped or deleted before it took the place."""
+    return "deletionTimestamp" in holder["metadata"] or not holder["spec"].get("running", True)
 
 
 def _stock_holds_back(observed: Observed, build: UnitBuild, now: datetime) -> timedelta | None:
@@ -205,7 +222,6 @@ def _build(
     observed: Observed, spec: GPUUnitSpec, catalogue: GPUSpecSpec, settings: UnitSettings, *, replicas: int
 ) -> UnitBuild:
     metadata = observed.unit["metadata"]
-    source_node = observed.source.unit.get("status", {}).get("nodeName") if observed.source else None
     return UnitBuild(
         namespace=metadata["namespace"],
         name=metadata["name"],
@@ -214,17 +230,26 @@ def _build(
         catalogue=catalogue,
         restricted=observed.restricted,
         replicas=replicas,
-        # Once the Deployment exists, its template stays: another preference would restart the unit.
-        preferred_node=find_preferred_node(observed.deployment) if observed.deployment else source_node,
+        preferred_node=_preferred_node(observed),
         placeholder_image=settings.placeholder_image,
         blocked_egress=settings.blocked_egress,
     )
 
 
+def _preferred_node(observed: Observed) -> str | None:
+    """Of its stock, whose GPUs it takes over. While the unit runs, its template stays: another preference would
+    restart it."""
+    source_node = observed.source.unit.get("status", {}).get("nodeName") if observed.source else None
+    if source_node and not observed.is_scaled_up:
+        return str(source_node)
+    return find_preferred_node(observed.deployment)
+
+
 def _handoff_wait(observed: Observed, now: datetime) -> timedelta | None:
-    """How long the Deployment still has to wait for the stock's pod; None when it may be applied."""
+    """How long the Deployment still has to wait for the stock's pod; None when it may be applied. One that a stopped
+    unit left stays at 0 until then."""
     source = observed.source
-    if source is None or not source.pods or observed.deployment is not None:
+    if source is None or not source.pods or observed.is_scaled_up:
         return None
     since = source.claimed_at or datetime.fromisoformat(observed.unit["metadata"]["creationTimestamp"])
     left = since + HANDOFF_LIMIT - now

@@ -3,6 +3,10 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from gpu_platform.domain import names
+from gpu_platform.domain.conditions import is_true
+from gpu_platform.domain.metadata import labels_of
+
 Json = dict[str, Any]
 
 HARMLESS_WAITS = ("", "ContainerCreating", "PodInitializing")
@@ -12,6 +16,15 @@ MESSAGE_LIMIT = 1_000
 def find_node(pods: Sequence[Json]) -> str | None:
     """The node of the first pod that has one."""
     return next((pod["spec"]["nodeName"] for pod in pods if pod["spec"].get("nodeName")), None)
+
+
+def find_ready(pods: Sequence[Json], template: str) -> Json | None:
+    """A pod of this template that is Ready. Nothing waits behind readiness (`minReadySeconds` is 0), so this is what
+    the Deployment's status says two controllers later."""
+    for pod in _current(pods):
+        if is_true(pod, "Ready") and labels_of(pod).get(names.LABEL_TEMPLATE) == template:
+            return pod
+    return None
 
 
 def find_failure(pods: Sequence[Json]) -> str | None:

@@ -3,7 +3,10 @@
 Values are in the form in which the API server stores them, so that a live object can be compared with them.
 """
 
+import hashlib
+import json
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from gpu_platform.domain import names
@@ -17,6 +20,8 @@ CONTAINER = "runtime-worker"
 SHM_VOLUME = "runtime-shm"
 IDLE_COMMAND = ("sleep", "infinity")
 """What a placeholder runs: it holds its GPUs, needs nothing of the image but coreutils, and never ends."""
+
+RESTARTS_ANNOTATION = f"{names.GROUP}/restarts"
 
 NOBODY = 65_534
 STOCK_GRACE_SECONDS = 0
@@ -79,10 +84,24 @@ class UnitBuild:
     def gpu(self) -> int:
         return self.catalogue.gpu if self.spec.gpu is None else self.spec.gpu
 
+    @cached_property
+    def pod_template(self) -> Json:
+        """Made once: the status and the Deployment both need its hash."""
+        pod = _pod(self)
+        # The uid tells the pods of this unit from those of an earlier one with its name, the hash those of this
+        # template from those of an earlier one.
+        # One more restart is another template; without any, nothing of it is said.
+        annotations = {RESTARTS_ANNOTATION: str(self.spec.restarts)} if self.spec.restarts else {}
+        labels = {
+            **names.unit_labels(self.name),
+            names.LABEL_UNIT_UID: self.uid,
+            names.LABEL_TEMPLATE: _hash_of({**pod, **annotations}),
+        }
+        metadata = {"labels": labels, **({"annotations": annotations} if annotations else {})}
+        return {"metadata": metadata, "spec": pod}
+
 
 def build_deployment(build: UnitBuild) -> Json:
-    # The uid tells the pods of this unit from those of an earlier one with its name.
-    labels = {**names.unit_labels(build.name), names.LABEL_UNIT_UID: build.uid}
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
@@ -93,9 +112,15 @@ def build_deployment(build: UnitBuild) -> Json:
             # A rolling update would need a second set of GPUs.
             "strategy": {"type": "Recreate"},
             "selector": {"matchLabels": {names.LABEL_UNIT: build.name}},
-            "template": {"metadata": {"labels": labels}, "spec": _pod(build)},
+            "template": build.pod_template,
         },
     }
+
+
+def template_hash(build: UnitBuild) -> str:
+    """The label of every pod that is as the unit is to be now."""
+    label: str = build.pod_template["metadata"]["labels"][names.LABEL_TEMPLATE]
+    return label
 
 
 def build_service(build: UnitBuild) -> Json | None:
@@ -139,6 +164,10 @@ def build_network_policy(build: UnitBuild) -> Json:
         "metadata": _metadata(build),
         "spec": spec,
     }
+
+
+def _hash_of(pod: Json) -> str:
+    return hashlib.sha256(json.dumps(pod, sort_keys=True).encode()).hexdigest()[:10]
 
 
 def _block(cidr: str, excepted: list[str]) -> Json:

@@ -8,8 +8,8 @@ from gpu_platform.domain import names
 from gpu_platform.domain.conditions import Condition, find_condition, with_condition
 from gpu_platform.domain.gpu_units import GPUUnitStatus, Phase, Reason
 from reconciler.units.observed import ChildKind, Observed
-from reconciler.units.pods import find_failure, find_node, find_unschedulable
-from reconciler.units.resources import UnitBuild
+from reconciler.units.pods import find_failure, find_node, find_ready, find_unschedulable
+from reconciler.units.resources import UnitBuild, template_hash
 
 Json = dict[str, Any]
 
@@ -28,14 +28,14 @@ class Verdict:
 def judge(observed: Observed, build: UnitBuild) -> Verdict:
     """The Ready condition of a unit whose objects are as they should be; rows from top to bottom.
 
-    | deployment                            | pods             | verdict                                         |
-    | ------------------------------------- | ---------------- | ----------------------------------------------- |
-    | seen at its newest, one pod available | any              | Ready · UnitReady (StockReady)                  |
-    | any                                   | one cannot start | Failed · PodStartupFailed, the container's words |
-    | any                                   | one has no place | Pending · Unschedulable, the scheduler's words  |
-    | any                                   | any              | Progressing · UnitProgressing (StockNotReady)   |
+    | deployment | pods                                | verdict                                          |
+    | ---------- | ----------------------------------- | ------------------------------------------------ |
+    | above 0    | one of the newest template is Ready | Ready · UnitReady (StockReady)                   |
+    | any        | one cannot start                    | Failed · PodStartupFailed, the container's words |
+    | any        | one has no place                    | Pending · Unschedulable, the scheduler's words   |
+    | any        | any other                           | Progressing · UnitProgressing (StockNotReady)    |
     """
-    if _is_available(observed.deployment):
+    if observed.is_scaled_up and find_ready(observed.pods, template_hash(build)) is not None:
         reason = Reason.STOCK_READY if build.is_stock else Reason.UNIT_READY
         return Verdict(Phase.READY, reason, "holds its GPUs" if build.is_stock else "runs")
     if failure := find_failure(observed.pods):
@@ -105,13 +105,3 @@ def with_sync_failure(observed: Observed, kind: ChildKind, message: str, now: da
         ChildKind.DEPLOYMENT: Reason.UNIT_DEPLOYMENT_SYNC_FAILED,
     }
     return plain_status(observed, Verdict(Phase.FAILED, reasons[kind], message), now)
-
-
-def _is_available(deployment: Json | None) -> bool:
-    """Only the newest template counts: an old pod that still answers is not this unit."""
-    if deployment is None:
-        return False
-    status = deployment.get("status", {})
-    is_seen: bool = status.get("observedGeneration", 0) >= deployment["metadata"].get("generation", 0)
-    available: int = min(status.get("updatedReplicas", 0), status.get("availableReplicas", 0))
-    return is_seen and available >= 1

@@ -12,10 +12,10 @@ from reconciler.orphans.plan import (
     DeleteOrphan,
     Observed,
     ReleaseClaim,
-    active_operation_ids,
+    ends_of,
     plan_orphans,
 )
-from tests.builders import NOW, make_stock
+from tests.builders import NOW, make_stock, make_unit
 
 Json = dict[str, Any]
 SECOND = timedelta(seconds=1)
@@ -33,34 +33,42 @@ def claimed(age: timedelta) -> Json:
 def observe(**changes: Any) -> Observed:
     fields: Json = {
         "stock": (),
-        "units": frozenset(),
-        "active_operations": frozenset(),
+        "units": {},
+        "operations": {},
         "children": (),
         "orphaned_since": {},
     }
     return Observed(**{**fields, **changes})
 
 
+def unit_from(source: str | None) -> Json:
+    unit = make_unit()
+    unit["metadata"]["annotations"] = {names.ANNOTATION_SOURCE_STOCK_NAME: source} if source else {}
+    return unit
+
+
 @pytest.mark.parametrize(
-    ("age", "unit_exists", "operation_is_active", "is_released"),
+    ("age", "sources", "has_ended", "is_released"),
     [
-        (CLAIM_LIMIT + SECOND, True, False, False),
-        (CLAIM_LIMIT + SECOND, False, True, False),
-        (CLAIM_LIMIT - SECOND, False, False, False),
-        (CLAIM_LIMIT + SECOND, False, False, True),
+        (CLAIM_LIMIT + SECOND, {"runtime-instance/demo": "pool-0"}, None, False),
+        (CLAIM_LIMIT + SECOND, {"runtime-instance/demo": "pool-0"}, True, False),
+        (CLAIM_LIMIT + SECOND, {}, False, False),
+        (CLAIM_LIMIT - SECOND, {}, None, False),
+        (CLAIM_LIMIT + SECOND, {}, None, True),
+        (SECOND, {}, True, True),
+        (CLAIM_LIMIT + SECOND, {"runtime-instance/demo": "pool-1"}, False, False),
+        (SECOND, {"runtime-instance/demo": "pool-1"}, True, True),
+        (CLAIM_LIMIT - SECOND, {"runtime-instance/demo": "pool-1"}, None, False),
+        (CLAIM_LIMIT + SECOND, {"runtime-instance/demo": "pool-1"}, None, True),
+        (CLAIM_LIMIT + SECOND, {"runtime-instance/demo": None}, None, True),
     ],
 )
-def test_only_an_old_claim_without_unit_and_operation_is_released(
-    age: timedelta, unit_exists: bool, operation_is_active: bool, is_released: bool
+def test_only_a_claim_that_no_unit_and_no_operation_needs_is_released(
+    age: timedelta, sources: dict[str, str | None], has_ended: bool | None, is_released: bool
 ) -> None:
-    plan = plan_orphans(
-        observe(
-            stock=(claimed(age),),
-            units=frozenset({"runtime-instance/demo"} if unit_exists else ()),
-            active_operations=frozenset({"op-1"} if operation_is_active else ()),
-        ),
-        NOW,
-    )
+    operations = {} if has_ended is None else {"op-1": has_ended}
+    units = {place: unit_from(source) for place, source in sources.items()}
+    plan = plan_orphans(observe(stock=(claimed(age),), units=units, operations=operations), NOW)
     assert [type(write) for write in plan.writes] == ([ReleaseClaim] if is_released else [])
 
 
@@ -78,17 +86,17 @@ def test_an_object_without_its_unit_is_remembered_first_and_deleted_later() -> N
     later = plan_orphans(observe(children=(child,), orphaned_since=first.orphaned_since), NOW + CHILD_LIMIT + SECOND)
     assert later.writes == (DeleteOrphan(child),)
     adopted = plan_orphans(
-        observe(children=(child,), units=frozenset({"a/x"}), orphaned_since=first.orphaned_since), NOW
+        observe(children=(child,), units={"a/x": make_unit()}, orphaned_since=first.orphaned_since), NOW
     )
     assert adopted.writes == ()
     assert adopted.orphaned_since == {}
 
 
-def test_an_operation_is_active_until_its_end() -> None:
+def test_an_operation_has_ended_once_it_succeeded_or_failed() -> None:
     operations = [
-        {"spec": {"operationID": "a"}},
-        {"spec": {"operationID": "b"}, "status": {"phase": "Running"}},
-        {"spec": {"operationID": "c"}, "status": {"phase": "Succeeded"}},
-        {"spec": {"operationID": "d"}, "status": {"phase": "Failed"}},
+        {"metadata": {"name": "a"}},
+        {"metadata": {"name": "b"}, "status": {"phase": "Running"}},
+        {"metadata": {"name": "c"}, "status": {"phase": "Succeeded"}},
+        {"metadata": {"name": "d"}, "status": {"phase": "Failed"}},
     ]
-    assert active_operation_ids(operations) == {"a", "b"}
+    assert ends_of(operations) == {"a": False, "b": False, "c": True, "d": True}

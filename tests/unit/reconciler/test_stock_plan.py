@@ -1,6 +1,7 @@
 """The table of `plan_pool`, row by row."""
 
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from gpu_platform.domain import names
 from gpu_platform.domain.conditions import find_condition
 from gpu_platform.domain.gpu_specs import GPUSpecSpec
-from gpu_platform.domain.stock import rank_stock
+from gpu_platform.domain.stock import HANDOFF_LIMIT, rank_stock
 from gpu_platform.domain.stock_pools import PoolPhase, PoolReason, StockPoolSpec
 from reconciler.stock.plan import BATCH, CreateStock, Observed, Plan, RemoveStock, plan_pool
 from tests.builders import NOW, make_pool, make_stock, make_unit
@@ -59,9 +60,38 @@ def test_an_empty_pool_makes_the_lowest_ordinals_with_the_specs_size() -> None:
 
 
 def test_a_claimed_unit_is_replaced_under_another_name() -> None:
-    plan = plan_pool(observe(make_pool(2), make_stock("pool-0", claimed_by="a/b"), make_stock("pool-1")), NOW)
+    claimed = make_stock("pool-0", claimed_by="a/b")
+    plan = plan_pool(observe(make_pool(2), claimed, make_stock("pool-1")), NOW + HANDOFF_LIMIT)
     assert created(plan) == ["pool-2"]
     assert (plan.status.available, plan.status.claimed) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("replicas", "available", "waits"),
+    [(1, 0, False), (2, 0, False), (2, 1, True), (3, 1, False), (3, 2, True), (4, 1, False), (4, 2, True)],
+)
+def test_the_refill_waits_for_a_hand_off_while_half_can_be_claimed(replicas: int, available: int, waits: bool) -> None:
+    claimed = make_stock("claimed", claimed_by="a/b")
+    free = [make_stock(f"pool-{ordinal}") for ordinal in range(available)]
+    plan = plan_pool(observe(make_pool(replicas), claimed, *free), NOW)
+    assert plan.wait == (HANDOFF_LIMIT - timedelta(seconds=1) if waits else None)
+    assert created(plan) == ([] if waits else [f"pool-{ordinal}" for ordinal in range(available, replicas)])
+
+
+def test_stock_that_is_not_ready_does_not_keep_the_refill_waiting() -> None:
+    claimed, starting = make_stock("pool-0", claimed_by="a/b"), make_stock("pool-1", phase="Progressing")
+    assert created(plan_pool(observe(make_pool(2), claimed, starting), NOW)) == ["pool-2"]
+
+
+def test_claims_that_follow_each_other_do_not_empty_the_pool() -> None:
+    """A hand-off is under way all the time; still, what was claimed is made anew once half of it is gone."""
+    free = [f"pool-{ordinal}" for ordinal in range(4)]
+    claimed: list[str] = []
+    for _ in range(8):
+        claimed.append(free.pop(0))
+        stock = [*(make_stock(name, claimed_by="a/b") for name in claimed), *map(make_stock, free)]
+        free += created(plan_pool(observe(make_pool(4), *stock), NOW))
+        assert len(free) >= 2
 
 
 def test_a_full_pool_writes_nothing_and_is_ready() -> None:
@@ -119,16 +149,35 @@ def test_never_does_not_make_again_what_a_tenant_took_before_the_mark_was_writte
     taken = instance_from("pool-0", "uid-1")
     plan = plan_pool(observe(make_pool(2, replenish="Never"), instances=(taken,)), NOW)
     assert created(plan) == ["pool-1"]
-    assert plan.status.lent == ("uid-1",)
+    assert plan.status.lent == ("uid-1/pool-0",)
 
 
 def test_never_takes_one_back_when_a_unit_from_it_is_deleted_and_only_once() -> None:
-    lending = make_pool(1, replenish="Never", status={"seeded": 1, "lent": ["5f0a-uid"]})
+    lending = make_pool(1, replenish="Never", status={"seeded": 1, "lent": ["uid-1/pool-0"]})
     plan = plan_pool(observe(lending), NOW)
-    assert created(plan) == ["pool-r5f0auid"]
+    [name] = created(plan)
+    assert name.startswith("pool-r")
     assert plan.status.lent == ()
     settled = make_pool(1, replenish="Never", status=plan.status.to_json())
-    assert plan_pool(observe(settled, make_stock("pool-r5f0auid")), NOW).writes == ()
+    assert plan_pool(observe(settled, make_stock(name)), NOW).writes == ()
+
+
+def test_never_takes_one_back_for_every_time_that_a_unit_is_stopped() -> None:
+    """Each start took another stock unit."""
+    made = []
+    for source in ("pool-0", "pool-1"):
+        lending = make_pool(2, replenish="Never", status={"seeded": 2, "lent": [f"uid-1/{source}"]})
+        unit = instance_from(source, "uid-1")
+        assert plan_pool(observe(lending, instances=(unit,)), NOW).writes == ()
+        stopped = {**unit, "spec": {**unit["spec"], "running": False}}
+        made += created(plan_pool(observe(lending, instances=(stopped,)), NOW))
+    assert len(set(made)) == 2
+
+
+def test_never_is_ready_when_all_of_it_is_rented() -> None:
+    lending = make_pool(1, replenish="Never", status={"seeded": 1, "lent": ["uid-1/pool-0"]})
+    plan = plan_pool(observe(lending, instances=(instance_from("pool-0", "uid-1"),)), NOW)
+    assert (plan.status.phase, plan.status.available) == (PoolPhase.READY, 0)
 
 
 def test_never_grows_by_the_new_ordinals_only() -> None:

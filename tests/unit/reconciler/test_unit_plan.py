@@ -11,12 +11,11 @@ from gpu_platform.domain import names
 from gpu_platform.domain.conditions import find_condition
 from gpu_platform.domain.gpu_specs import GPUSpecSpec
 from gpu_platform.domain.gpu_units import Phase, Reason
+from gpu_platform.domain.stock import HANDOFF_LIMIT
 from reconciler.units.observed import ChildKind, Observed, SourceStock
 from reconciler.units.plan import (
-    HANDOFF_LIMIT,
     LURKER_LIMIT,
     QUIET_START,
-    ConsumeStock,
     CreateChild,
     DeleteChild,
     Plan,
@@ -31,7 +30,8 @@ Json = dict[str, Any]
 SETTINGS = UnitSettings("busybox:1.36", ("10.0.0.0/8", "fc00::/7"))
 CATALOGUE = GPUSpecSpec(memory="16Gi", gpu=1, cpu="4")
 HTTP = {"ports": [{"name": "http", "port": 8000}]}
-AVAILABLE = {"observedGeneration": 1, "updatedReplicas": 1, "availableReplicas": 1}
+AVAILABLE = {"is_ready": True}
+READY = [{"type": "Ready", "status": "True"}]
 
 
 def observe(unit: Json, **changes: Any) -> Observed:
@@ -45,6 +45,8 @@ def observe(unit: Json, **changes: Any) -> Observed:
         leftovers={},
         pods=(),
         is_claimed_stock=False,
+        holder=None,
+        holder_pods=(),
         source=None,
         claims_under_way=(),
         stock_lurks=False,
@@ -52,15 +54,18 @@ def observe(unit: Json, **changes: Any) -> Observed:
     return replace(observed, **changes)
 
 
-def settle(observed: Observed, **deployment_status: Any) -> Observed:
-    """The same unit after its planned children were written."""
+def settle(observed: Observed, *, is_ready: bool = False) -> Observed:
+    """The same unit after its planned children were written, and perhaps its pod became ready."""
     written = {write.kind: write.body for write in plan(observed).writes if isinstance(write, CreateChild)}
     service = written.get(ChildKind.SERVICE)
+    deployment = written[ChildKind.DEPLOYMENT]
+    pod = make_pod(conditions=READY, labels=deployment["spec"]["template"]["metadata"]["labels"])
     return replace(
         observed,
         network_policy=as_stored(written[ChildKind.NETWORK_POLICY]),
         service=as_stored(service) if service else None,
-        deployment=as_stored(written[ChildKind.DEPLOYMENT], **deployment_status),
+        deployment=as_stored(deployment),
+        pods=(pod,) if is_ready else (),
     )
 
 
@@ -117,10 +122,17 @@ def test_available_unit_is_ready_and_shows_its_address() -> None:
 
 
 def test_an_old_pod_that_still_answers_does_not_make_the_new_template_ready() -> None:
-    stale = {"observedGeneration": 0, "updatedReplicas": 1, "availableReplicas": 1}
-    assert plan(settle(observe(make_unit(template=HTTP)), **stale)).status.phase is Phase.PROGRESSING
-    old_pod = {"observedGeneration": 1, "updatedReplicas": 0, "availableReplicas": 1}
-    assert plan(settle(observe(make_unit(template=HTTP)), **old_pod)).status.phase is Phase.PROGRESSING
+    running = settle(observe(make_unit(template=HTTP)), is_ready=True)
+    edited = plan(replace(running, unit=make_unit(template=HTTP, image="example/other")))
+    assert [type(write) for write in edited.writes] == [ReplaceChild]
+    assert edited.status.phase is Phase.PROGRESSING
+
+
+def test_a_pod_on_its_way_out_makes_nothing_ready() -> None:
+    running = settle(observe(make_unit(template=HTTP)), is_ready=True)
+    [pod] = running.pods
+    leaving = {**pod, "metadata": {**pod["metadata"], "deletionTimestamp": "2030-01-01T12:00:00Z"}}
+    assert plan(replace(running, pods=(leaving,))).status.phase is Phase.PROGRESSING
 
 
 def test_address_is_hidden_while_the_unit_is_not_ready() -> None:
@@ -223,13 +235,6 @@ def test_the_unit_prefers_its_stocks_node_and_keeps_that_wish_when_the_stock_is_
     assert plan(replace(settled, source=None)).writes == ()
 
 
-def test_the_stock_is_consumed_once_the_unit_has_a_place() -> None:
-    settled = settle(handed_off(with_pod=False))
-    assert not any(isinstance(write, ConsumeStock) for write in plan(settled).writes)
-    scheduled = replace(settled, pods=(make_pod(),))
-    assert [type(write) for write in plan(scheduled).writes] == [ConsumeStock]
-
-
 def test_claimed_stock_gives_its_gpus_back_and_keeps_its_status() -> None:
     stock = make_stock()
     ready = settle(observe(stock), **AVAILABLE)
@@ -324,7 +329,7 @@ def test_transition_time_stays_while_the_status_stays() -> None:
     stored = replace(observed, unit={**observed.unit, "status": first.to_json()})
     second = plan_unit(stored, SETTINGS, later).status
     assert second.conditions[0].last_transition_time == NOW
-    broken = plan_unit(replace(stored, deployment=None), SETTINGS, later).status
+    broken = plan_unit(replace(stored, pods=()), SETTINGS, later).status
     assert broken.conditions[0].last_transition_time == later
 
 

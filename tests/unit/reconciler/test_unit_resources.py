@@ -167,5 +167,14 @@ def test_probes_become_kubernetes_probes() -> None:
     assert "startupProbe" not in container
 
 
+def test_one_more_restart_is_another_template_and_none_leaves_no_trace() -> None:
+    templates = [make_build(restarts=restarts).pod_template for restarts in range(3)]
+    assert templates[0] == make_build().pod_template
+    assert "annotations" not in templates[0]["metadata"]
+    assert templates[1]["metadata"]["annotations"] == {"runtime.lokiwager.io/restarts": "1"}
+    assert len({template["metadata"]["labels"]["runtime.lokiwager.io/template"] for template in templates}) == 3
+    assert templates[0]["spec"] == templates[2]["spec"]
+
+
 def test_an_update_never_needs_a_second_set_of_gpus() -> None:
     assert build_deployment(make_build())["spec"]["strategy"] == {"type": "Recreate"}

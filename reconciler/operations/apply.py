@@ -1,0 +1,80 @@
+"""Takes one step of an operation. Every write is guarded, so that of two who take the same step one changes nothing."""
+
+from gpu_platform.adapters.fault_points import pass_point
+from gpu_platform.adapters.kube import AlreadyExistsError, KubeError, NotFoundError
+from gpu_platform.adapters.kube.paths import GPU_SPECS, STOCK_POOLS
+from gpu_platform.adapters.ledger import patch_operation_status, remove_operation
+from gpu_platform.adapters.unit_writes import (
+    NameTakenError,
+    UnitClient,
+    create_or_adopt_unit,
+    delete_unit,
+    release_claims,
+    replace_unit,
+)
+from gpu_platform.domain.operations import FINAL_PHASES
+from reconciler.operations.observed import Record
+from reconciler.operations.plan import (
+    CreatePool,
+    CreateSpec,
+    CreateUnit,
+    DeleteUnit,
+    ReleaseClaims,
+    RemoveOperation,
+    StartUnit,
+    Step,
+    WriteStatus,
+)
+
+
+class RefusedError(Exception):
+    """The API server will never accept what this step writes."""
+
+
+async def apply_step(step: Step, record: Record, client: UnitClient) -> None:
+    match step:
+        case ReleaseClaims(claims):
+            await release_claims(client, claims)
+            pass_point("operations.released")
+        case CreateUnit() | StartUnit() | CreateSpec() | CreatePool():
+            await _make(step, client)
+        case DeleteUnit(unit):
+            await _delete(unit["metadata"], client)
+        case WriteStatus(status):
+            await patch_operation_status(client, record.item, status)
+            pass_point("operations.finished" if status.phase in FINAL_PHASES else "operations.begun")
+        case RemoveOperation():
+            await remove_operation(client, record.item)
+            pass_point("operations.removed")
+
+
+async def _make(step: CreateUnit | StartUnit | CreateSpec | CreatePool, client: UnitClient) -> None:
+    try:
+        match step:
+            case CreateUnit(body):
+                await create_or_adopt_unit(client, body)
+                pass_point("operations.unit-created")
+            case StartUnit(body):
+                await replace_unit(client, body)
+                pass_point("operations.unit-started")
+            case CreateSpec(body):
+                await client.create(GPU_SPECS.collection(), body)
+                pass_point("operations.spec-created")
+            case CreatePool(body):
+                await client.create(STOCK_POOLS.collection(body["metadata"]["namespace"]), body)
+                pass_point("operations.pool-created")
+    except (AlreadyExistsError, NameTakenError):
+        # Somebody was faster; the next look says who.
+        return
+    except KubeError as error:
+        if error.is_refusal:
+            raise RefusedError(error.message) from error
+        raise
+
+
+async def _delete(unit: dict[str, str], client: UnitClient) -> None:
+    try:
+        await delete_unit(client, unit["namespace"], unit["name"], unit["uid"])
+    except NotFoundError:
+        return
+    pass_point("operations.unit-deleted")

@@ -1,0 +1,72 @@
+"""The operations controller: observe, plan, apply; and which changes concern which operation."""
+
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from gpu_platform.adapters.unit_writes import UnitClient
+from reconciler.loop import Key, Trigger
+from reconciler.operations.apply import RefusedError, apply_step
+from reconciler.operations.observe import observe_operation
+from reconciler.operations.observed import Observed
+from reconciler.operations.plan import Plan, plan_operation
+from reconciler.results import Done, RequeueAfter, Result
+from reconciler.world import World, key_of
+
+log = logging.getLogger(__name__)
+
+Json = dict[str, Any]
+
+AT_ONCE = timedelta()
+
+
+class OperationsController:
+    name = "operations"
+
+    def __init__(self, world: World, client: UnitClient, now: Callable[[], datetime]) -> None:
+        self._world = world
+        self._client = client
+        self._now = now
+
+    async def reconcile(self, namespace: str, name: str) -> Result:
+        now = self._now()
+        observed = await observe_operation(self._world, self._client, namespace, name, now)
+        if observed is None:
+            return Done()
+        plan = await self._take_step(observed, now)
+        if not plan.is_last:
+            return RequeueAfter(AT_ONCE, "the next step")
+        return RequeueAfter(plan.wait, plan.why) if plan.wait is not None else Done()
+
+    def triggers(self) -> tuple[Trigger, ...]:
+        world = self._world
+        return (
+            Trigger(world.operations, lambda operation: [key_of(operation)]),
+            Trigger(world.units, self._keys_of_object),
+            Trigger(world.pools, self._keys_of_object),
+        )
+
+    async def _take_step(self, observed: Observed, now: datetime) -> Plan:
+        plan = plan_operation(observed, now)
+        if plan.step is None:
+            return plan
+        try:
+            await self._apply(plan, observed)
+        except RefusedError as refused:
+            plan = plan_operation(replace(observed, refusal=str(refused)), now)
+            await self._apply(plan, observed)
+        return plan
+
+    async def _apply(self, plan: Plan, observed: Observed) -> None:
+        if plan.step is None:
+            return
+        record = observed.record
+        await apply_step(plan.step, record, self._client)
+        namespace, name = key_of(record.item)
+        fields = {"namespace": namespace, "object": name, "operation": record.spec.operation_id}
+        log.info("operation.step", extra=fields | {"step": type(plan.step).__name__, "why": plan.why})
+
+    def _keys_of_object(self, item: Json) -> Iterable[Key]:
+        return [key_of(operation) for operation in self._world.operations_of(item["metadata"]["uid"])]

@@ -1,0 +1,82 @@
+"""Everything that matters for one operation: from the caches while there is nothing to do, else from the API server."""
+
+from datetime import datetime
+from typing import Any
+
+from pydantic import ValidationError
+
+from gpu_platform.adapters.kube import ResourcePath
+from gpu_platform.adapters.kube.cache import ObjectCache
+from gpu_platform.adapters.kube.paths import GPU_SPECS, GPU_UNITS, OPERATIONS, STOCK_POOLS
+from gpu_platform.adapters.kube.requests import find
+from gpu_platform.adapters.ledger import spec_of, status_of
+from gpu_platform.adapters.unit_writes import UnitClient, find_unit, list_claims
+from gpu_platform.domain.operations import FINAL_PHASES, OperationKind
+from reconciler.operations.observed import JOBS, Observed, Record
+from reconciler.operations.plan import due_at, parse_stock_request
+from reconciler.world import World
+
+Json = dict[str, Any]
+
+
+async def observe_operation(
+    world: World, client: UnitClient, namespace: str, name: str, now: datetime
+) -> Observed | None:
+    """None when there is no such operation, or a newer version wrote it."""
+    record = _read(world.operations.get(namespace, name))
+    if record is None:
+        return None
+    if record.status.phase not in FINAL_PHASES:
+        if due_at(record) > now:
+            return Observed(record)
+        record = _read(await find(client, OPERATIONS, name, namespace))
+        if record is None:
+            return None
+    if record.status.phase in FINAL_PHASES:
+        return Observed(record, object_exists=await _object_exists(world, client, record))
+    return await _look(client, record)
+
+
+async def _look(client: UnitClient, record: Record) -> Observed:
+    target = record.spec.target
+    if record.spec.kind in JOBS:
+        request = parse_stock_request(record)
+        if request is None:
+            return Observed(record)
+        return Observed(
+            record,
+            catalogue=await find(client, GPU_SPECS, request.spec_name),
+            pool=await find(client, STOCK_POOLS, target.name, target.namespace),
+        )
+    # The claims first: one that was consumed since then shows as its unit, which is looked for after it.
+    claims = () if record.spec.kind is OperationKind.DELETE_UNIT else await list_claims(client, record.name)
+    return Observed(record, unit=await find_unit(client, target.namespace, target.name), claims=claims)
+
+
+async def _object_exists(world: World, client: UnitClient, record: Record) -> bool:
+    """The cache is believed when it shows the object, and asked about when it does not: it may be behind."""
+    target = record.spec.target
+    kinds: dict[str, tuple[ResourcePath, ObjectCache]] = {
+        "GPUUnit": (GPU_UNITS, world.units),
+        "StockPool": (STOCK_POOLS, world.pools),
+    }
+    if record.object_uid is None or target.kind not in kinds:
+        return False
+    path, cache = kinds[target.kind]
+    if _is(cache.get(target.namespace, target.name), record.object_uid):
+        return True
+    # Set once, for good: what is gone does not come back.
+    if record.status.expires_at is not None:
+        return False
+    return _is(await find(client, path, target.name, target.namespace), record.object_uid)
+
+
+def _is(item: Json | None, uid: str) -> bool:
+    return item is not None and item["metadata"]["uid"] == uid
+
+
+def _read(item: Json | None) -> Record | None:
+    try:
+        return Record(item, spec_of(item), status_of(item)) if item is not None else None
+    except ValidationError:
+        return None

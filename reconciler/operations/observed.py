@@ -1,0 +1,55 @@
+"""What one pass knows about an operation: the values between `observe` and `plan`."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from gpu_platform.domain.operations import OperationKind, OperationSpec, OperationStatus
+
+Json = dict[str, Any]
+
+JOBS = (OperationKind.SEED_STOCK_UNITS, OperationKind.CREATE_STOCK_POOL)
+
+
+@dataclass(frozen=True)
+class Record:
+    """An Operation, read."""
+
+    item: Json
+    """As it was seen: every write on it is guarded by its uid and resourceVersion."""
+
+    spec: OperationSpec
+    status: OperationStatus
+
+    @property
+    def name(self) -> str:
+        return str(self.item["metadata"]["name"])
+
+    @property
+    def object_uid(self) -> str | None:
+        """The very object that it is about, once that is known."""
+        return self.status.target_uid or self.spec.target.uid
+
+
+@dataclass(frozen=True)
+class Observed:
+    """Of an operation that is not at its end, and due: asked of the API server itself in this pass. A cache may be
+    behind, and from what it does not show yet nothing must be made a second time or be given up."""
+
+    record: Record
+    object_exists: bool = False
+    """Of an operation at its end: whether the object still stands that it is about."""
+
+    unit: Json | None = None
+    """Whatever has the name of its target."""
+
+    claims: tuple[Json, ...] = ()
+    """The stock that it holds."""
+
+    catalogue: Json | None = None
+    """Of a job: the GPUSpec."""
+
+    pool: Json | None = None
+    """Of a job: whatever has the name of its pool."""
+
+    refusal: str | None = None
+    """In the API server's words: why it will never accept what was tried in this pass."""

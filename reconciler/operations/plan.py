@@ -1,0 +1,345 @@
+"""What to do next about one operation. Pure.
+
+A pass takes one step and the next one looks again: whoever dies between two steps leaves a state that a row is for.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from pydantic import ValidationError
+
+from gpu_platform.domain import names
+from gpu_platform.domain.gpu_specs import GPUSpecSpec
+from gpu_platform.domain.metadata import annotations_of
+from gpu_platform.domain.operations import (
+    FINAL_PHASES,
+    RETENTION,
+    TAKEOVER,
+    OperationKind,
+    OperationPhase,
+    OperationSpec,
+    OperationStatus,
+)
+from gpu_platform.domain.pool_requests import (
+    PoolRequest,
+    StockRequest,
+    StockUnitsRequest,
+    build_pool,
+    build_spec,
+    find_size_problem,
+)
+from gpu_platform.domain.stock import claimed_at, is_from
+from gpu_platform.domain.unit_requests import UnitRequest, build_started, build_unit
+from reconciler.operations.observed import JOBS, Observed, Record
+
+Json = dict[str, Any]
+
+DELETE_GRACE = timedelta(seconds=2)
+"""How long the API has to delete the unit itself."""
+
+LONGEST_WAIT = timedelta(hours=1)
+"""Between two looks at an operation that is only kept: clocks are set, and a week is long."""
+
+
+@dataclass(frozen=True)
+class ReleaseClaims:
+    claims: tuple[Json, ...]
+
+
+@dataclass(frozen=True)
+class CreateUnit:
+    body: Json
+
+
+@dataclass(frozen=True)
+class StartUnit:
+    body: Json
+
+
+@dataclass(frozen=True)
+class DeleteUnit:
+    unit: Json
+
+
+@dataclass(frozen=True)
+class CreateSpec:
+    body: Json
+
+
+@dataclass(frozen=True)
+class CreatePool:
+    body: Json
+
+
+@dataclass(frozen=True)
+class WriteStatus:
+    status: OperationStatus
+
+
+@dataclass(frozen=True)
+class RemoveOperation:
+    pass
+
+
+Step = ReleaseClaims | CreateUnit | StartUnit | DeleteUnit | CreateSpec | CreatePool | WriteStatus | RemoveOperation
+
+
+@dataclass(frozen=True)
+class Plan:
+    step: Step | None = None
+    wait: timedelta | None = None
+    """Without a step: when to look again. None: a change of its object brings the next look."""
+
+    why: str = ""
+
+    @property
+    def is_last(self) -> bool:
+        """No further step follows from this one, until something changes."""
+        match self.step:
+            case None | RemoveOperation():
+                return True
+            case WriteStatus(status):
+                return status.phase in FINAL_PHASES
+        return False
+
+
+def plan_operation(observed: Observed, now: datetime) -> Plan:
+    """Rows of one kind are tried from top to bottom. *Its* unit, claims and pool are those that name this operation;
+    *others* of its claims are those for stock that the unit does not come from.
+
+    | operation                | state                                               | step                               |
+    | ------------------------ | --------------------------------------------------- | ---------------------------------- |
+    | at its end               | its object exists, and it is no StartUnit           | none                               |
+    | at its end               | any other, no expiry set                            | expires in 7 days                  |
+    | at its end               | expiry ahead                                        | none, look again then              |
+    | at its end               | expiry passed                                       | remove                             |
+    | any                      | its target is in another namespace; a job's, not in | Failed · InvalidTarget             |
+    |                          | that of the stock                                   |                                    |
+    | CreateUnit, StartUnit    | younger than 15 s                                   | none, look again then              |
+    | CreateUnit               | its unit exists, it holds others                    | release them                       |
+    | CreateUnit               | its unit exists                                     | Succeeded                          |
+    | CreateUnit               | a unit of another operation exists, it holds claims | release them                       |
+    | CreateUnit               | no unit, it holds claims                            | create the unit from the oldest    |
+    | CreateUnit               | the API server refuses that, or nobody can read it  | release the claims                 |
+    | CreateUnit               | its unit is not there, no claims                    | remove: nothing was accepted       |
+    | StartUnit                | that unit is gone or going, it holds claims         | release them                       |
+    | StartUnit                | that unit is gone or going                          | Failed · UnitGone                  |
+    | StartUnit                | that unit is to run, it holds others                | release them                       |
+    | StartUnit                | that unit is to run                                 | Succeeded                          |
+    | StartUnit                | it was changed since and stopped, it holds claims   | release them                       |
+    | StartUnit                | it is stopped, it holds claims                      | start it on the oldest             |
+    | StartUnit                | the API server refuses that                         | release the claims                 |
+    | StartUnit                | it is stopped, no claims                            | remove: nothing was accepted       |
+    | DeleteUnit               | younger than 2 s                                    | none, look again then              |
+    | DeleteUnit               | that unit exists                                    | delete it                          |
+    | DeleteUnit               | that unit is going                                  | none, its end brings the next look |
+    | DeleteUnit               | that unit is gone                                   | Succeeded, expires in 7 days       |
+    | SeedStockUnits, CreateStockPool | nobody can read the request                  | Failed · InvalidRequest            |
+    | SeedStockUnits, CreateStockPool | the API server refuses spec or pool          | Failed · Refused                   |
+    | SeedStockUnits, CreateStockPool | not begun                                    | Running                            |
+    | SeedStockUnits, CreateStockPool | no GPUSpec and no size, or another size      | Failed · InvalidSpec               |
+    | SeedStockUnits, CreateStockPool | no GPUSpec                                   | create it                          |
+    | SeedStockUnits, CreateStockPool | its pool was there, and is gone              | Failed · PoolDeleted               |
+    | SeedStockUnits, CreateStockPool | no pool                                      | create it                          |
+    | SeedStockUnits, CreateStockPool | a pool of another operation                  | Failed · NameTaken                 |
+    | CreateStockPool          | its pool exists                                     | Succeeded                          |
+    | SeedStockUnits           | all units were made once                            | Succeeded                          |
+    | SeedStockUnits           | its pool exists, not noted yet                      | note it                            |
+    | SeedStockUnits           | some are still to be made                           | none, the pool brings the next look |
+    """
+    record = observed.record
+    if record.status.phase in FINAL_PHASES:
+        return _plan_end(observed, now)
+    if not _is_in_reach(record):
+        return _fail(record, now, "InvalidTarget", "its target is not where it may change something")
+    if (left := due_at(record) - now) > timedelta():
+        return Plan(wait=left, why="its owner may be at work")
+    match record.spec.kind:
+        case OperationKind.CREATE_UNIT:
+            return _plan_create(observed, now)
+        case OperationKind.START_UNIT:
+            return _plan_start(observed, now)
+        case OperationKind.DELETE_UNIT:
+            return _plan_delete(observed, now)
+        case OperationKind.SEED_STOCK_UNITS | OperationKind.CREATE_STOCK_POOL:
+            return _plan_job(observed, now)
+
+
+def due_at(record: Record) -> datetime:
+    """When an operation that is not at its end becomes this controller's business."""
+    created_at = datetime.fromisoformat(record.item["metadata"]["creationTimestamp"])
+    if record.spec.kind in JOBS:
+        return created_at
+    return created_at + (DELETE_GRACE if record.spec.kind is OperationKind.DELETE_UNIT else TAKEOVER)
+
+
+def _is_in_reach(record: Record) -> bool:
+    """An operation acts in its own namespace only: no tenant's request may touch another's things."""
+    namespace = record.spec.target.namespace
+    is_own = namespace == record.item["metadata"]["namespace"]
+    return is_own and (record.spec.kind not in JOBS or names.is_stock_namespace(namespace))
+
+
+def _plan_end(observed: Observed, now: datetime) -> Plan:
+    status = observed.record.status
+    if status.expires_at is None:
+        if observed.object_exists and _outlives_its_object(observed.record):
+            return Plan()
+        return Plan(WriteStatus(status.model_copy(update={"expires_at": now + RETENTION})))
+    left = status.expires_at - now
+    if left > timedelta():
+        return Plan(wait=min(left, LONGEST_WAIT), why="it is kept for late retries")
+    return Plan(RemoveOperation())
+
+
+def _outlives_its_object(record: Record) -> bool:
+    """A start does not: the generation is in its name, so nobody can ask for it again."""
+    return record.spec.kind is not OperationKind.START_UNIT
+
+
+def _plan_create(observed: Observed, now: datetime) -> Plan:
+    spec = observed.record.spec
+    if observed.unit is not None and _is_its(observed.unit, spec):
+        return _plan_persisted(observed, observed.unit, now)
+    if not observed.claims:
+        return Plan(RemoveOperation(), why="nothing was accepted")
+    request = _parse_unit_request(spec.request)
+    if observed.unit is not None or observed.refusal is not None or request is None:
+        return Plan(ReleaseClaims(observed.claims), why=observed.refusal or "no unit can come of it")
+    stock = _oldest(observed.claims)
+    return Plan(CreateUnit(build_unit(request, spec.target.namespace, stock, spec.operation_id, spec.request_hash)))
+
+
+def _plan_start(observed: Observed, now: datetime) -> Plan:
+    record = observed.record
+    unit = _find_target(observed)
+    if unit is None or _is_going(unit):
+        if observed.claims:
+            return Plan(ReleaseClaims(observed.claims), why="its unit is gone")
+        return _fail(record, now, "UnitGone", "the unit was deleted", object_is_gone=unit is None)
+    if unit["spec"].get("running", True):
+        return _plan_persisted(observed, unit, now)
+    if not observed.claims:
+        return Plan(RemoveOperation(), why="nothing was accepted")
+    if observed.refusal is not None or _was_changed_since(unit, record):
+        return Plan(ReleaseClaims(observed.claims), why=observed.refusal or "the unit was changed since")
+    return Plan(StartUnit(build_started(unit, _oldest(observed.claims))))
+
+
+def _plan_persisted(observed: Observed, unit: Json, now: datetime) -> Plan:
+    """The unit is as it was asked for: what is left is to give back what it did not need, and to say so."""
+    others = tuple(stock for stock in observed.claims if not is_from(unit, stock))
+    if others:
+        return Plan(ReleaseClaims(others), why="the unit comes from other stock")
+    return _succeed(observed.record, now, unit["metadata"]["uid"])
+
+
+def _plan_delete(observed: Observed, now: datetime) -> Plan:
+    unit = _find_target(observed)
+    if unit is None:
+        return _succeed(observed.record, now, observed.record.spec.target.uid, object_is_gone=True)
+    if _is_going(unit):
+        return Plan(why="the unit is on its way out")
+    return Plan(DeleteUnit(unit))
+
+
+def _plan_job(observed: Observed, now: datetime) -> Plan:
+    record = observed.record
+    spec = record.spec
+    request = parse_stock_request(record)
+    if request is None:
+        return _fail(record, now, "InvalidRequest", "the request does not fit the schema of this version")
+    if observed.refusal is not None:
+        return _fail(record, now, "Refused", observed.refusal)
+    if record.status.phase is not OperationPhase.RUNNING:
+        begun = {"phase": OperationPhase.RUNNING, "started_at": now}
+        return Plan(WriteStatus(record.status.model_copy(update=begun)))
+    if problem := find_size_problem(request, _parse_catalogue(observed.catalogue)):
+        return _fail(record, now, "InvalidSpec", problem)
+    if observed.catalogue is None and (body := build_spec(request, spec.operation_id, spec.request_hash)) is not None:
+        return Plan(CreateSpec(body))
+    if observed.pool is None or record.status.target_uid not in (None, observed.pool["metadata"]["uid"]):
+        if record.status.target_uid is not None:
+            return _fail(record, now, "PoolDeleted", "the pool was deleted before it was filled")
+        return Plan(CreatePool(build_pool(request, spec.target.name, spec.operation_id, spec.request_hash)))
+    if annotations_of(observed.pool).get(names.ANNOTATION_OPERATION_ID) != spec.operation_id:
+        return _fail(record, now, "NameTaken", f"the pool {spec.target.name} exists, and is not of this operation")
+    return _plan_filling(record, request, observed.pool, now)
+
+
+def _plan_filling(record: Record, request: StockRequest, pool: Json, now: datetime) -> Plan:
+    uid = pool["metadata"]["uid"]
+    seeded = pool.get("status", {}).get("seeded", 0)
+    if isinstance(request, PoolRequest) or seeded >= request.replicas:
+        return _succeed(record, now, uid)
+    if record.status.target_uid is None:
+        return Plan(WriteStatus(record.status.model_copy(update={"target_uid": uid})))
+    return Plan(why=f"{seeded} of {request.replicas} stock units were made")
+
+
+def _succeed(record: Record, now: datetime, uid: str | None, *, object_is_gone: bool = False) -> Plan:
+    update = {"phase": OperationPhase.SUCCEEDED, "target_uid": uid}
+    return _finish(record, now, update, object_is_gone=object_is_gone)
+
+
+def _fail(record: Record, now: datetime, reason: str, message: str, *, object_is_gone: bool = False) -> Plan:
+    update = {"phase": OperationPhase.FAILED, "reason": reason, "message": message}
+    return _finish(record, now, update, object_is_gone=object_is_gone)
+
+
+def _finish(record: Record, now: datetime, update: Json, *, object_is_gone: bool) -> Plan:
+    expiry = {"expires_at": now + RETENTION} if object_is_gone or not _outlives_its_object(record) else {}
+    return Plan(WriteStatus(record.status.model_copy(update={**update, "finished_at": now, **expiry})))
+
+
+def _is_its(unit: Json, spec: OperationSpec) -> bool:
+    marks = (
+        annotations_of(unit).get(names.ANNOTATION_OPERATION_ID),
+        annotations_of(unit).get(names.ANNOTATION_REQUEST_HASH),
+    )
+    return marks == (spec.operation_id, spec.request_hash)
+
+
+def _find_target(observed: Observed) -> Json | None:
+    """That very unit, not another one of its name."""
+    unit = observed.unit
+    return unit if unit is not None and unit["metadata"]["uid"] == observed.record.spec.target.uid else None
+
+
+def _was_changed_since(unit: Json, record: Record) -> bool:
+    """Whether the stopped unit is no longer the one that was to start. It may have been started by a second try and
+    been stopped again: who stopped it last does not want it to run."""
+    generation = record.spec.request.get("generation")
+    return generation is not None and generation != unit["metadata"].get("generation")
+
+
+def _oldest(claims: tuple[Json, ...]) -> Json:
+    def age(stock: Json) -> tuple[datetime, str]:
+        since = claimed_at(stock) or datetime.fromisoformat(stock["metadata"]["creationTimestamp"])
+        return since, stock["metadata"]["name"]
+
+    return min(claims, key=age)
+
+
+def _parse_unit_request(request: Json) -> UnitRequest | None:
+    try:
+        return UnitRequest.model_validate(request)
+    except ValidationError:
+        return None
+
+
+def parse_stock_request(record: Record) -> StockRequest | None:
+    form = StockUnitsRequest if record.spec.kind is OperationKind.SEED_STOCK_UNITS else PoolRequest
+    try:
+        return form.model_validate(record.spec.request)
+    except ValidationError:
+        return None
+
+
+def _parse_catalogue(entry: Json | None) -> GPUSpecSpec | None:
+    return None if entry is None else GPUSpecSpec.model_validate(entry["spec"])
+
+
+def _is_going(unit: Json) -> bool:
+    return "deletionTimestamp" in unit["metadata"]

@@ -1,0 +1,16 @@
+"""What the operations controller may do in Kubernetes: finish or undo, for the API, what a dead process left."""
+
+from gpu_platform.domain.access import UNIT_SCOPES, Rule, Scope
+from gpu_platform.domain.names import GROUP
+
+RULES = (
+    # The API server itself is asked before an operation is finished or undone.
+    Rule(UNIT_SCOPES, GROUP, ("operations",), ("get", "delete")),
+    Rule(UNIT_SCOPES, GROUP, ("operations/status",), ("patch",)),
+    Rule((Scope.TENANTS,), GROUP, ("gpuunits",), ("get", "create", "update", "delete")),
+    # Claims: those of an operation are listed, and given back.
+    Rule((Scope.STOCK,), GROUP, ("gpuunits",), ("list", "patch")),
+    # Jobs make pools, and the catalogue entry of a spec that is new.
+    Rule((Scope.STOCK,), GROUP, ("stockpools",), ("get", "create")),
+    Rule((Scope.CLUSTER,), GROUP, ("gpuspecs",), ("get", "create")),
+)

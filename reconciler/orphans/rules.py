@@ -1,0 +1,13 @@
+"""What the orphans controller may do in Kubernetes."""
+
+from gpu_platform.domain.access import UNIT_SCOPES, Rule, Scope
+from gpu_platform.domain.names import GROUP
+
+RULES = (
+    # Before a claim is released, the API server itself is asked for the unit.
+    Rule(UNIT_SCOPES, GROUP, ("gpuunits",), ("get",)),
+    Rule((Scope.STOCK,), GROUP, ("gpuunits",), ("patch",)),
+    Rule(UNIT_SCOPES, "apps", ("deployments",), ("delete",)),
+    Rule(UNIT_SCOPES, "networking.k8s.io", ("networkpolicies",), ("delete",)),
+    Rule(UNIT_SCOPES, "", ("services",), ("delete",)),
+)

@@ -1,0 +1,36 @@
+"""What the reconciler may do in Kubernetes: for all of its controllers, and for each."""
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from gpu_platform.domain.access import Rule, Scope
+from gpu_platform.domain.names import GROUP
+from reconciler.operations import rules as operations
+from reconciler.orphans import rules as orphans
+from reconciler.stock import rules as stock
+from reconciler.units import rules as units
+
+LEASE: Final = "gpu-platform-reconciler"
+
+SHARED_RULES = (
+    # Its caches follow whole kinds: one watch each, however many tenants there are.
+    Rule((Scope.CLUSTER,), GROUP, ("gpuspecs", "gpuunits", "operations", "stockpools"), ("list", "watch")),
+    Rule((Scope.CLUSTER,), "", ("namespaces", "pods", "services"), ("list", "watch")),
+    Rule((Scope.CLUSTER,), "apps", ("deployments",), ("list", "watch")),
+    Rule((Scope.CLUSTER,), "networking.k8s.io", ("networkpolicies",), ("list", "watch")),
+    # The election. Nobody can create by name.
+    Rule((Scope.SYSTEM,), "coordination.k8s.io", ("leases",), ("create",)),
+    Rule((Scope.SYSTEM,), "coordination.k8s.io", ("leases",), ("get", "update"), names=(LEASE,)),
+)
+
+CONTROLLER_RULES: Mapping[str, tuple[Rule, ...]] = {
+    "units": units.RULES,
+    "stock": stock.RULES,
+    "operations": operations.RULES,
+    "orphans": orphans.RULES,
+}
+
+
+def rules_of(controllers: Iterable[str]) -> tuple[Rule, ...]:
+    """For a reconciler that runs these controllers."""
+    return (*SHARED_RULES, *(rule for name in controllers for rule in CONTROLLER_RULES[name]))

@@ -1,0 +1,12 @@
+"""What the stock controller may do in Kubernetes."""
+
+from gpu_platform.domain.access import UNIT_SCOPES, Rule, Scope
+from gpu_platform.domain.names import GROUP
+
+RULES = (
+    Rule((Scope.STOCK,), GROUP, ("gpuunits",), ("create", "delete")),
+    # Also where no pool belongs: one that was made there is told so.
+    Rule(UNIT_SCOPES, GROUP, ("stockpools/status",), ("patch",)),
+    # Its units block their pool's deletion, which some clusters allow only to those who may hold it up anyway.
+    Rule((Scope.STOCK,), GROUP, ("stockpools/finalizers",), ("update",)),
+)

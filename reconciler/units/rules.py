@@ -1,0 +1,19 @@
+"""What the units controller may do in Kubernetes."""
+
+from gpu_platform.domain.access import UNIT_SCOPES, Rule, Scope
+from gpu_platform.domain.names import GROUP
+
+RULES = (
+    # Its children. A stock unit has no Service, but one that somebody made in its name is removed.
+    Rule(UNIT_SCOPES, "apps", ("deployments",), ("create", "update", "delete")),
+    Rule(UNIT_SCOPES, "networking.k8s.io", ("networkpolicies",), ("create", "update", "delete")),
+    Rule((Scope.TENANTS,), "", ("services",), ("create", "update", "delete")),
+    Rule((Scope.STOCK,), "", ("services",), ("delete",)),
+    Rule(UNIT_SCOPES, GROUP, ("gpuunits/status",), ("patch",)),
+    # Its children block their owner's deletion, which some clusters allow only to those who may hold it up anyway.
+    Rule(UNIT_SCOPES, GROUP, ("gpuunits/finalizers",), ("update",)),
+    # Stock whose GPUs were handed over.
+    Rule((Scope.STOCK,), GROUP, ("gpuunits",), ("delete",)),
+    # A repeated Event is found by its name and counted up.
+    Rule(UNIT_SCOPES, "", ("events",), ("get", "create", "patch")),
+)
