@@ -1,0 +1,1 @@
+"""The REST API: accept, check, record, answer."""

@@ -1,0 +1,100 @@
+"""The application: every resource's routes in one frame. No server, no files, no environment: all of that is `deps`."""
+
+import logging
+
+from fastapi import APIRouter, FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import Response
+from starlette.exceptions import HTTPException
+
+from gpu_platform.adapters.kube import KubeError
+from gpu_platform.domain.unit_requests import RequestError
+from gpu_platform.domain.value import Value
+from platform_api.deps import Deps
+from platform_api.documents import endpoints as documents
+from platform_api.gpu_units import endpoints as gpu_units
+from platform_api.health import endpoints as health
+from platform_api.http.decoding import refusal
+from platform_api.http.envelope import error_response
+from platform_api.http.errors import ApiError, from_kube, invalid_field
+from platform_api.http.frame import UNEXPECTED, Application, Frame, current_request_id
+from platform_api.inventory import endpoints as inventory
+from platform_api.jobs import endpoints as jobs
+from platform_api.specs import endpoints as specs
+from platform_api.stock_pools import endpoints as stock_pools
+from platform_api.stock_units import endpoints as stock_units
+
+RESOURCES = (health, gpu_units, stock_units, stock_pools, jobs, specs, inventory, documents)
+
+ROUTERS: tuple[APIRouter, ...] = tuple(resource.router for resource in RESOURCES)
+BODIES: tuple[type[Value], ...] = tuple(body for resource in RESOURCES for body in resource.BODIES)
+
+log = logging.getLogger(__name__)
+
+CODES = {404: "not_found", 405: "method_not_allowed"}
+
+
+def create_app(deps: Deps) -> Application:
+    app = build_routes()
+    app.state.deps = deps
+    return Frame(
+        app,
+        body_limit=deps.settings.max_body_bytes,
+        in_flight_limit=deps.settings.max_requests_in_flight,
+        metrics=deps.metrics,
+    )
+
+
+def build_routes() -> FastAPI:
+    """The routes without anything behind them: enough to describe them."""
+    app = FastAPI(
+        title="GPU platform",
+        version="v1",
+        description="Rent GPU units out of warm stock, and keep the stock.",
+        openapi_url=None,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        separate_input_output_schemas=False,
+    )
+    app.state.bodies = BODIES
+    for router in ROUTERS:
+        app.include_router(router)
+    app.add_exception_handler(ApiError, _answer_error)
+    app.add_exception_handler(RequestError, _answer_error)
+    app.add_exception_handler(KubeError, _answer_error)
+    app.add_exception_handler(RequestValidationError, _answer_error)
+    app.add_exception_handler(HTTPException, _answer_error)
+    app.add_exception_handler(Exception, _answer_unexpected)
+    return app
+
+
+async def _answer_error(_: Request, error: Exception) -> Response:
+    known = _as_api_error(error)
+    if isinstance(error, KubeError):
+        log.warning("kubernetes.refused", extra={"requestID": current_request_id.get(), "error": str(error)})
+    return error_response(
+        known.status, known.code, known.message, current_request_id.get(), known.details, known.headers
+    )
+
+
+async def _answer_unexpected(_: Request, error: Exception) -> Response:
+    """The frame logs it: whoever asked for this handler raises the error again afterwards."""
+    del error
+    return error_response(500, "internal_error", UNEXPECTED, current_request_id.get())
+
+
+def _as_api_error(error: Exception) -> ApiError:
+    match error:
+        case ApiError():
+            return error
+        case RequestError(field=field, message=message):
+            return invalid_field(field, message)
+        case KubeError():
+            return from_kube(error)
+        case RequestValidationError():
+            return refusal(error.errors(), skip=1)
+        case HTTPException(status_code=status, detail=detail):
+            code = CODES.get(status, "invalid_request" if status < 500 else "internal_error")
+            return ApiError(status, code, str(detail), headers=error.headers)
+    raise error

@@ -1,0 +1,56 @@
+"""Kubernetes for a request: an answer within seconds, or none at all.
+
+While the pulse is lost a call fails at once, so that callers do not pile up behind a server that is away.
+"""
+
+from collections.abc import AsyncGenerator, Mapping
+from typing import Any
+
+from gpu_platform.adapters.kube import KubeClient, PatchType, UnreachableError
+from platform_api.pulse import Pulse
+
+Json = dict[str, Any]
+Params = Mapping[str, str]
+
+CALL_SECONDS = 2.0
+"""For one call. A caller is answered within 3 s also when this one is in vain."""
+
+
+class BoundedClient:
+    def __init__(self, client: KubeClient, pulse: Pulse) -> None:
+        self._client = client
+        self._pulse = pulse
+
+    async def get(self, path: str, params: Params | None = None) -> Json:
+        self._check()
+        return await self._client.get(path, params, timeout=CALL_SECONDS)
+
+    async def create(self, path: str, body: Json, params: Params | None = None) -> Json:
+        self._check()
+        return await self._client.create(path, body, params, timeout=CALL_SECONDS)
+
+    async def replace(self, path: str, body: Json, params: Params | None = None) -> Json:
+        self._check()
+        return await self._client.replace(path, body, params, timeout=CALL_SECONDS)
+
+    async def patch(self, path: str, body: Json, patch_type: PatchType = PatchType.MERGE) -> Json:
+        self._check()
+        return await self._client.patch(path, body, patch_type, timeout=CALL_SECONDS)
+
+    async def delete(self, path: str, body: Json | None = None) -> Json:
+        self._check()
+        return await self._client.delete(path, body, timeout=CALL_SECONDS)
+
+    async def lines(self, path: str, params: Params | None = None, *, silence: float) -> AsyncGenerator[bytes, None]:
+        self._check()
+        async for line in self._client.lines(path, params, silence=silence):
+            yield line
+
+    async def chunks(self, path: str, params: Params | None = None, *, silence: float) -> AsyncGenerator[bytes, None]:
+        self._check()
+        async for chunk in self._client.chunks(path, params, silence=silence):
+            yield chunk
+
+    def _check(self) -> None:
+        if self._pulse.problem is not None:
+            raise UnreachableError(0, "Unreachable", self._pulse.problem)

@@ -1,0 +1,53 @@
+"""The API's view of Kubernetes: a client for requests, and caches for what must not cost a request anything."""
+
+import asyncio
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import Any
+
+from gpu_platform.adapters.kube import KubeClient
+from gpu_platform.adapters.kube.cache import ObjectCache
+from gpu_platform.adapters.kube.paths import GPU_SPECS, GPU_UNITS, NODES, STOCK_POOLS
+from gpu_platform.domain import names
+from gpu_platform.domain.stock import is_available
+from platform_api.bounded_client import BoundedClient
+from platform_api.pulse import Pulse
+
+Json = dict[str, Any]
+
+AVAILABLE = "available-by-spec"
+
+
+class Cluster:
+    def __init__(self, client: KubeClient, resync: timedelta) -> None:
+        self.pulse = Pulse(client)
+        self.client = BoundedClient(client, self.pulse)
+        self.units = ObjectCache(client, GPU_UNITS, indexes={AVAILABLE: _available_for}, resync=resync)
+        self.specs = ObjectCache(client, GPU_SPECS, resync=resync)
+        self.pools = ObjectCache(client, STOCK_POOLS, resync=resync)
+        self.nodes = ObjectCache(client, NODES, resync=resync)
+
+    @property
+    def caches(self) -> tuple[ObjectCache, ...]:
+        return (self.units, self.specs, self.pools, self.nodes)
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.pulse.run())
+            for cache in self.caches:
+                group.create_task(cache.run())
+
+    def available_stock(self, spec_name: str) -> tuple[Json, ...]:
+        """Free and Ready, as of the last event."""
+        return self.units.by_index(AVAILABLE, spec_name)
+
+    def find_problems(self) -> tuple[str, ...]:
+        """Why requests cannot be served just now; empty when they can."""
+        if self.pulse.problem is not None:
+            return (f"Kubernetes does not answer: {self.pulse.problem}",)
+        return tuple(f"{cache.name}: not listed yet" for cache in self.caches if not cache.is_synced)
+
+
+def _available_for(unit: Json) -> Iterable[str]:
+    if names.is_stock_namespace(unit["metadata"]["namespace"]) and is_available(unit):
+        yield unit["spec"].get("specName", "")

@@ -1,0 +1,56 @@
+"""What the endpoints work with; made once per process, handed to `create_app`."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TypeVar
+
+from fastapi import Request
+
+from platform_api.cluster import Cluster
+from platform_api.gpu_units.service import UnitService
+from platform_api.http.errors import unavailable
+from platform_api.http.streams import Streams
+from platform_api.keys.key_ring import KeyRing
+from platform_api.keys.rate_limit import RateLimit
+from platform_api.metrics import ApiMetrics
+from platform_api.settings import ApiSettings
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Deps:
+    settings: ApiSettings
+    cluster: Cluster | None
+    """None where `kubeMode` is off, or auto and there is none."""
+
+    units: UnitService | None
+    """There where the cluster is."""
+
+    key_ring: KeyRing
+    rate_limit: RateLimit
+    streams: Streams
+    metrics: ApiMetrics
+    now: Callable[[], datetime]
+    started_at: datetime
+
+
+def deps_of(request: Request) -> Deps:
+    deps: Deps = request.app.state.deps
+    return deps
+
+
+def cluster_of(request: Request) -> Cluster:
+    """The cluster, or a 503 that says why there is none."""
+    return _present(deps_of(request).cluster)
+
+
+def units_of(request: Request) -> UnitService:
+    return _present(deps_of(request).units)
+
+
+def _present(part: T | None) -> T:
+    if part is None:
+        raise unavailable("this API runs without Kubernetes (kubeMode: off): only /api/v1/health answers")
+    return part

@@ -1,0 +1,1 @@
+"""GPU units: what tenants rent."""

@@ -1,0 +1,297 @@
+"""Accepting a unit: ledger, claim, unit, mark; each step guarded, each safe to die after.
+
+| step | what                                       | who repairs it when this process dies right after          |
+| ---- | ------------------------------------------ | ---------------------------------------------------------- |
+| 1    | check and hash the request                 | nothing was written                                        |
+| 2    | record the Operation, if there is none     | the operations controller removes it: nothing was accepted |
+| 3    | claim stock by compare-and-swap            | the operations controller goes on from here                |
+| 4    | create the unit in the stock's place       | the operations controller marks it                         |
+| 5    | mark the Operation succeeded               | nothing is left to do                                      |
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from gpu_platform.adapters.claims import release_claim
+from gpu_platform.adapters.fault_points import pass_point
+from gpu_platform.adapters.kube import ConflictError, KubeError, NotFoundError
+from gpu_platform.adapters.kube.paths import GPU_SPECS, OPERATIONS
+from gpu_platform.adapters.ledger import (
+    Opened,
+    build_operation,
+    finish_operation,
+    is_final,
+    open_operation,
+    remove_operation,
+    spec_of,
+    status_of,
+)
+from gpu_platform.adapters.unit_writes import NameTakenError, create_or_adopt_unit, delete_unit, find_unit
+from gpu_platform.domain import names
+from gpu_platform.domain.metadata import annotations_of
+from gpu_platform.domain.operations import (
+    ACCEPT_SECONDS,
+    OperationKind,
+    OperationPhase,
+    OperationSpec,
+    OperationTarget,
+    operation_name,
+    request_hash,
+)
+from gpu_platform.domain.stock import is_from
+from gpu_platform.domain.unit_requests import UnitRequest, build_unit, normalise_request
+from platform_api.cluster import Cluster
+from platform_api.gpu_units.claiming import StockClaimer
+from platform_api.gpu_units.schemas import CreateUnit
+from platform_api.http.errors import (
+    NAMESPACE_LIMITS,
+    ApiError,
+    conflict,
+    forbidden,
+    from_kube,
+    in_progress,
+    invalid_field,
+    no_capacity,
+)
+from platform_api.keys.key_ring import Caller
+
+Json = dict[str, Any]
+
+REPLAY_SECONDS = 5.0
+"""How long a replay waits for the end of the first try."""
+
+FIRST_PAUSE_SECONDS = 0.03
+LONGEST_PAUSE_SECONDS = 0.5
+LANES = 16
+"""Acceptances that this process carries out at once. A crowd waits here, where waiting costs nothing, and not in calls
+to Kubernetes, which have a time limit."""
+
+BEGINNINGS = 3
+"""Tries to record an operation that is being removed at the same time."""
+
+
+@dataclass(frozen=True)
+class Accepted:
+    unit: Json
+    is_new: bool
+
+
+class Acceptance:
+    def __init__(self, cluster: Cluster, claimer: StockClaimer, now: Callable[[], datetime]) -> None:
+        self._cluster = cluster
+        self._client = cluster.client
+        self._claimer = claimer
+        self._now = now
+        self._awaited: dict[str, asyncio.Task[Json | None]] = {}
+        """Operations whose end somebody waits for: however many wait, one asks."""
+
+        self._lanes = asyncio.Semaphore(LANES)
+
+    async def accept(self, caller: Caller, body: CreateUnit) -> Accepted:
+        _check_places(caller, body)
+        request = normalise_request(body.to_request())
+        operation = _build_operation(caller, body.operation_id, request)
+        for _ in range(BEGINNINGS):
+            async with self._lanes:
+                opened = await self._open(operation)
+                if opened.is_new:
+                    pass_point("api.operation-created")
+                    return Accepted(await self._carry_out(opened.operation, request), is_new=True)
+            if (unit := await self._replay(opened.operation, operation)) is not None:
+                return Accepted(unit, is_new=False)
+        raise in_progress(f"operation {body.operation_id!r} is being undone; try again")
+
+    async def _open(self, operation: Json) -> Opened:
+        try:
+            return await open_operation(self._client, operation)
+        except KubeError as error:
+            # 403 where the platform's own rights end at the namespaces that there are.
+            if error.status not in (403, 404) or any(word in error.message for word in NAMESPACE_LIMITS):
+                raise
+            namespace = operation["metadata"]["namespace"]
+            raise forbidden(f"the tenant has no namespace {namespace} yet; ask an operator to make it") from error
+
+    async def _replay(self, operation: Json, wanted: Json) -> Json | None:
+        """The unit of an earlier try of the same request; None when that try came to nothing."""
+        recorded, ours = spec_of(operation), OperationSpec.model_validate(wanted["spec"])
+        if (recorded.kind, recorded.request_hash) != (ours.kind, ours.request_hash):
+            raise conflict(f"operationID {ours.operation_id!r} was used for another request; choose a new one")
+        ended = await self.wait_for_end(operation)
+        if ended is None:
+            return None
+        unit = await find_unit(self._client, recorded.target.namespace, recorded.target.name)
+        if unit is None or unit["metadata"]["uid"] != status_of(ended).target_uid:
+            raise conflict(
+                f"operation {ours.operation_id!r} made the unit {recorded.target.name!r}, which has been deleted; "
+                "a new unit needs a new operationID"
+            )
+        return unit
+
+    async def settle(self, caller: Caller, unit: Json) -> None:
+        """Mark the operation that made this unit, if nobody has yet. Once the unit is gone, nothing else says that it
+        ever was: the operation would be repeated or forgotten."""
+        operation_id = annotations_of(unit).get(names.ANNOTATION_OPERATION_ID)
+        if operation_id is None:
+            return
+        path = OPERATIONS.item(operation_name(caller.tenant, operation_id), caller.namespace)
+        uid = unit["metadata"]["uid"]
+        try:
+            operation = await self._client.get(path)
+            if not is_final(operation):
+                await finish_operation(self._client, operation, OperationPhase.SUCCEEDED, self._now(), target_uid=uid)
+        except NotFoundError:
+            return
+        except ConflictError:
+            # Its owner, or the operations controller, was faster; either marks this unit.
+            return
+
+    async def wait_for_end(self, operation: Json) -> Json | None:
+        """The operation once it has ended; None once it was removed; a 503 when neither happens in time."""
+        if is_final(operation):
+            return operation
+        uid = operation["metadata"]["uid"]
+        task = self._awaited.get(uid)
+        if task is None:
+            task = self._awaited[uid] = asyncio.create_task(self._poll(operation))
+            task.add_done_callback(lambda _: self._awaited.pop(uid, None))
+        return await asyncio.shield(task)
+
+    async def _poll(self, operation: Json) -> Json | None:
+        metadata = operation["metadata"]
+        deadline = time.monotonic() + REPLAY_SECONDS
+        pause = FIRST_PAUSE_SECONDS
+        while not is_final(operation):
+            if time.monotonic() > deadline:
+                raise in_progress("the first try of this operation is still under way; ask again")
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+            try:
+                operation = await self._client.get(OPERATIONS.item(metadata["name"], metadata["namespace"]))
+            except NotFoundError:
+                return None
+            if operation["metadata"]["uid"] != metadata["uid"]:
+                # That try came to nothing; this is another one.
+                return None
+        return operation
+
+    async def _carry_out(self, operation: Json, request: UnitRequest) -> Json:
+        """Steps 3 to 5. What ends without a refusal and without the mark is for the operations controller."""
+        stock: Json | None = None
+        try:
+            async with asyncio.timeout(ACCEPT_SECONDS):
+                await self._check_catalogue(request.spec_name)
+                await self._check_name(operation, request.name)
+                stock = await self._claim(operation, request)
+                pass_point("api.stock-claimed")
+                unit = await self._create(operation, request, stock)
+                pass_point("api.unit-created")
+        except TimeoutError:
+            raise in_progress("Kubernetes is slow: the operation is finished in the background; ask again") from None
+        except (ApiError, KubeError, NameTakenError) as error:
+            refusal = _as_refusal(error)
+            if refusal is None:
+                raise
+            await self._undo(operation, stock)
+            raise refusal from error
+        return await self._mark(operation, unit, stock)
+
+    async def _check_catalogue(self, spec_name: str) -> None:
+        if self._cluster.specs.get(None, spec_name) is not None:
+            return
+        try:
+            await self._client.get(GPU_SPECS.item(spec_name))
+        except NotFoundError:
+            known = ", ".join(sorted(spec["metadata"]["name"] for spec in self._cluster.specs.objects())) or "none"
+            raise invalid_field("specName", f"there is no spec {spec_name!r}; there are: {known}") from None
+
+    async def _check_name(self, operation: Json, name: str) -> None:
+        """From memory: it spares a claim that would have to be given back. Creating the unit is what decides."""
+        unit = self._cluster.units.get(operation["metadata"]["namespace"], name)
+        if unit is None or annotations_of(unit).get(names.ANNOTATION_OPERATION_ID) == operation["spec"]["operationID"]:
+            return
+        # It may have gone since.
+        if await find_unit(self._client, operation["metadata"]["namespace"], name) is not None:
+            raise NameTakenError(name)
+
+    async def _claim(self, operation: Json, request: UnitRequest) -> Json:
+        metadata = operation["metadata"]
+        holder = names.claim_holder(metadata["namespace"], request.name)
+        stock = await self._claimer.claim(request.spec_name, holder, metadata["name"], request.stock_name)
+        if stock is None:
+            which = f"the stock unit {request.stock_name!r}" if request.stock_name else "free stock"
+            raise no_capacity(f"there is no {which} of {request.spec_name!r} just now; try again later")
+        return stock
+
+    async def _create(self, operation: Json, request: UnitRequest, stock: Json) -> Json:
+        spec = operation["spec"]
+        namespace = operation["metadata"]["namespace"]
+        body = build_unit(request, namespace, stock, spec["operationID"], spec["requestHash"])
+        unit = await create_or_adopt_unit(self._client, body)
+        if not is_from(unit, stock):
+            # An earlier try had claimed and created already.
+            await self._release(operation, stock)
+        return unit
+
+    async def _mark(self, operation: Json, unit: Json, stock: Json) -> Json:
+        """Step 5. Whoever took the operation over meanwhile has the last word."""
+        uid = unit["metadata"]["uid"]
+        try:
+            await finish_operation(self._client, operation, OperationPhase.SUCCEEDED, self._now(), target_uid=uid)
+        except (ConflictError, NotFoundError):
+            ended = await self.wait_for_end(operation)
+            if ended is None or status_of(ended).target_uid != uid:
+                await self._delete(unit)
+                await self._release(operation, stock)
+                raise in_progress("the operation was undone, because it took too long; try again") from None
+        return unit
+
+    async def _delete(self, unit: Json) -> None:
+        metadata = unit["metadata"]
+        try:
+            await delete_unit(self._client, metadata["namespace"], metadata["name"], metadata["uid"])
+        except (ConflictError, NotFoundError):
+            return
+
+    async def _undo(self, operation: Json, stock: Json | None) -> None:
+        """Claim first: an operation that is gone would leave it to the janitor."""
+        if stock is not None:
+            await self._release(operation, stock)
+        await remove_operation(self._client, operation)
+
+    async def _release(self, operation: Json, stock: Json) -> None:
+        holder = names.claim_holder(operation["metadata"]["namespace"], operation["spec"]["target"]["name"])
+        await release_claim(self._client, stock, holder)
+
+
+def _check_places(caller: Caller, body: CreateUnit) -> None:
+    if body.namespace not in (None, caller.namespace):
+        raise invalid_field("namespace", f"should be {caller.namespace}, the tenant's own, or be left out")
+    if body.stock_namespace not in (None, names.STOCK_NAMESPACE):
+        raise invalid_field("stockNamespace", f"should be {names.STOCK_NAMESPACE}, or be left out")
+
+
+def _build_operation(caller: Caller, operation_id: str, request: UnitRequest) -> Json:
+    spec = OperationSpec(
+        operation_id=operation_id,
+        kind=OperationKind.CREATE_UNIT,
+        request_hash=request_hash(request),
+        request=request.to_json(),
+        target=OperationTarget(kind="GPUUnit", namespace=caller.namespace, name=request.name),
+    )
+    return build_operation(operation_name(caller.tenant, operation_id), caller.namespace, spec)
+
+
+def _as_refusal(error: ApiError | KubeError | NameTakenError) -> ApiError | None:
+    """What the caller is told when the answer is no for good; None when nobody knows what happened."""
+    match error:
+        case NameTakenError():
+            return conflict(f"there is a unit {error} already, made by another operation; choose another name")
+        case ApiError(status=400 | 403 | 409):
+            return error
+        case KubeError(is_refusal=True):
+            return from_kube(error)
+    return None

@@ -1,0 +1,200 @@
+"""Changing a unit that exists: PUT, stop, start, restart, delete. Every write is of the unit as it was seen."""
+
+import asyncio
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+from gpu_platform.adapters.claims import release_claim
+from gpu_platform.adapters.fault_points import pass_point
+from gpu_platform.adapters.kube import ConflictError, NotFoundError
+from gpu_platform.adapters.ledger import build_operation, finish_operation, open_operation, remove_operation
+from gpu_platform.adapters.unit_writes import delete_unit, find_unit, replace_unit
+from gpu_platform.domain import names
+from gpu_platform.domain.gpu_units import GPUUnitSpec
+from gpu_platform.domain.operations import (
+    ACCEPT_SECONDS,
+    RETENTION,
+    OperationKind,
+    OperationPhase,
+    OperationSpec,
+    OperationTarget,
+    delete_operation_name,
+    request_hash,
+    start_operation_name,
+)
+from gpu_platform.domain.stock import is_from
+from gpu_platform.domain.unit_requests import UnitChange, build_started, merge_change, with_accepted_spec
+from platform_api.cluster import Cluster
+from platform_api.gpu_units.acceptance import Acceptance
+from platform_api.gpu_units.claiming import StockClaimer
+from platform_api.http.errors import ApiError, changed_meanwhile, conflict, in_progress, no_capacity, not_found
+from platform_api.http.etags import etag_of, is_matched
+from platform_api.keys.key_ring import Caller
+from platform_api.ownership import refuse_owned
+
+Json = dict[str, Any]
+Change = Callable[[GPUUnitSpec], GPUUnitSpec]
+
+TRIES = 5
+"""Against others who write the same unit, mostly the reconciler its status."""
+
+
+class UnitChanges:
+    def __init__(
+        self, cluster: Cluster, claimer: StockClaimer, acceptance: Acceptance, now: Callable[[], datetime]
+    ) -> None:
+        self._client = cluster.client
+        self._claimer = claimer
+        self._acceptance = acceptance
+        self._now = now
+
+    async def update(self, caller: Caller, name: str, change: UnitChange, if_match: str | None) -> Json:
+        return await self._change(caller, name, lambda spec: merge_change(spec, change), if_match)
+
+    async def stop(self, caller: Caller, name: str) -> Json:
+        return await self._change(caller, name, lambda spec: spec.model_copy(update={"running": False}))
+
+    async def restart(self, caller: Caller, name: str) -> Json:
+        def count_up(spec: GPUUnitSpec) -> GPUUnitSpec:
+            if not spec.running:
+                raise conflict(f"the unit {name!r} is stopped; start it instead")
+            return spec.model_copy(update={"restarts": spec.restarts + 1})
+
+        return await self._change(caller, name, count_up)
+
+    async def delete(self, caller: Caller, name: str) -> None:
+        """The wish is recorded first: from then on nobody puts the unit back."""
+        unit = await self._get_own(caller, name)
+        await self._acceptance.settle(caller, unit)
+        target = _target_of(unit)
+        operation = _operation(
+            delete_operation_name(caller.tenant, target.uid or ""), caller, OperationKind.DELETE_UNIT, target
+        )
+        await open_operation(self._client, operation)
+        pass_point("api.delete-recorded")
+        try:
+            await delete_unit(self._client, target.namespace, target.name, target.uid or "")
+        except (ConflictError, NotFoundError):
+            # Gone, and perhaps another one has its name by now. That one was not meant.
+            return
+
+    async def start(self, caller: Caller, name: str) -> Json:
+        """Claims stock again; recorded and recovered like the creation of a unit."""
+        for _ in range(TRIES):
+            unit = await self._get_own(caller, name)
+            if unit["spec"].get("running", True):
+                return unit
+            if "deletionTimestamp" in unit["metadata"]:
+                raise conflict(f"the unit {name!r} is being deleted")
+            try:
+                async with asyncio.timeout(ACCEPT_SECONDS):
+                    started = await self._try_start(caller, unit)
+            except TimeoutError:
+                raise in_progress("Kubernetes is slow: the start is finished in the background; ask again") from None
+            if started is not None:
+                return started
+        raise in_progress(f"the unit {name!r} is being changed by somebody else; try again")
+
+    async def _try_start(self, caller: Caller, unit: Json) -> Json | None:
+        """None: the unit is no longer what it was, look again."""
+        metadata = unit["metadata"]
+        operation_name = start_operation_name(caller.tenant, metadata["uid"], metadata["generation"])
+        # With the generation: a unit that was changed since is not started by a late recovery.
+        request = {"generation": metadata["generation"]}
+        wanted = _operation(operation_name, caller, OperationKind.START_UNIT, _target_of(unit), request)
+        try:
+            opened = await open_operation(self._client, wanted)
+        except NotFoundError:
+            # Somebody else's try came to nothing and was removed while we looked at it.
+            return None
+        if not opened.is_new:
+            await self._acceptance.wait_for_end(opened.operation)
+            return None
+        pass_point("api.start-recorded")
+        holder = names.claim_holder(metadata["namespace"], metadata["name"])
+        stock = await self._claimer.claim(unit["spec"]["specName"], holder, operation_name, None)
+        if stock is None:
+            await remove_operation(self._client, opened.operation)
+            raise no_capacity(f"there is no free stock of {unit['spec']['specName']!r} just now; try again later")
+        pass_point("api.start-claimed")
+        started = await self._replace_started(unit, stock)
+        if started is None:
+            await release_claim(self._client, stock, holder)
+            await remove_operation(self._client, opened.operation)
+            return None
+        pass_point("api.started")
+        now = self._now()
+        try:
+            await finish_operation(
+                self._client,
+                opened.operation,
+                OperationPhase.SUCCEEDED,
+                now,
+                target_uid=metadata["uid"],
+                expires_at=now + RETENTION,
+            )
+        except (ConflictError, NotFoundError):
+            # The operations controller saw the unit running and marked it.
+            return started
+        return started
+
+    async def _replace_started(self, unit: Json, stock: Json) -> Json | None:
+        """None: its spec is another one by now, or it is gone."""
+        current: Json | None = unit
+        for _ in range(TRIES):
+            if current is not None and current["spec"].get("running", True) and is_from(current, stock):
+                # Our own write whose answer was lost, or the operations controller's.
+                return current
+            if current is None or etag_of(current) != etag_of(unit):
+                return None
+            try:
+                return await replace_unit(self._client, build_started(current, stock))
+            except (ConflictError, NotFoundError):
+                current = await find_unit(self._client, unit["metadata"]["namespace"], unit["metadata"]["name"])
+        return None
+
+    async def _change(self, caller: Caller, name: str, change: Change, if_match: str | None = None) -> Json:
+        for _ in range(TRIES):
+            unit = await self._get_own(caller, name)
+            if not is_matched(if_match, unit):
+                raise changed_meanwhile(f"the unit {name!r} has changed since; its ETag is {etag_of(unit)} now")
+            if "deletionTimestamp" in unit["metadata"]:
+                raise conflict(f"the unit {name!r} is being deleted")
+            before = GPUUnitSpec.model_validate(unit["spec"])
+            after = change(before)
+            if after == before:
+                return unit
+            try:
+                return await replace_unit(self._client, with_accepted_spec(unit, after))
+            except ConflictError:
+                continue
+            except NotFoundError:
+                raise unit_not_found(name) from None
+        raise in_progress(f"the unit {name!r} is being changed by somebody else; try again")
+
+    async def _get_own(self, caller: Caller, name: str) -> Json:
+        """The unit, if it is the tenant's to change."""
+        unit = await find_unit(self._client, caller.namespace, name)
+        if unit is None:
+            raise unit_not_found(name)
+        refuse_owned(unit, "unit")
+        return unit
+
+
+def unit_not_found(name: str) -> ApiError:
+    return not_found("gpuunit_not_found", f"there is no unit {name!r}")
+
+
+def _target_of(unit: Json) -> OperationTarget:
+    metadata = unit["metadata"]
+    return OperationTarget(kind="GPUUnit", namespace=metadata["namespace"], name=metadata["name"], uid=metadata["uid"])
+
+
+def _operation(
+    name: str, caller: Caller, kind: OperationKind, target: OperationTarget, request: Json | None = None
+) -> Json:
+    spec = OperationSpec(
+        operation_id=name, kind=kind, request_hash=request_hash(target), request=request or {}, target=target
+    )
+    return build_operation(name, caller.namespace, spec)

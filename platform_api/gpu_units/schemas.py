@@ -1,0 +1,143 @@
+"""What callers say about units, and what they are shown."""
+
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from gpu_platform.domain import names
+from gpu_platform.domain.conditions import find_condition
+from gpu_platform.domain.gpu_specs import SpecName
+from gpu_platform.domain.gpu_units import Access, GPUUnitSpec, GPUUnitStatus, Phase, Template
+from gpu_platform.domain.metadata import annotations_of
+from gpu_platform.domain.unit_requests import Image, UnitRequest
+from gpu_platform.domain.value import Value
+
+Json = dict[str, Any]
+
+OperationID = Annotated[
+    str,
+    Field(
+        alias="operationID",
+        min_length=1,
+        max_length=200,
+        pattern=r"^[!-~]([ -~]*[!-~])?$",
+        description="Chosen by the caller, new for each new wish: sent again, the request is answered, not repeated.",
+    ),
+]
+
+
+class CreateUnit(Value):
+    """A unit to rent. Its size is the spec's."""
+
+    operation_id: OperationID
+    name: Annotated[
+        str,
+        # The pattern only describes: `normalise_request` refuses in better words.
+        Field(
+            max_length=names.UNIT_NAME_LIMIT,
+            description="Unique among the tenant's units.",
+            json_schema_extra={"pattern": "^[a-z0-9]([a-z0-9-]*[a-z0-9])?$"},
+        ),
+    ]
+    spec_name: SpecName
+    image: Image
+    template: Template = Template()
+    access: Access | None = None
+    namespace: Annotated[str | None, Field(description="The tenant's own, if it is said at all.")] = None
+    stock_namespace: Annotated[str | None, Field(description="runtime-stock, if it is said at all.")] = None
+    stock_name: Annotated[
+        str | None, Field(max_length=63, description="Take this very stock unit, and no other one.")
+    ] = None
+
+    def to_request(self) -> UnitRequest:
+        return UnitRequest(
+            name=self.name,
+            spec_name=self.spec_name,
+            image=self.image,
+            template=self.template,
+            access=self.access,
+            stock_name=self.stock_name,
+        )
+
+
+class UnitView(Value):
+    """A unit, as its tenant sees it."""
+
+    name: str
+    namespace: str
+    lifecycle: Literal["instance"] = "instance"
+    spec_name: str
+    source_stock_name: str | None = None
+    source_stock_namespace: str | None = None
+    operation_id: Annotated[str | None, Field(alias="operationID")] = None
+    image: str | None = None
+    memory: str | None = None
+    gpu: int | None = None
+    template: Template
+    access: Access | None = None
+    running: bool
+    phase: Phase
+    ready_replicas: int
+    generation: int
+    observed_generation: int | None = None
+    last_sync_time: datetime | None = None
+    created_at: datetime
+    node_name: str | None = None
+    service_name: str | None = None
+    access_url: Annotated[str | None, Field(alias="accessURL")] = None
+    reason: str | None = None
+    message: str | None = None
+
+
+class EventView(Value):
+    """Something that happened to the unit or to its pod."""
+
+    type: str
+    reason: str
+    message: str
+    object: Annotated[str, Field(description="What it happened to.")]
+    count: int
+    first_seen: datetime | None = None
+    last_seen: datetime | None = None
+
+
+class AddressView(Value):
+    """Where the unit answers."""
+
+    url: str
+    reach: Annotated[Literal["cluster", "host"], Field(description="From where: inside the cluster, or this machine.")]
+
+
+def view_of(unit: Json) -> UnitView:
+    metadata = unit["metadata"]
+    annotations = annotations_of(unit)
+    spec = GPUUnitSpec.model_validate(unit["spec"])
+    status = GPUUnitStatus.model_validate(unit.get("status") or {})
+    ready = find_condition(status.conditions, "Ready")
+    is_leaving = "deletionTimestamp" in metadata
+    return UnitView(
+        name=metadata["name"],
+        namespace=metadata["namespace"],
+        spec_name=spec.spec_name,
+        source_stock_name=annotations.get(names.ANNOTATION_SOURCE_STOCK_NAME),
+        source_stock_namespace=annotations.get(names.ANNOTATION_SOURCE_STOCK_NAMESPACE),
+        operation_id=annotations.get(names.ANNOTATION_OPERATION_ID),
+        image=spec.image,
+        memory=spec.memory,
+        gpu=spec.gpu,
+        template=spec.template,
+        access=spec.access,
+        running=spec.running,
+        phase=Phase.TERMINATING if is_leaving else status.phase or Phase.PENDING,
+        ready_replicas=status.ready_replicas,
+        generation=metadata.get("generation", 1),
+        observed_generation=status.observed_generation,
+        last_sync_time=status.last_sync_time,
+        created_at=datetime.fromisoformat(metadata["creationTimestamp"]),
+        node_name=status.node_name,
+        service_name=status.service_name,
+        access_url=None if is_leaving else status.access_url,
+        reason=ready.reason if ready else None,
+        message=ready.message if ready else None,
+    )

@@ -1,0 +1,22 @@
+"""All that can be done with units, put together once per process: the claims under way are shared by all requests."""
+
+from collections.abc import Callable
+from datetime import datetime
+
+from platform_api.cluster import Cluster
+from platform_api.gpu_units.acceptance import Acceptance
+from platform_api.gpu_units.changes import UnitChanges
+from platform_api.gpu_units.claiming import StockClaimer
+from platform_api.gpu_units.reads import UnitReads
+from platform_api.metrics import ApiMetrics
+
+
+class UnitService:
+    def __init__(
+        self, cluster: Cluster, metrics: ApiMetrics, now: Callable[[], datetime], *, development_addresses: bool
+    ) -> None:
+        claimer = StockClaimer(cluster, metrics, now)
+        self.client = cluster.client
+        self.acceptance = Acceptance(cluster, claimer, now)
+        self.changes = UnitChanges(cluster, claimer, self.acceptance, now)
+        self.reads = UnitReads(cluster.client, development_addresses=development_addresses)

@@ -1,0 +1,32 @@
+"""What everybody may know of the platform's health."""
+
+from datetime import datetime
+from typing import Annotated
+
+from pydantic import Field
+
+from gpu_platform.domain.value import Value
+from platform_api.inventory.nodes import GpuProduct
+
+
+class HealthView(Value):
+    """Health in figures; `degraded` says in words what is not as it should be."""
+
+    started_at: datetime
+    uptime_seconds: int
+    kubernetes_connected: bool
+    node_count: int
+    ready_node_count: int
+    kube_error: str | None = None
+    stock_unit_count: int
+    active_unit_count: Annotated[int, Field(description="Tenants' units.")]
+    total_gpu_capacity: Annotated[int, Field(alias="totalGPUCapacity")]
+    total_gpu_allocatable: Annotated[int, Field(alias="totalGPUAllocatable")]
+    gpu_products: tuple[GpuProduct, ...]
+    nvidia_metrics_connected: bool = False
+    gpu_device_count: int = 0
+    total_gpu_memory_mib: Annotated[int, Field(alias="totalGpuMemoryMiB")] = 0
+    used_gpu_memory_mib: Annotated[int, Field(alias="usedGpuMemoryMiB")] = 0
+    free_gpu_memory_mib: Annotated[int, Field(alias="freeGpuMemoryMiB")] = 0
+    average_gpu_utilization_percent: float = 0
+    degraded: Annotated[tuple[str, ...], Field(description="One sentence for each cause; empty when all is well.")]

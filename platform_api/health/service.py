@@ -1,0 +1,131 @@
+"""Health, from memory alone: it answers at once also when Kubernetes hangs, which is when somebody asks."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from gpu_platform.domain import names
+from gpu_platform.domain.stock_pools import PoolPhase
+from platform_api.deps import Deps
+from platform_api.health.schemas import HealthView
+from platform_api.inventory.nodes import GpuNode, read_nodes, sum_products
+from platform_api.stock_pools import schemas as stock_pools
+from platform_api.stock_pools.schemas import PoolView
+
+Json = dict[str, Any]
+
+NAMED = 5
+"""Nodes or pools that one sentence names."""
+
+
+@dataclass(frozen=True)
+class Observed:
+    started_at: datetime
+    now: datetime
+    kube_error: str | None
+    """Why Kubernetes cannot be used; None when it can."""
+
+    unlisted: tuple[str, ...]
+    """Kinds that were not listed yet."""
+
+    keys_are_missing: bool
+    nodes: tuple[Json, ...] = ()
+    units: tuple[Json, ...] = ()
+    pools: tuple[Json, ...] = ()
+
+
+def observe_health(deps: Deps) -> Observed:
+    cluster = deps.cluster
+    if cluster is None:
+        return Observed(deps.started_at, deps.now(), _absence(deps), (), keys_are_missing=False)
+    return Observed(
+        started_at=deps.started_at,
+        now=deps.now(),
+        kube_error=None if cluster.pulse.is_felt else cluster.pulse.problem or "Kubernetes was not asked yet",
+        unlisted=tuple(cache.name for cache in cluster.caches if not cache.is_synced),
+        keys_are_missing=_keys_are_missing(deps),
+        nodes=cluster.nodes.objects(),
+        units=cluster.units.objects(),
+        pools=cluster.pools.objects(names.STOCK_NAMESPACE),
+    )
+
+
+def find_unready(deps: Deps) -> tuple[str, ...]:
+    """Why this process should get no requests; empty when it should. Without Kubernetes by choice, it should."""
+    if deps.cluster is None:
+        return () if deps.settings.kube_mode == "off" else (_absence(deps),)
+    keys = ("the API keys have not been read yet",) if _keys_are_missing(deps) else ()
+    return (*deps.cluster.find_problems(), *keys)
+
+
+def build_health(observed: Observed) -> HealthView:
+    nodes = read_nodes(observed.nodes)
+    stock_count = sum(names.is_stock_namespace(unit["metadata"]["namespace"]) for unit in observed.units)
+    return HealthView(
+        started_at=observed.started_at,
+        uptime_seconds=max(0, int((observed.now - observed.started_at).total_seconds())),
+        kubernetes_connected=observed.kube_error is None,
+        node_count=len(nodes),
+        ready_node_count=sum(node.is_ready for node in nodes),
+        kube_error=observed.kube_error,
+        stock_unit_count=stock_count,
+        active_unit_count=len(observed.units) - stock_count,
+        total_gpu_capacity=sum(node.capacity for node in nodes),
+        total_gpu_allocatable=sum(node.allocatable for node in nodes),
+        gpu_products=sum_products(nodes),
+        degraded=find_causes(observed, nodes),
+    )
+
+
+def find_causes(observed: Observed, nodes: Sequence[GpuNode]) -> tuple[str, ...]:
+    """
+    | state                                              | sentence                               |
+    | -------------------------------------------------- | -------------------------------------- |
+    | Kubernetes is away                                 | and why                                |
+    | a kind was not listed yet                          | which; no more is known                |
+    | nodes are not ready                                | how many, and which                    |
+    | pools are Failed                                   | which, and the first one's reason      |
+    | pools hold less than they should (but see below)   | which, and how much                    |
+    | the API keys were not read                         | nobody can be let in                   |
+
+    A pool with `replenish: Never` holds what is left of it: that is no lack.
+    """
+    causes = []
+    if observed.kube_error is not None:
+        causes.append(f"Kubernetes cannot be used: {observed.kube_error}.")
+    if observed.unlisted:
+        causes.append(f"Not listed yet: {', '.join(observed.unlisted)}.")
+    unready = [node.name for node in nodes if not node.is_ready]
+    if unready:
+        causes.append(f"{len(unready)} of {len(nodes)} nodes are not ready: {_named(unready)}.")
+    pools = sorted(map(stock_pools.view_of, observed.pools), key=lambda pool: pool.name)
+    failed = [pool for pool in pools if pool.phase is PoolPhase.FAILED]
+    if failed:
+        why = failed[0].message or failed[0].reason or "no reason is known"
+        causes.append(f"Stock pools have failed: {_named([pool.name for pool in failed])} ({why}).")
+    lacking = [f"{pool.name} ({pool.available} of {pool.replicas})" for pool in pools if _lacks_stock(pool)]
+    if lacking:
+        causes.append(f"Stock pools are not full: {_named(lacking)}.")
+    if observed.keys_are_missing:
+        causes.append("The API keys have not been read yet, so nobody can be let in.")
+    return tuple(causes)
+
+
+def _lacks_stock(pool: PoolView) -> bool:
+    is_kept_full = pool.replenish == "Always" and pool.phase in (PoolPhase.READY, PoolPhase.PROGRESSING)
+    return is_kept_full and pool.available < pool.replicas
+
+
+def _named(items: Sequence[str]) -> str:
+    more = f" and {len(items) - NAMED} more" if len(items) > NAMED else ""
+    return f"{', '.join(items[:NAMED])}{more}"
+
+
+def _absence(deps: Deps) -> str:
+    mode = deps.settings.kube_mode
+    return "kubeMode is off" if mode == "off" else f"there is no Kubernetes to talk to (kubeMode: {mode})"
+
+
+def _keys_are_missing(deps: Deps) -> bool:
+    return deps.settings.auth == "keys" and not deps.key_ring.is_read

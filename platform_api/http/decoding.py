@@ -1,0 +1,87 @@
+"""Strict decoding: what the caller sent is what the schema says, or the answer names the field and the fix.
+
+FastAPI's own body handling turns "8" into 8 and overlooks unknown and repeated keys; a request that is recorded and
+hashed must not leave room for that.
+"""
+
+import json
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeVar
+
+from fastapi import Request
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from gpu_platform.domain.value import Value
+from platform_api.http.envelope import JSON, ErrorDetail
+from platform_api.http.errors import ApiError, invalid, invalid_field
+
+M = TypeVar("M", bound=Value)
+
+REF_TEMPLATE = "#/components/schemas/{model}"
+DETAILS_LIMIT = 20
+"""Wrong fields that one answer names."""
+
+
+def decoded(model: type[M]) -> Callable[[Request], Awaitable[M]]:
+    """A dependency: the request's body as this model."""
+
+    async def decode(request: Request) -> M:
+        if request.headers.get("content-type", "").partition(";")[0].strip().lower() != JSON:
+            raise invalid_field("Content-Type", f"should be {JSON}")
+        return decode_body(model, await request.body())
+
+    return decode
+
+
+def decode_body(model: type[M], body: bytes) -> M:
+    try:
+        json.loads(body, object_pairs_hook=_refuse_repeated, parse_constant=_refuse_constant)
+    except RecursionError:
+        raise invalid_field("", "the body is nested too deeply") from None
+    except ValueError as error:
+        raise invalid_field("", f"the body is not JSON: {error}") from None
+    try:
+        return model.model_validate_json(body, strict=True, extra="forbid", by_alias=True, by_name=False)
+    except ValidationError as error:
+        raise refusal(error.errors(include_url=False, include_context=False)) from None
+
+
+def body_of(model: type[Value]) -> dict[str, Any]:
+    """The `openapi_extra` of a route whose body is this model."""
+    reference = {"$ref": REF_TEMPLATE.format(model=model.__name__)}
+    return {"requestBody": {"required": True, "content": {JSON: {"schema": reference}}}}
+
+
+def refusal(errors: Sequence[ErrorDetails], skip: int = 0) -> ApiError:
+    """One detail per wrong field; `skip` leaves out the first parts of its place ("query", "path")."""
+    details = [ErrorDetail(field=_place(error["loc"][skip:]), message=_sentence(error)) for error in errors]
+    return invalid(*details[:DETAILS_LIMIT])
+
+
+def _place(parts: Sequence[int | str]) -> str:
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts).lstrip(".")
+
+
+def _sentence(error: ErrorDetails) -> str:
+    """What pydantic said, as the end of a sentence that begins with the field."""
+    match error["type"]:
+        case "missing":
+            return "is required"
+        case "extra_forbidden":
+            return "is not a field that is known here"
+    words = error["msg"].removeprefix("Input ").removeprefix("Value error, ")
+    return words[:1].lower() + words[1:]
+
+
+def _refuse_repeated(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise ValueError(f"{key!r} is there twice")
+        found[key] = value
+    return found
+
+
+def _refuse_constant(word: str) -> None:
+    raise ValueError(f"{word} is not a number that JSON knows")

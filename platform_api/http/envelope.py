@@ -1,0 +1,74 @@
+"""The form of every answer: `{"data": …}` or `{"error": {…}}`."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Generic, TypeVar
+
+from fastapi.responses import Response
+from pydantic import Field
+
+from gpu_platform.domain.value import Value
+
+T = TypeVar("T")
+
+JSON = "application/json"
+
+
+class ErrorDetail(Value):
+    """One field of the request, and what is wrong with it."""
+
+    field: str
+    message: str
+
+
+class ErrorBody(Value):
+    """Why the answer is no: a word for programs, a sentence for people."""
+
+    code: str
+    message: str
+    details: tuple[ErrorDetail, ...] | None = None
+    request_id: Annotated[str, Field(alias="requestID")]
+
+
+class ErrorEnvelope(Value):
+    error: ErrorBody
+
+
+class Envelope(Value, Generic[T]):
+    data: T
+
+
+class Page(Value, Generic[T]):
+    """A part of a list; `continue` asks for the next one."""
+
+    data: tuple[T, ...]
+    continue_: Annotated[str | None, Field(alias="continue")] = None
+
+
+def answer(
+    data: Value | Sequence[Value],
+    status: int = 200,
+    headers: Mapping[str, str] | None = None,
+    *,
+    beside: Mapping[str, Any] | None = None,
+) -> Response:
+    """`beside` are fields next to the data."""
+    shown = data.to_json() if isinstance(data, Value) else [each.to_json() for each in data]
+    return json_response({"data": shown, **(beside or {})}, status, headers)
+
+
+def error_response(
+    status: int,
+    code: str,
+    message: str,
+    request_id: str,
+    details: Sequence[ErrorDetail] = (),
+    headers: Mapping[str, str] | None = None,
+) -> Response:
+    body = ErrorBody(code=code, message=message, details=tuple(details) or None, request_id=request_id)
+    return json_response(ErrorEnvelope(error=body).to_json(), status, headers)
+
+
+def json_response(body: Mapping[str, Any], status: int, headers: Mapping[str, str] | None = None) -> Response:
+    text = json.dumps(body, ensure_ascii=False, separators=(",", ":"))
+    return Response(text, status, headers=dict(headers or {}), media_type=JSON)

@@ -1,0 +1,91 @@
+"""Everything that the API can say besides yes. One function per kind of refusal; services raise what they return."""
+
+from collections.abc import Mapping, Sequence
+
+from gpu_platform.adapters.kube import KubeError, UnreachableError
+from platform_api.http.envelope import ErrorDetail
+
+RETRY_SECONDS = 1
+NAMESPACE_LIMITS = ("exceeded quota", "being terminated")
+
+
+class ApiError(Exception):
+    def __init__(
+        self,
+        status: int,
+        code: str,
+        message: str,
+        details: Sequence[ErrorDetail] = (),
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(f"{status} {code}: {message}")
+        self.status = status
+        self.code = code
+        self.message = message
+        self.details = tuple(details)
+        self.headers = dict(headers or {})
+
+
+def invalid(*details: ErrorDetail) -> ApiError:
+    message = "; ".join(f"{detail.field}: {detail.message}" if detail.field else detail.message for detail in details)
+    return ApiError(400, "invalid_request", message, details)
+
+
+def invalid_field(field: str, message: str) -> ApiError:
+    return invalid(ErrorDetail(field=field, message=message))
+
+
+def unauthenticated(message: str) -> ApiError:
+    return ApiError(401, "unauthenticated", message, headers={"WWW-Authenticate": "Bearer"})
+
+
+def forbidden(message: str) -> ApiError:
+    return ApiError(403, "forbidden", message)
+
+
+def not_found(code: str, message: str) -> ApiError:
+    return ApiError(404, code, message)
+
+
+def conflict(message: str) -> ApiError:
+    return ApiError(409, "operation_conflict", message)
+
+
+def no_capacity(message: str) -> ApiError:
+    return ApiError(409, "insufficient_capacity", message)
+
+
+def changed_meanwhile(message: str) -> ApiError:
+    return ApiError(412, "precondition_failed", message)
+
+
+def body_too_large(limit: int) -> ApiError:
+    return ApiError(413, "body_too_large", f"the body has more than {limit} bytes, which is the limit")
+
+
+def too_many(message: str, retry_seconds: int = RETRY_SECONDS) -> ApiError:
+    return ApiError(429, "too_many_requests", message, headers={"Retry-After": str(retry_seconds)})
+
+
+def unavailable(message: str) -> ApiError:
+    return ApiError(503, "service_unavailable", message, headers={"Retry-After": str(RETRY_SECONDS)})
+
+
+def in_progress(message: str) -> ApiError:
+    return ApiError(503, "operation_in_progress", message, headers={"Retry-After": str(RETRY_SECONDS)})
+
+
+def from_kube(error: KubeError) -> ApiError:
+    """What Kubernetes' refusal means to our caller, where nobody knew better. Its own words are only passed on where
+    they are about the caller's request: others name hosts, paths and accounts."""
+    if isinstance(error, UnreachableError):
+        return unavailable("Kubernetes does not answer just now")
+    if error.status in (400, 422):
+        return invalid_field("", f"Kubernetes refuses this: {error.message}")
+    if error.status == 409:
+        return conflict("somebody else changed this at the same time; look at it and try again")
+    if error.status == 403 and any(word in error.message for word in NAMESPACE_LIMITS):
+        return forbidden("the tenant's quota is used up, or its namespace is on its way out; ask an operator")
+    if error.status == 429 or error.status >= 500:
+        return unavailable("Kubernetes is busy or in trouble just now")
+    return ApiError(500, "internal_error", "Kubernetes refused what the platform asked of it; the log knows more")

@@ -1,0 +1,132 @@
+"""The frame around every request: its id, its limits, its headers, its log line, its count; and the last net.
+
+Plain ASGI: a framework middleware would copy bodies, hide disconnects and buffer streams.
+"""
+
+import contextvars
+import logging
+import re
+import secrets
+import time
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+from fastapi.responses import Response
+
+from platform_api.http.envelope import error_response
+from platform_api.http.errors import ApiError, body_too_large, unavailable
+from platform_api.metrics import ApiMetrics
+
+log = logging.getLogger(__name__)
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+Application = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
+SECURITY_HEADERS = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"cache-control", b"no-store"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"x-frame-options", b"DENY"),
+)
+UNEXPECTED = "something broke here; the log knows more"
+QUIET_PATHS = ("/livez", "/readyz", "/metrics")
+
+current_request_id: contextvars.ContextVar[str] = contextvars.ContextVar("request_id", default="-")
+
+
+class Frame:
+    def __init__(self, application: Application, *, body_limit: int, in_flight_limit: int, metrics: ApiMetrics) -> None:
+        self._application = application
+        self._body_limit = body_limit
+        self._in_flight_limit = in_flight_limit
+        self._in_flight = 0
+        self._metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._application(scope, receive, send)
+            return
+        request = _Request(scope, receive, send, self._body_limit)
+        token = current_request_id.set(request.id)
+        self._in_flight += 1
+        try:
+            if self._in_flight > self._in_flight_limit and scope["path"] not in QUIET_PATHS:
+                await request.refuse(unavailable("too many requests are under way"))
+            elif request.is_too_large:
+                await request.refuse(body_too_large(self._body_limit))
+            else:
+                await self._application(scope, request.receive, request.send)
+        except ApiError as error:
+            # The body was found too large where the application does not answer errors.
+            if not request.status:
+                await request.refuse(error)
+        except Exception:
+            log.exception("request.failed", extra={"requestID": request.id, "path": scope["path"]})
+            if not request.status:
+                await request.refuse(ApiError(500, "internal_error", UNEXPECTED))
+        finally:
+            self._in_flight -= 1
+            current_request_id.reset(token)
+            self._note(scope, request)
+
+    def _note(self, scope: Scope, request: "_Request") -> None:
+        seconds = time.perf_counter() - request.began_at
+        route = getattr(scope.get("route"), "path", "unknown")
+        self._metrics.count_request(scope["method"], route, request.status, seconds)
+        caller = scope.get("state", {}).get("caller")
+        log.log(
+            logging.DEBUG if scope["path"] in QUIET_PATHS else logging.INFO,
+            "request",
+            extra={
+                "requestID": request.id,
+                "method": scope["method"],
+                "path": scope["path"],
+                "status": request.status,
+                "milliseconds": round(seconds * 1_000, 1),
+                "tenant": caller.tenant if caller else None,
+                "key": caller.key_id if caller else None,
+                "client": scope["client"][0] if scope.get("client") else None,
+            },
+        )
+
+
+class _Request:
+    """One request on its way: counts what comes in, adds the headers to what goes out."""
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send, body_limit: int) -> None:
+        self._scope = scope
+        self._receive = receive
+        self._send = send
+        self._body_limit = body_limit
+        self._received = 0
+        headers = dict(scope["headers"])
+        given = headers.get(b"x-request-id", b"")
+        self.id = given.decode() if REQUEST_ID.fullmatch(given) else secrets.token_hex(8)
+        length = headers.get(b"content-length", b"0")
+        self.is_too_large = length.isdigit() and int(length) > body_limit
+        self.status = 0
+        self.began_at = time.perf_counter()
+
+    async def receive(self) -> Message:
+        message = await self._receive()
+        self._received += len(message.get("body", b""))
+        if self._received > self._body_limit:
+            raise body_too_large(self._body_limit)
+        return message
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            own = [(b"x-request-id", self.id.encode()), *SECURITY_HEADERS]
+            message["headers"] = [*message.get("headers", ()), *own]
+        await self._send(message)
+
+    async def refuse(self, error: ApiError) -> None:
+        # Bytes of a body that nobody reads would be taken for the next request.
+        headers = {**error.headers, "Connection": "close"}
+        response: Response = error_response(error.status, error.code, error.message, self.id, headers=headers)
+        await response(self._scope, self._receive, self.send)

@@ -1,0 +1,1 @@
+"""The inventory: nodes, their GPUs, and who has them."""

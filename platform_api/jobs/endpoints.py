@@ -1,0 +1,36 @@
+"""`/api/v1/operator/jobs`."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Path, Request
+from fastapi.responses import Response
+
+from gpu_platform.domain.tenants import Role
+from gpu_platform.domain.value import Value
+from platform_api.deps import cluster_of
+from platform_api.http.envelope import Envelope, answer
+from platform_api.jobs import service
+from platform_api.jobs.schemas import JobView
+from platform_api.keys.access import Requires
+from platform_api.keys.key_ring import Caller
+
+BODIES: tuple[type[Value], ...] = ()
+
+router = APIRouter(prefix="/api/v1/operator/jobs", tags=["jobs"])
+
+
+@router.get("", response_model=Envelope[tuple[JobView, ...]])
+async def list_jobs(_: Annotated[Caller, Depends(Requires(Role.OPERATOR))], request: Request) -> Response:
+    """The jobs, newest first."""
+    return answer(await service.list_jobs(cluster_of(request).client))
+
+
+# An operationID may have slashes.
+@router.get("/{operationID:path}", response_model=Envelope[JobView])
+async def get_job(
+    _: Annotated[Caller, Depends(Requires(Role.OPERATOR))],
+    request: Request,
+    operation_id: Annotated[str, Path(alias="operationID")],
+) -> Response:
+    """One job, by the operationID that it was asked for with."""
+    return answer(await service.get_job(cluster_of(request).client, operation_id))

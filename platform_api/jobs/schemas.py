@@ -1,0 +1,75 @@
+"""What operators are shown of a job."""
+
+from datetime import datetime
+from enum import StrEnum
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from gpu_platform.adapters.ledger import spec_of, status_of
+from gpu_platform.domain.operations import OperationKind, OperationPhase
+from gpu_platform.domain.value import Value
+
+Json = dict[str, Any]
+
+
+class JobType(StrEnum):
+    SEED_STOCK_UNITS = "seed_stock_units"
+    CREATE_STOCK_POOL = "create_stock_pool"
+
+
+class JobStatus(StrEnum):
+    PENDING = "pending"
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+
+
+TYPES = {
+    OperationKind.SEED_STOCK_UNITS: JobType.SEED_STOCK_UNITS,
+    OperationKind.CREATE_STOCK_POOL: JobType.CREATE_STOCK_POOL,
+}
+"""The operations that are jobs."""
+
+STATUSES = {
+    None: JobStatus.PENDING,
+    OperationPhase.PENDING: JobStatus.PENDING,
+    OperationPhase.RUNNING: JobStatus.RUNNING,
+    OperationPhase.SUCCEEDED: JobStatus.SUCCEEDED,
+    OperationPhase.FAILED: JobStatus.FAILED,
+}
+
+
+class JobView(Value):
+    """Work that was accepted. Success means that the objects are there, not that they are ready."""
+
+    id: Annotated[str, Field(description="The operationID.")]
+    operation_id: Annotated[str, Field(alias="operationID")]
+    type: JobType
+    status: JobStatus
+    error: Annotated[str | None, Field(description="Why it failed.")] = None
+    object_name: Annotated[str, Field(description="The pool that it makes.")]
+    object_namespace: str
+    created_at: datetime
+    updated_at: datetime
+
+
+def is_job(operation: Json) -> bool:
+    return operation["spec"]["kind"] in TYPES
+
+
+def view_of(operation: Json) -> JobView:
+    spec, status = spec_of(operation), status_of(operation)
+    created_at = datetime.fromisoformat(operation["metadata"]["creationTimestamp"])
+    error = status.message or status.reason if status.phase is OperationPhase.FAILED else None
+    return JobView(
+        id=spec.operation_id,
+        operation_id=spec.operation_id,
+        type=TYPES[spec.kind],
+        status=STATUSES[status.phase],
+        error=error,
+        object_name=spec.target.name,
+        object_namespace=spec.target.namespace,
+        created_at=created_at,
+        updated_at=status.finished_at or status.started_at or created_at,
+    )

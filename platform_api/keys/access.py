@@ -1,0 +1,41 @@
+"""The lock on every route: `Depends(Requires(Role.EDITOR))`. A route without one is open; a test knows which are."""
+
+import time
+
+from fastapi import Request
+
+from gpu_platform.domain.tenants import Role, may
+from platform_api.deps import deps_of
+from platform_api.http.errors import forbidden, too_many, unauthenticated, unavailable
+from platform_api.keys.key_ring import EVERYBODY, Caller
+
+
+class Requires:
+    """Lets pass whoever has one of these roles, and says who it is."""
+
+    def __init__(self, *roles: Role) -> None:
+        self.roles = frozenset(roles)
+
+    async def __call__(self, request: Request) -> Caller:
+        caller = self._authenticate(request)
+        request.state.caller = caller
+        if not deps_of(request).rate_limit.take(caller.key_id, time.monotonic()):
+            raise too_many("this key asks faster than its limit; slow down")
+        if not may(caller.roles, self.roles):
+            needed = " or ".join(sorted(self.roles))
+            raise forbidden(f"this needs the role {needed}; the key has {', '.join(sorted(caller.roles)) or 'none'}")
+        return caller
+
+    def _authenticate(self, request: Request) -> Caller:
+        deps = deps_of(request)
+        if deps.settings.auth == "none":
+            return EVERYBODY
+        scheme, _, key = request.headers.get("authorization", "").partition(" ")
+        if scheme.lower() != "bearer" or not key:
+            raise unauthenticated("send an API key: `Authorization: Bearer gk_…`")
+        if not deps.key_ring.is_read:
+            raise unavailable("the API keys could not be read yet")
+        caller = deps.key_ring.find_caller(key.strip())
+        if caller is None:
+            raise unauthenticated("this API key is not known, or is no longer valid")
+        return caller

@@ -1,0 +1,31 @@
+"""What the API counts of itself. The platform's own figures come from `health.collector`."""
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+
+class ApiMetrics:
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        labels = ("method", "route", "status")
+        self._requests = Counter("gpu_platform_api_requests", "Answers", labels, registry=self.registry)
+        self._seconds = Histogram(
+            "gpu_platform_api_request_seconds",
+            "Time from the request to the end of its answer",
+            ("method", "route"),
+            registry=self.registry,
+            buckets=(0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2.5, 5, 10),
+        )
+        self._claims = Counter("gpu_platform_api_claims", "Tries to claim stock", ("outcome",), registry=self.registry)
+        self.streams = Gauge("gpu_platform_api_streams", "Streams that are open", registry=self.registry)
+
+    def count_request(self, method: str, route: str, status: int, seconds: float) -> None:
+        # Methods are the caller's words: an unknown one must not become a new series.
+        method = method if method in ("GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS", "PATCH") else "other"
+        self._requests.labels(method, route, str(status)).inc()
+        self._seconds.labels(method, route).observe(seconds)
+
+    def count_claim(self, outcome: str) -> None:
+        self._claims.labels(outcome).inc()
+
+    def render(self) -> bytes:
+        return generate_latest(self.registry)

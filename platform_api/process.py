@@ -1,0 +1,152 @@
+"""The process: puts the parts together, serves them, and ends them in order."""
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+from collections.abc import Coroutine, Iterable, Iterator
+from contextlib import AsyncExitStack, contextmanager
+from typing import Any
+
+import uvicorn
+
+from gpu_platform.adapters.background import running
+from gpu_platform.adapters.clock import now_utc
+from gpu_platform.adapters.kube import KubeClient, KubeError, NoConnectionError, open_client
+from gpu_platform.settings import split_address
+from platform_api.app import create_app
+from platform_api.cluster import Cluster
+from platform_api.deps import Deps
+from platform_api.gpu_units.service import UnitService
+from platform_api.health.collector import register_platform_metrics
+from platform_api.health.report import report_for_ever
+from platform_api.http.streams import Streams
+from platform_api.keys.key_ring import KeyRing
+from platform_api.keys.rate_limit import RateLimit
+from platform_api.metrics import ApiMetrics
+from platform_api.settings import ApiSettings
+
+log = logging.getLogger(__name__)
+
+COMPONENT = "gpu-platform-api"
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+STOP_SECONDS = 5
+"""For the requests under way; a stream is cut then."""
+
+FIRST_CONTACT_SECONDS = 10.0
+"""How long `kubeMode: required` waits for Kubernetes at the start."""
+
+
+class CannotListenError(Exception):
+    """The address is taken, or not one of this machine."""
+
+
+class NoClusterError(Exception):
+    """`kubeMode` is required, and there is no Kubernetes."""
+
+
+async def run_api(settings: ApiSettings) -> None:
+    """Until SIGTERM or SIGINT."""
+    async with AsyncExitStack() as stack:
+        listener = stack.enter_context(_listen(settings.http_addr))
+        client = await _connect(settings, stack)
+        deps = build_deps(settings, client)
+        register_platform_metrics(deps.metrics.registry, deps)
+        server = _Server(_server_config(create_app(deps), settings))
+        host, port = listener.getsockname()[:2]
+        log.info("api.started", extra={"address": f"{host}:{port}", "server": client.server if client else None})
+        await stack.enter_async_context(running(_background(deps, client)))
+        await server.serve(sockets=[listener])
+        log.info("api.stopped")
+
+
+def build_deps(settings: ApiSettings, client: KubeClient | None) -> Deps:
+    cluster = Cluster(client, settings.resync) if client else None
+    metrics = ApiMetrics()
+    return Deps(
+        settings=settings,
+        cluster=cluster,
+        units=UnitService(cluster, metrics, now_utc, development_addresses=settings.development_addresses)
+        if cluster
+        else None,
+        key_ring=KeyRing(now_utc),
+        rate_limit=RateLimit(settings.requests_per_second, settings.burst),
+        streams=Streams(settings.max_streams, metrics),
+        metrics=metrics,
+        now=now_utc,
+        started_at=now_utc(),
+    )
+
+
+async def _connect(settings: ApiSettings, stack: AsyncExitStack) -> KubeClient | None:
+    if settings.kube_mode == "off":
+        return None
+    try:
+        opened = await open_client(settings.kubeconfig, f"{COMPONENT}/{os.getpid()}")
+    except NoConnectionError as error:
+        if settings.kube_mode == "required":
+            raise NoClusterError(str(error)) from error
+        log.warning("kubernetes.none", extra={"error": str(error)})
+        return None
+    client = await stack.enter_async_context(opened)
+    if settings.kube_mode == "required":
+        await _first_contact(client)
+    return client
+
+
+async def _first_contact(client: KubeClient) -> None:
+    try:
+        await client.text("/readyz", timeout=FIRST_CONTACT_SECONDS)
+    except KubeError as error:
+        raise NoClusterError(f"kubeMode is required, and Kubernetes does not answer: {error.message}") from error
+
+
+def _background(deps: Deps, client: KubeClient | None) -> Iterable[Coroutine[Any, Any, None]]:
+    yield report_for_ever(deps, deps.settings.report_interval_seconds)
+    if deps.cluster is not None and client is not None:
+        yield deps.cluster.run()
+        yield deps.key_ring.follow(client)
+
+
+class _Server(uvicorn.Server):
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Uvicorn's own way raises the signal again at its end, which would kill us before we have ended in order."""
+        loop = asyncio.get_running_loop()
+        for number in STOP_SIGNALS:
+            loop.add_signal_handler(number, self.handle_exit, number, None)
+        try:
+            yield
+        finally:
+            for number in STOP_SIGNALS:
+                loop.remove_signal_handler(number)
+
+
+def _server_config(application: Any, settings: ApiSettings) -> uvicorn.Config:
+    return uvicorn.Config(
+        application,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        lifespan="off",
+        timeout_keep_alive=30,
+        timeout_graceful_shutdown=STOP_SECONDS,
+        h11_max_incomplete_event_size=16_384,
+        log_level=settings.log_level,
+    )
+
+
+def _listen(address: str) -> socket.socket:
+    host, port = split_address(address)
+    # Named as TCP: asyncio turns off Nagle's algorithm only then. With it, the body of an answer would wait for the
+    # client's acknowledgement of the headers, which clients hold back for 40 ms.
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        raise CannotListenError(f"cannot listen on {address}: {error.strerror}; choose another httpAddr") from error
+    return listener

@@ -1,0 +1,28 @@
+"""What the API may do in Kubernetes."""
+
+from gpu_platform.domain.access import UNIT_SCOPES, Rule, Scope
+from gpu_platform.domain.api_keys import KEYS_SECRET
+from gpu_platform.domain.names import GROUP
+
+RULES = (
+    # Its caches: health, inventory, stock and the catalogue are answered from them.
+    Rule((Scope.CLUSTER,), GROUP, ("gpuspecs", "gpuunits", "stockpools"), ("list", "watch")),
+    Rule((Scope.CLUSTER,), "", ("nodes",), ("list", "watch")),
+    # A spec that is too new for the cache.
+    Rule((Scope.CLUSTER,), GROUP, ("gpuspecs",), ("get",)),
+    Rule((Scope.SYSTEM,), "", ("secrets",), ("get",), names=(KEYS_SECRET,)),
+    # Tenants' units: made, changed, watched, deleted.
+    Rule((Scope.TENANTS,), GROUP, ("gpuunits",), ("get", "list", "watch", "create", "update", "delete")),
+    # Stock: claimed and given back (patch), and thrown away while nobody has claimed it.
+    Rule((Scope.STOCK,), GROUP, ("gpuunits",), ("get", "list", "patch", "delete")),
+    # The ledger. A refused request is forgotten; jobs are listed.
+    Rule(UNIT_SCOPES, GROUP, ("operations",), ("get", "create")),
+    Rule((Scope.TENANTS,), GROUP, ("operations",), ("delete",)),
+    Rule((Scope.TENANTS,), GROUP, ("operations/status",), ("patch",)),
+    Rule((Scope.STOCK,), GROUP, ("operations",), ("list",)),
+    # Pools are made by the reconciler, from a job.
+    Rule((Scope.STOCK,), GROUP, ("stockpools",), ("get", "list", "update", "delete")),
+    # What a tenant may see of a unit's pods: which there are, what they wrote, what happened to them.
+    Rule((Scope.TENANTS,), "", ("events", "pods"), ("list",)),
+    Rule((Scope.TENANTS,), "", ("pods/log",), ("get",)),
+)

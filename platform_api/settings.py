@@ -1,0 +1,53 @@
+"""Settings of the API. `config/local/api.yaml` shows every key with its default."""
+
+from collections.abc import Mapping
+from datetime import timedelta
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from gpu_platform.settings import Address, Settings, SettingsError, load_settings, split_address
+
+ENVIRONMENT_PREFIX = "GPU_PLATFORM_API_"
+
+BODY_CEILING = 200_000
+"""A request is kept in annotations, of which one object may have 256 KiB."""
+
+
+class ApiSettings(Settings):
+    http_addr: Address = "127.0.0.1:8080"
+    auth: Literal["keys", "none"] = "keys"
+    kube_mode: Literal["auto", "off", "required"] = "auto"
+    kubeconfig: Path | None = None
+    report_interval_seconds: Annotated[int, Field(ge=5)] = 30
+    resync_seconds: Annotated[int, Field(ge=10)] = 300
+    max_body_bytes: Annotated[int, Field(ge=1_024, le=BODY_CEILING)] = 131_072
+    max_requests_in_flight: Annotated[int, Field(ge=1)] = 512
+    max_streams: Annotated[int, Field(ge=0)] = 100
+    requests_per_second: Annotated[int, Field(ge=1)] = 500
+    burst: Annotated[int, Field(ge=1)] = 1_000
+    development_addresses: bool = False
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+
+    @property
+    def resync(self) -> timedelta:
+        return timedelta(seconds=self.resync_seconds)
+
+
+def load_api_settings(file: Path | None, environment: Mapping[str, str]) -> ApiSettings:
+    settings = load_settings(ApiSettings, file, environment, ENVIRONMENT_PREFIX)
+    if settings.auth == "none" and not _is_loopback(split_address(settings.http_addr)[0]):
+        raise SettingsError(
+            f"auth is none, which lets everybody in, and httpAddr is {settings.http_addr}: "
+            "listen on 127.0.0.1, or set auth: keys"
+        )
+    return settings
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,1 @@
+"""The catalogue, as callers may choose from it."""

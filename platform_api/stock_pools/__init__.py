@@ -1,0 +1,1 @@
+"""Stock pools: how much warm stock of a spec is held."""

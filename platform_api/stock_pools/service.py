@@ -1,0 +1,104 @@
+"""Stock pools: creating is a job; a change is written as the pool was seen, together with the accepted spec."""
+
+from typing import Any
+
+from gpu_platform.adapters.kube import ConflictError, NotFoundError
+from gpu_platform.adapters.kube.paths import STOCK_POOLS
+from gpu_platform.adapters.kube.requests import find
+from gpu_platform.domain import names
+from gpu_platform.domain.metadata import annotations_of
+from gpu_platform.domain.stock_pools import StockPoolSpec
+from gpu_platform.domain.unit_requests import accepted_text
+from platform_api.bounded_client import BoundedClient
+from platform_api.cluster import Cluster
+from platform_api.http.errors import ApiError, changed_meanwhile, conflict, not_found
+from platform_api.http.etags import etag_of, is_matched
+from platform_api.jobs.service import AcceptedJob, accept_job
+from platform_api.ownership import refuse_owned
+from platform_api.stock_pools.schemas import ChangeStockPool, CreateStockPool
+
+Json = dict[str, Any]
+
+TRIES = 5
+"""Of a change that meets another write, which is mostly the reconciler's, of the status."""
+
+
+async def create_pool(cluster: Cluster, body: CreateStockPool) -> AcceptedJob:
+    request = body.to_request()
+    return await accept_job(cluster, body.operation_id, request, request.name)
+
+
+async def get_pool(client: BoundedClient, name: str) -> Json:
+    pool = await find(client, STOCK_POOLS, name, names.STOCK_NAMESPACE)
+    if pool is None:
+        raise _unknown(name)
+    return pool
+
+
+async def list_pools(client: BoundedClient) -> tuple[Json, ...]:
+    answer = await client.get(STOCK_POOLS.collection(names.STOCK_NAMESPACE))
+    return tuple(answer["items"])
+
+
+async def change_pool(client: BoundedClient, name: str, change: ChangeStockPool, if_match: str | None) -> Json:
+    """The pool after the change. A write of its status in between is no reason to refuse."""
+    for _ in range(TRIES):
+        pool = await get_pool(client, name)
+        _check_changeable(pool)
+        if not is_matched(if_match, pool):
+            raise changed_meanwhile(f"the stock pool {name!r} is no longer as If-Match says: it is {etag_of(pool)}")
+        changed = build_changed(pool, change)
+        if changed is None:
+            return pool
+        try:
+            return await client.replace(_path(name), changed)
+        except ConflictError:
+            continue
+        except NotFoundError:
+            raise _unknown(name) from None
+    raise conflict(f"the stock pool {name!r} is being changed again and again; try again")
+
+
+async def delete_pool(client: BoundedClient, name: str) -> None:
+    """That very pool. It stays, on its way out, until its stock is gone."""
+    pool = await get_pool(client, name)
+    refuse_owned(pool, "stock pool")
+    body = {"preconditions": {"uid": pool["metadata"]["uid"]}, "propagationPolicy": "Foreground"}
+    try:
+        await client.delete(_path(name), body)
+    except (ConflictError, NotFoundError):
+        # That one is gone; another one of its name is not what was meant.
+        return
+
+
+def build_changed(pool: Json, change: ChangeStockPool) -> Json | None:
+    """
+    | pool                                      | change says | result                            |
+    | ----------------------------------------- | ----------- | --------------------------------- |
+    | any                                       | a new value | spec and accepted spec, in one    |
+    | as it was accepted, or never accepted     | nothing new | None: nothing to write            |
+    | not as it was accepted (somebody edited)  | nothing new | accepted as it is now             |
+    """
+    said = {field: value for field, value in change if value is not None}
+    before = StockPoolSpec.model_validate(pool["spec"])
+    after = before.model_copy(update=said)
+    annotations = annotations_of(pool)
+    accepted = accepted_text(after)
+    if after == before and annotations.get(names.ANNOTATION_ACCEPTED_SPEC) in (None, accepted):
+        return None
+    metadata = {**pool["metadata"], "annotations": {**annotations, names.ANNOTATION_ACCEPTED_SPEC: accepted}}
+    return {**pool, "metadata": metadata, "spec": {**pool["spec"], **after.to_json()}}
+
+
+def _check_changeable(pool: Json) -> None:
+    refuse_owned(pool, "stock pool")
+    if "deletionTimestamp" in pool["metadata"]:
+        raise conflict(f"the stock pool {pool['metadata']['name']!r} is being deleted")
+
+
+def _unknown(name: str) -> ApiError:
+    return not_found("stockpool_not_found", f"there is no stock pool {name!r}")
+
+
+def _path(name: str) -> str:
+    return STOCK_POOLS.item(name, names.STOCK_NAMESPACE)

@@ -1,0 +1,174 @@
+"""The frame around every request, without a server: its id, its headers, its limits, and the last net."""
+
+import asyncio
+import json
+import logging
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from platform_api.http.frame import Application, Frame, Message, Receive, Scope, Send, current_request_id
+from platform_api.metrics import ApiMetrics
+
+Json = dict[str, Any]
+Header = tuple[bytes, bytes]
+
+BODY_LIMIT = 100
+
+
+@dataclass
+class Answer:
+    status: int = 0
+    headers: dict[str, str] = field(default_factory=dict)
+    body: bytes = b""
+
+    @property
+    def error(self) -> Json:
+        error: Json = json.loads(self.body)["error"]
+        return error
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            self.headers = {name.decode(): value.decode() for name, value in message["headers"]}
+        else:
+            self.body += message.get("body", b"")
+
+
+async def read_all(_: Scope, receive: Receive, send: Send) -> None:
+    """Answers with the number of bytes that came, and the id of the request."""
+    count, is_more = 0, True
+    while is_more:
+        message = await receive()
+        count, is_more = count + len(message.get("body", b"")), message.get("more_body", False)
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"x-own", b"kept")]})
+    await send({"type": "http.response.body", "body": f"{count} {current_request_id.get()}".encode()})
+
+
+async def break_early(*_: object) -> None:
+    raise RuntimeError("a secret of the inside")
+
+
+async def break_late(_: Scope, __: Receive, send: Send) -> None:
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    raise RuntimeError("a secret of the inside")
+
+
+def frame(application: Application = read_all, in_flight: int = 10, metrics: ApiMetrics | None = None) -> Frame:
+    return Frame(application, body_limit=BODY_LIMIT, in_flight_limit=in_flight, metrics=metrics or ApiMetrics())
+
+
+async def ask(framed: Application, *chunks: bytes, headers: tuple[Header, ...] = (), path: str = "/x") -> Answer:
+    messages = [{"type": "http.request", "body": chunk, "more_body": True} for chunk in chunks]
+    messages.append({"type": "http.request", "body": b"", "more_body": False})
+
+    async def receive() -> Message:
+        return messages.pop(0)
+
+    answer = Answer()
+    scope = {"type": "http", "method": "POST", "path": path, "headers": list(headers), "client": ("127.0.0.1", 1)}
+    await framed(scope, receive, answer.send)
+    return answer
+
+
+async def test_every_answer_carries_an_id_and_the_headers_of_the_house() -> None:
+    answer = await ask(frame())
+    assert answer.status == 200
+    assert answer.headers["x-own"] == "kept"
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert answer.headers["cache-control"] == "no-store"
+    assert answer.headers["x-frame-options"] == "DENY"
+    assert answer.headers["referrer-policy"] == "no-referrer"
+    assert answer.body.decode() == f"0 {answer.headers['x-request-id']}"
+
+
+async def test_a_callers_id_is_taken_over() -> None:
+    answer = await ask(frame(), headers=((b"x-request-id", b"Build-7.a_b"),))
+    assert answer.headers["x-request-id"] == "Build-7.a_b"
+
+
+@pytest.mark.parametrize("given", [b"", b"a b", b"a\r\nset-cookie: x", b"x" * 65, "é".encode(), b'"', b"a\x00"])
+async def test_an_id_that_could_break_a_log_or_a_header_is_replaced(given: bytes) -> None:
+    answer = await ask(frame(), headers=((b"x-request-id", given),))
+    assert answer.headers["x-request-id"] != given.decode()
+    assert len(answer.headers["x-request-id"]) == 16
+
+
+async def test_two_requests_have_two_ids() -> None:
+    framed = frame()
+    assert (await ask(framed)).headers["x-request-id"] != (await ask(framed)).headers["x-request-id"]
+
+
+async def test_a_body_that_says_it_is_too_large_is_refused_unread() -> None:
+    answer = await ask(frame(break_early), headers=((b"content-length", b"101"),))
+    assert (answer.status, answer.error["code"]) == (413, "body_too_large")
+    assert answer.error["requestID"] == answer.headers["x-request-id"]
+    assert answer.headers["connection"] == "close"
+
+
+async def test_a_body_of_the_limit_passes() -> None:
+    answer = await ask(frame(), b"x" * BODY_LIMIT, headers=((b"content-length", b"100"),))
+    assert answer.body.startswith(b"100 ")
+
+
+@pytest.mark.parametrize("chunks", [(b"x" * 101,), (b"x" * 60, b"x" * 60), (b"x",) * 101])
+async def test_a_body_is_counted_where_nobody_says_how_long_it_is(chunks: tuple[bytes, ...]) -> None:
+    answer = await ask(frame(), *chunks)
+    assert (answer.status, answer.error["code"]) == (413, "body_too_large")
+
+
+async def test_more_requests_than_may_be_under_way_are_sent_away_and_probes_are_not() -> None:
+    go_on, waiting = asyncio.Event(), asyncio.Semaphore(0)
+
+    async def wait(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] == "/x":
+            waiting.release()
+            await go_on.wait()
+        await read_all(scope, receive, send)
+
+    framed = frame(wait, in_flight=2)
+    first = [asyncio.create_task(ask(framed)) for _ in range(2)]
+    for _ in first:
+        await waiting.acquire()
+    refused = await ask(framed)
+    assert (refused.status, refused.error["code"]) == (503, "service_unavailable")
+    assert refused.headers["retry-after"] == "1"
+    for probe in ("/livez", "/readyz", "/metrics"):
+        assert (await ask(framed, path=probe)).status == 200
+    go_on.set()
+    assert [answer.status for answer in await asyncio.gather(*first)] == [200, 200]
+    assert (await ask(framed)).status == 200
+
+
+async def test_an_unexpected_error_is_a_500_that_says_nothing_of_the_inside(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.ERROR):
+        answer = await ask(frame(break_early), headers=((b"x-request-id", b"look-me-up"),))
+    assert answer.status == 500
+    assert answer.error == {
+        "code": "internal_error",
+        "message": "something broke here; the log knows more",
+        "requestID": "look-me-up",
+    }
+    assert "secret" not in answer.body.decode()
+    [record] = [record for record in caplog.records if record.message == "request.failed"]
+    assert vars(record)["requestID"] == "look-me-up"
+    assert record.exc_info is not None
+
+
+async def test_an_error_in_the_middle_of_an_answer_begins_no_second_one() -> None:
+    answer = await ask(frame(break_late))
+    assert (answer.status, answer.body) == (200, b"")
+
+
+async def test_a_request_that_failed_is_no_longer_under_way() -> None:
+    framed = frame(break_early, in_flight=1)
+    assert [(await ask(framed)).status for _ in range(3)] == [500, 500, 500]
+
+
+async def test_answers_are_counted_by_route_and_never_by_a_callers_words() -> None:
+    metrics = ApiMetrics()
+    await ask(frame(metrics=metrics), path="/words/of/a/caller")
+    text = metrics.render().decode()
+    assert 'gpu_platform_api_requests_total{method="POST",route="unknown",status="200"} 1.0' in text
+    assert "words" not in text

@@ -1,0 +1,78 @@
+"""Every route has its lock, and this table knows all of them: a new one has to be written down here."""
+
+from collections.abc import Iterator
+
+import pytest
+from fastapi.routing import APIRoute
+
+from gpu_platform.domain.tenants import Role
+from platform_api.app import ROUTERS
+from platform_api.keys.access import Requires
+
+UNITS = "/api/v1/gpu-units"
+OPERATOR = "/api/v1/operator"
+
+OPEN = {"/api/v1/health", "/livez", "/readyz", "/openapi.json", "/docs", "/swagger/index.html"}
+
+VIEWERS, EDITORS, OPERATORS = frozenset({Role.VIEWER}), frozenset({Role.EDITOR}), frozenset({Role.OPERATOR})
+
+LOCKED = {
+    ("POST", UNITS): EDITORS,
+    ("GET", UNITS): VIEWERS,
+    ("GET", f"{UNITS}/{{name}}"): VIEWERS,
+    ("PUT", f"{UNITS}/{{name}}"): EDITORS,
+    ("DELETE", f"{UNITS}/{{name}}"): EDITORS,
+    ("POST", f"{UNITS}/{{name}}/stop"): EDITORS,
+    ("POST", f"{UNITS}/{{name}}/start"): EDITORS,
+    ("POST", f"{UNITS}/{{name}}/restart"): EDITORS,
+    ("GET", f"{UNITS}/{{name}}/events"): VIEWERS,
+    ("GET", f"{UNITS}/{{name}}/logs"): VIEWERS,
+    ("GET", f"{UNITS}/{{name}}/address"): VIEWERS,
+    ("POST", f"{OPERATOR}/stock-units"): OPERATORS,
+    ("GET", f"{OPERATOR}/stock-units"): OPERATORS,
+    ("DELETE", f"{OPERATOR}/stock-units/{{name}}"): OPERATORS,
+    ("POST", f"{OPERATOR}/stockpools"): OPERATORS,
+    ("GET", f"{OPERATOR}/stockpools"): OPERATORS,
+    ("GET", f"{OPERATOR}/stockpools/{{name}}"): OPERATORS,
+    ("PUT", f"{OPERATOR}/stockpools/{{name}}"): OPERATORS,
+    ("DELETE", f"{OPERATOR}/stockpools/{{name}}"): OPERATORS,
+    ("GET", f"{OPERATOR}/jobs"): OPERATORS,
+    ("GET", f"{OPERATOR}/jobs/{{operationID:path}}"): OPERATORS,
+    ("GET", f"{OPERATOR}/inventory"): OPERATORS,
+    ("GET", f"{OPERATOR}/specs"): VIEWERS | OPERATORS,
+    ("GET", f"{OPERATOR}/specs/{{name}}"): VIEWERS | OPERATORS,
+    ("GET", "/metrics"): OPERATORS,
+}
+
+
+def routes() -> Iterator[tuple[str, APIRoute]]:
+    for router in ROUTERS:
+        for route in router.routes:
+            assert isinstance(route, APIRoute)
+            assert route.methods is not None
+            for method in route.methods:
+                yield method, route
+
+
+def locks(route: APIRoute) -> list[Requires]:
+    calls = [dependency.call for dependency in route.dependant.dependencies]
+    return [call for call in calls if isinstance(call, Requires)]
+
+
+def test_every_route_is_in_the_table_or_open() -> None:
+    assert {(method, route.path) for method, route in routes()} == set(LOCKED) | {("GET", path) for path in OPEN}
+
+
+@pytest.mark.parametrize(
+    ("method", "route"), list(routes()), ids=[f"{method} {route.path}" for method, route in routes()]
+)
+def test_a_route_lets_in_whom_the_table_says(method: str, route: APIRoute) -> None:
+    expected = [] if route.path in OPEN else [LOCKED[method, route.path]]
+    assert [lock.roles for lock in locks(route)] == expected
+
+
+def test_the_lock_is_looked_at_before_anything_else() -> None:
+    """Otherwise a stranger could learn from a refusal what is there, or make us read a body."""
+    for _, route in routes():
+        if route.path not in OPEN:
+            assert isinstance(route.dependant.dependencies[0].call, Requires), route.path

@@ -1,0 +1,39 @@
+"""How many streams there may be, and when one ends."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+
+import pytest
+
+from platform_api.http.errors import ApiError
+from platform_api.http.streams import Streams
+from platform_api.metrics import ApiMetrics
+
+
+async def parts() -> AsyncGenerator[bytes, None]:
+    yield b"first"
+    await asyncio.Event().wait()
+
+
+async def test_one_tenant_may_have_a_quarter_of_all_streams() -> None:
+    streams = Streams(8, ApiMetrics())
+    opened = [await streams.respond(parts(), "text/plain", "greedy", lambda: True) for _ in range(2)]
+    with pytest.raises(ApiError) as refused:
+        await streams.respond(parts(), "text/plain", "greedy", lambda: True)
+    assert refused.value.status == 429
+    opened.append(await streams.respond(parts(), "text/plain", "other", lambda: True))
+    for stream in opened:
+        await stream._parts.end()  # type: ignore[attr-defined]
+    again = await streams.respond(parts(), "text/plain", "greedy", lambda: True)
+    await again._parts.end()  # type: ignore[attr-defined]
+
+
+async def test_a_stream_ends_when_its_caller_may_no_longer_listen() -> None:
+    is_known = True
+    stream = await Streams(4, ApiMetrics()).respond(parts(), "text/plain", "tenant", lambda: is_known)
+    reading = stream.body_iterator.__aiter__()
+    assert await anext(reading) == b"first"
+    is_known = False
+    with pytest.raises(StopAsyncIteration):
+        await asyncio.wait_for(anext(reading), 10)
+    await stream._parts.end()  # type: ignore[attr-defined]
