@@ -1,29 +1,56 @@
 """The `gpu-platform` command: wires the sub-commands and turns known errors into one sentence."""
 
-import sys
+from typing import Any
 
 import typer
-from rich.console import Console
-from rich.markup import escape
+from typer.core import TyperGroup
 
-from gpu_platform.cli import dev, reconciler, tools
+from gpu_platform.cli import api, bootstrap, dev, health, ops, pools, preview, reconciler, specs, stock, tools, units
+from gpu_platform.cli.errors import PlatformError
+from gpu_platform.cli.failures import print_error
 from gpu_platform.devcluster.errors import DevClusterError
+
+# What a shell reports for a program that Ctrl-C ended.
+INTERRUPTED = 130
+
+
+class _Sentences(TyperGroup):
+    """Commands raise what they know; a person reads a sentence, a script an exit code."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except PlatformError as error:
+            print_error(error)
+            raise typer.Exit(error.exit_code) from None
+        except DevClusterError as error:
+            print_error(error)
+            raise typer.Exit(2) from None
+        except KeyboardInterrupt:
+            raise typer.Exit(INTERRUPTED) from None
+
 
 app = typer.Typer(
     name="gpu-platform",
+    cls=_Sentences,
     help="Run and operate the GPU platform.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     add_completion=False,
 )
-app.command("tools")(tools.tools)
-app.command("reconciler")(reconciler.reconciler)
+app.add_typer(units.app, name="units")
+app.add_typer(specs.app, name="specs")
+app.add_typer(stock.app, name="stock")
+app.add_typer(pools.app, name="pools")
+app.add_typer(ops.app, name="ops")
+app.command("health")(health.health)
 app.add_typer(dev.app, name="dev")
+app.command("api")(api.api)
+app.command("reconciler")(reconciler.reconciler)
+app.command("bootstrap")(bootstrap.bootstrap)
+app.command("preview")(preview.preview)
+app.command("tools")(tools.tools)
 
 
 def main() -> None:
-    try:
-        app()
-    except DevClusterError as error:
-        Console(stderr=True, soft_wrap=True).print(f"[bold red]error:[/] {escape(str(error))}", highlight=False)
-        sys.exit(2)
+    app()

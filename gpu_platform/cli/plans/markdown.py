@@ -1,0 +1,104 @@
+"""A plan's changes as Markdown, for a comment on a pull request. Nothing in a plan can leave its cell."""
+
+import re
+from collections.abc import Iterable, Sequence
+
+from gpu_platform.cli.plans.changes import Change, Changes, PropertyChange
+from gpu_platform.cli.plans.property_paths import ABSENT
+from gpu_platform.cli.plans.rules import BrokenRule
+from gpu_platform.cli.plans.values import build_name, build_path, build_value
+
+MARK = "<!-- gpu-platform preview -->"
+"""By which a workflow finds its own comment again."""
+
+LONGEST = 60_000
+"""Characters. GitHub refuses a comment of more than 65,536; the rest is for what a workflow adds."""
+
+LONGEST_RULES = 20_000
+"""Characters of the broken rules, so that the table keeps the larger part."""
+
+MOST_PROPERTIES = 40
+MOST_DECLARED = 6
+"""Of a row; the second for what is new, where every property is."""
+
+HEAD = ("| operation | kind | name | changes |", "|---|---|---|---|")
+LOUD = frozenset({"delete", "replace"})
+
+
+def render_markdown(changes: Changes, broken: Sequence[BrokenRule]) -> str:
+    rules = _fit([_rule_line(rule) for rule in broken], LONGEST_RULES, "broken rules")
+    head = [MARK, f"### Preview: {build_heading(changes)}", ""]
+    foot = ["", f"#### Broken rules: {len(broken)}", "", *rules] if broken else []
+    if not changes.listed:
+        return "\n".join([*head, "Nothing changes.", *foot]) + "\n"
+    room = LONGEST - sum(len(line) + 1 for line in (*head, *HEAD, *foot))
+    rows = _fit([_row(change) for change in changes.listed], room, "changed resources")
+    return "\n".join([*head, *HEAD, *rows, *foot]) + "\n"
+
+
+def build_heading(changes: Changes) -> str:
+    return ", ".join(f"{count} {operation}" for operation, count in changes.counts.items())
+
+
+def list_shown(change: Change) -> tuple[tuple[PropertyChange, ...], int]:
+    """The properties that a row has place for, and how many more there are."""
+    most = MOST_DECLARED if change.operation == "create" else MOST_PROPERTIES
+    return change.properties[:most], max(0, len(change.properties) - most)
+
+
+def _fit(lines: Sequence[str], room: int, what: str) -> list[str]:
+    """As many lines as there is room for; if not all, the last one says how many are missing."""
+    if sum(len(line) + 1 for line in lines) <= room:
+        return list(lines)
+    kept: list[str] = []
+    # The empty line ends a table or list; without it, this sentence would be a row of it.
+    left = room - len(_missing(len(lines), what)) - 2
+    for line in lines:
+        left -= len(line) + 1
+        if left < 0:
+            break
+        kept.append(line)
+    return [*kept, "", _missing(len(lines) - len(kept), what)]
+
+
+def _missing(count: int, what: str) -> str:
+    return f"… and {count} more {what}"
+
+
+def _row(change: Change) -> str:
+    operation = f"**{change.operation}**" if change.operation in LOUD else change.operation
+    shown, more = list_shown(change)
+    lines = [_property(entry, is_new=change.operation == "create") for entry in shown]
+    lines += [f"… and {more} more"] if more else []
+    kind = code(build_name(change.kind))
+    return f"| {operation} | {kind} | {code(build_name(change.name))} | {'<br>'.join(lines) or '–'} |"
+
+
+def _property(entry: PropertyChange, *, is_new: bool) -> str:
+    path, new = code(build_path(entry.path)), _value(entry.new)
+    told = f"{path}: {new}" if is_new else f"{path}: {_value(entry.old)} → {new}"
+    return f"{told} **(replaces)**" if entry.replaces else told
+
+
+def _value(value: object) -> str:
+    return build_value(value) if value is ABSENT else code(build_value(value))
+
+
+def _rule_line(rule: BrokenRule) -> str:
+    found = "" if rule.found is ABSENT else f": {code(build_value(rule.found))}"
+    where = f"{code(build_name(rule.kind))} {code(build_name(rule.name))}, {code(build_path(rule.path))}"
+    return f"- **{rule.rule}**: {where} {rule.reason}{found}"
+
+
+def code(text: str) -> str:
+    """A code span: no mention, link or markup inside has an effect. Its fence is longer than any inside.
+
+    Texts come here with every backslash of their own doubled, so that the one before a pipe is ours.
+    """
+    fence = "`" * (1 + max((len(run) for run in _runs(text)), default=0))
+    edge = " " if "`" in text or not text.strip() else ""
+    return f"{fence}{edge}{text or ' '}{edge}{fence}".replace("|", "\\|")
+
+
+def _runs(text: str) -> Iterable[str]:
+    return re.findall("`+", text)

@@ -1,0 +1,177 @@
+"""`gpu-platform pools`: how much stock is held, for operators."""
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from gpu_platform.cli.connection import connect
+from gpu_platform.cli.jobs import finish_job
+from gpu_platform.cli.options import (
+    DEFAULT_TIMEOUT,
+    AsJson,
+    Gpu,
+    Memory,
+    Name,
+    OperationId,
+    Spec,
+    Timeout,
+    Url,
+    Wait,
+    said,
+)
+from gpu_platform.cli.replays import new_operation_id, replayable
+from gpu_platform.cli.tables import (
+    build_age,
+    build_details,
+    build_why,
+    coloured,
+    now,
+    print_json,
+    print_line,
+    print_rows,
+    print_table,
+)
+from gpu_platform.cli.verdicts import build_state, judge_filled
+from gpu_platform.cli.views import JobView, PoolView
+from gpu_platform.cli.waiting import Deadline, wait_for
+
+app = typer.Typer(help="Pools, which hold warm stock. For operators.", no_args_is_help=True)
+
+
+class Replenish(StrEnum):
+    ALWAYS = "Always"
+    NEVER = "Never"
+
+
+ReplenishOption = Annotated[
+    Replenish | None, typer.Option("--replenish", help="Always: what is taken is made anew. Never: made once.")
+]
+PoolImage = Annotated[str | None, typer.Option("--image", help="Image of the placeholder that holds the GPUs.")]
+
+
+@app.command("list")
+def list_pools(as_json: AsJson = False, url: Url = None) -> None:
+    """List the pools."""
+    with connect(url) as client:
+        pools = client.list_pools()
+    if as_json:
+        print_json(pools)
+        return
+    print_rows(
+        ("NAME", "SPEC", "REPLICAS", "AVAILABLE", "CLAIMED", "REPLENISH", "PHASE", "AGE", "REASON"),
+        (
+            (
+                pool["name"],
+                pool["specName"],
+                pool["replicas"],
+                pool["available"],
+                pool["claimed"],
+                pool["replenish"],
+                pool["phase"],
+                build_age(pool["createdAt"], now()),
+                None if pool["phase"] == "Ready" else build_why(pool),
+            )
+            for pool in pools
+        ),
+        empty="there are no pools; `gpu-platform pools create` makes one",
+    )
+
+
+@app.command()
+def get(name: Name, as_json: AsJson = False, url: Url = None) -> None:
+    """Show a pool."""
+    with connect(url) as client:
+        pool = client.get_pool(name)
+    if as_json:
+        print_json(pool)
+    else:
+        _print_pool(pool)
+
+
+@app.command()
+def create(
+    spec: Spec,
+    replicas: Annotated[int, typer.Option(min=0, help="Free units to hold.")],
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Its name; by default the API makes one.")] = None,
+    replenish: ReplenishOption = None,
+    image: PoolImage = None,
+    memory: Memory = None,
+    gpu: Gpu = None,
+    operation_id: OperationId = None,
+    wait: Wait = False,
+    timeout: Timeout = DEFAULT_TIMEOUT,
+    as_json: AsJson = False,
+    url: Url = None,
+) -> None:
+    """Create a pool. With --wait, until it is full."""
+    operation = operation_id or new_operation_id()
+    request = said(
+        operationID=operation,
+        name=name,
+        specName=spec,
+        replicas=replicas,
+        replenish=replenish,
+        image=image,
+        memory=memory,
+        gpu=gpu,
+    )
+    with connect(url) as client:
+        deadline = Deadline(timeout)
+        with replayable(operation):
+            accepted = client.create_pool(request)
+        pool = accepted.view["objectName"]
+
+        def wait_filled(job: JobView) -> None:
+            wait_for(f"pool {pool}", lambda: client.find_pool(job["objectName"]), judge_filled, deadline, goal="Ready")
+
+        finish_job(client, accepted, deadline if wait else None, wait_filled, as_json=as_json)
+    if wait and not as_json:
+        print_line(f"pool {pool} is ready after {deadline.elapsed_seconds():.1f} s")
+
+
+@app.command()
+def update(
+    name: Name,
+    replicas: Annotated[int | None, typer.Option(min=0, help="Free units to hold.")] = None,
+    replenish: ReplenishOption = None,
+    image: PoolImage = None,
+    as_json: AsJson = False,
+    url: Url = None,
+) -> None:
+    """Change a pool. What is not said stays."""
+    change = said(replicas=replicas, replenish=replenish, image=image)
+    if not change:
+        raise typer.BadParameter("say what to change, such as --replicas")
+    with connect(url) as client:
+        pool = client.update_pool(name, change)
+    if as_json:
+        print_json(pool)
+    else:
+        state = build_state(pool["phase"], build_why(pool))
+        print_line(f"{pool['name']}: {pool['replicas']} replicas, {pool['replenish']}; {state}")
+
+
+@app.command()
+def delete(name: Name, as_json: AsJson = False, url: Url = None) -> None:
+    """Delete a pool and its free stock. Units that were made from it stay."""
+    with connect(url) as client:
+        client.delete_pool(name)
+    if not as_json:
+        print_line(f"{name} is being deleted")
+
+
+def _print_pool(pool: PoolView) -> None:
+    fields = {
+        "name": pool["name"],
+        "phase": coloured(pool["phase"]),
+        "why": build_why(pool),
+        "spec": pool["specName"],
+        "replicas": pool["replicas"],
+        "replenish": pool["replenish"],
+        "available": pool["available"],
+        "claimed": pool["claimed"],
+        "image": pool.get("image"),
+        "age": build_age(pool["createdAt"], now()),
+    }
+    print_table(build_details(fields))

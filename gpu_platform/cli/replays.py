@@ -1,0 +1,23 @@
+"""Requests that can be repeated: each has an operationID, and a failure that leaves doubt tells it."""
+
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from gpu_platform.cli.errors import PlatformError
+
+
+def new_operation_id() -> str:
+    return f"cli-{secrets.token_hex(8)}"
+
+
+@contextmanager
+def replayable(operation_id: str) -> Iterator[None]:
+    """Around the request itself: after it, nothing is in doubt."""
+    try:
+        yield
+    except PlatformError as error:
+        if error.is_ambiguous:
+            error.add_note("it may have been accepted all the same; this repeats it without doing it twice:")
+            error.add_note(f"the same command with  --operation-id {operation_id}")
+        raise

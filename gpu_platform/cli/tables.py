@@ -1,0 +1,143 @@
+"""How answers look to a person. Pure, but for `print_`."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import typer
+from rich.console import Console, ConsoleDimensions
+from rich.table import Table
+from rich.text import Text
+
+COLOURS = {
+    # phases of units, stock and pools
+    "Ready": "green",
+    "Progressing": "yellow",
+    "Pending": "yellow",
+    "Terminating": "yellow",
+    "Stopped": "dim",
+    "Failed": "red",
+    # states of stock
+    "available": "green",
+    "waiting": "yellow",
+    "claimed": "cyan",
+    # jobs
+    "pending": "yellow",
+    "running": "yellow",
+    "succeeded": "green",
+    "failed": "red",
+    # events
+    "Warning": "yellow",
+    "added": "green",
+    "deleted": "red",
+}
+# Columns that a sentence gets at least. Half a name helps nobody: a narrow terminal wraps the line instead.
+NARROWEST_SENTENCE = 30
+GAP = 2
+# Columns; wider than any row, because a program that reads the table wants whole words.
+UNCUT = 1_000
+ABSENT = "–"
+
+
+def print_json(data: Any) -> None:
+    typer.echo(json.dumps(data, indent=2, ensure_ascii=False))
+
+
+def print_table(table: Table, *, narrowest: int = 0) -> None:
+    console = Console()
+    width = max(console.width, narrowest) if console.is_terminal else UNCUT
+    # Both at once: a dumb terminal does not listen to one of them.
+    console.size = ConsoleDimensions(width, console.height)
+    console.print(table)
+
+
+def print_rows(headers: Sequence[str], rows: Iterable[Sequence[object]], *, empty: str) -> None:
+    """A table, or, where there is nothing to show, a sentence for the person only."""
+    listed = [[show(value) for value in row] for row in rows]
+    if listed:
+        words = zip(*(row[:-1] for row in [[Text(header) for header in headers], *listed]), strict=True)
+        widths = [max(word.cell_len for word in column) + GAP for column in words]
+        print_table(build_table(headers, listed), narrowest=sum(widths) + NARROWEST_SENTENCE)
+    else:
+        print_remark(empty)
+
+
+def print_line(*parts: str | tuple[str, str]) -> None:
+    Console(soft_wrap=True).print(Text.assemble(*parts))
+
+
+def print_remark(text: str) -> None:
+    """Said to the person, not part of the answer."""
+    Console(stderr=True, soft_wrap=True).print(Text(text))
+
+
+def build_table(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
+    """Only the last column, the one with sentences, may take several lines."""
+    table = Table(box=None, pad_edge=False)
+    for index, header in enumerate(headers):
+        is_last = index == len(headers) - 1
+        table.add_column(header, no_wrap=not is_last, overflow="fold" if is_last else "ellipsis")
+    for row in rows:
+        table.add_row(*(show(value) for value in row))
+    return table
+
+
+def build_details(fields: Mapping[str, object]) -> Table:
+    """One object: a line per field that has a value."""
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column(no_wrap=True, style="bold")
+    table.add_column(overflow="fold")
+    for name, value in fields.items():
+        if value is not None and value != "" and value != []:
+            table.add_row(name, show(value))
+    return table
+
+
+def show(value: object) -> Text:
+    """The value as it is: what looks like markup in an answer is not ours."""
+    if isinstance(value, Text):
+        return value
+    text = ABSENT if value is None or value == "" else str(value)
+    return coloured(text)
+
+
+def coloured(word: str) -> Text:
+    return Text(word, style=COLOURS.get(word, ""))
+
+
+def parse_instant(text: str) -> datetime:
+    instant = datetime.fromisoformat(text)
+    return instant if instant.tzinfo else instant.replace(tzinfo=UTC)
+
+
+def build_age(since: str | None, now: datetime) -> str:
+    """`5m12s`: the two units that matter."""
+    if not since:
+        return ABSENT
+    try:
+        return build_duration((now - parse_instant(since)).total_seconds())
+    except ValueError:
+        return ABSENT
+
+
+def build_duration(total_seconds: float) -> str:
+    # A clock that is a little behind is no reason for a negative age.
+    seconds = max(0, int(total_seconds))
+    minutes, hours, days = seconds // 60, seconds // 3_600, seconds // 86_400
+    if days:
+        return f"{days}d{hours % 24}h"
+    if hours:
+        return f"{hours}h{minutes % 60}m"
+    if minutes:
+        return f"{minutes}m{seconds % 60}s"
+    return f"{seconds}s"
+
+
+def build_why(view: Mapping[str, Any]) -> str:
+    """`reason: message`, as far as they are known."""
+    return ": ".join(str(part) for part in (view.get("reason"), view.get("message")) if part)
+
+
+def now() -> datetime:
+    return datetime.now(UTC)

@@ -1,0 +1,135 @@
+"""Options that describe a unit, and the requests that they make. Pure, but for reading `--file`."""
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gpu_platform.cli.options import said
+from gpu_platform.cli.views import Json, UnitView
+
+Command = Annotated[
+    list[str] | None, typer.Option("--command", help="A word of the command, instead of the image's; repeat it.")
+]
+Arg = Annotated[list[str] | None, typer.Option("--arg", help="An argument, as --arg=-m; repeat it.")]
+Env = Annotated[list[str] | None, typer.Option("--env", help="A variable as NAME=VALUE; repeat it.", metavar="A=B")]
+Port = Annotated[
+    list[str] | None,
+    typer.Option("--port", help="A port as name=8080 or name=8080/UDP; repeat it.", metavar="NAME=PORT"),
+]
+PrimaryPort = Annotated[
+    str | None, typer.Option("--primary-port", help="The port, by its name, that the unit's URL is about.")
+]
+File = Annotated[
+    str | None,
+    typer.Option("--file", help="The request as JSON, from a file or from - (stdin); options win.", metavar="FILE"),
+]
+PROTOCOLS = ("TCP", "UDP", "SCTP")
+
+
+class Scheme(StrEnum):
+    HTTP = "http"
+    HTTPS = "https"
+    TCP = "tcp"
+
+
+@dataclass(frozen=True)
+class UnitOptions:
+    """What was said of a unit. None and empty: not said."""
+
+    image: str | None = None
+    command: Sequence[str] | None = None
+    args: Sequence[str] | None = None
+    envs: Sequence[str] | None = None
+    ports: Sequence[str] | None = None
+    primary_port: str | None = None
+    scheme: Scheme | None = None
+
+    def build_template(self) -> Json:
+        """The lists that were said."""
+        template: Json = {
+            "command": list(self.command or ()),
+            "args": list(self.args or ()),
+            "envs": [parse_env(text) for text in self.envs or ()],
+            "ports": [parse_port(text) for text in self.ports or ()],
+        }
+        return {name: value for name, value in template.items() if value}
+
+    def build_access(self) -> Json:
+        return said(primaryPort=self.primary_port, scheme=self.scheme.value if self.scheme else None)
+
+
+def build_create(
+    name: str, spec: str | None, stock: str | None, options: UnitOptions, file: Json, operation_id: str
+) -> Json:
+    """The request: what the file says, and over it what the options say."""
+    if file.get("name", name) != name:
+        raise typer.BadParameter(f"it names the unit {file['name']!r}, not {name!r}", param_hint="--file")
+    request = {**file, "operationID": operation_id, "name": name}
+    if spec:
+        request["specName"] = spec
+    if stock:
+        request["stockName"] = stock
+    request = merge_options(request, options)
+    for field, option in (("specName", "--spec"), ("image", "--image")):
+        if not request.get(field):
+            raise typer.BadParameter("is missing", param_hint=option)
+    return request
+
+
+def build_update(current: UnitView | None, options: UnitOptions, file: Json) -> Json:
+    """The change. The API replaces a template as a whole, so what was not said is taken from the unit as it is."""
+    change = dict(file)
+    if current and options.build_template() and "template" not in change:
+        change["template"] = current.get("template") or {}
+    if current and options.build_access() and "access" not in change:
+        change["access"] = current.get("access") or {}
+    return merge_options(change, options)
+
+
+def merge_options(request: Json, options: UnitOptions) -> Json:
+    merged = dict(request)
+    if options.image:
+        merged["image"] = options.image
+    if template := options.build_template():
+        merged["template"] = {**(request.get("template") or {}), **template}
+    if access := options.build_access():
+        merged["access"] = {**(request.get("access") or {}), **access}
+    return merged
+
+
+def parse_env(text: str) -> Json:
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise typer.BadParameter(f"{text!r} should look like NAME=VALUE", param_hint="--env")
+    return {"name": name, "value": value}
+
+
+def parse_port(text: str) -> Json:
+    name, _, target = text.partition("=")
+    number, _, protocol = target.partition("/")
+    is_number = number.isascii() and number.isdigit() and 1 <= int(number) <= 65_535
+    if not name or not is_number or (protocol or "TCP").upper() not in PROTOCOLS:
+        raise typer.BadParameter(f"{text!r} should look like http=8080 or dns=53/UDP", param_hint="--port")
+    port: Json = {"name": name, "port": int(number)}
+    return {**port, "protocol": protocol.upper()} if protocol else port
+
+
+def read_file(file: str | None) -> Json:
+    """The JSON object of `--file`, empty without one."""
+    if file is None:
+        return {}
+    try:
+        content = json.loads(sys.stdin.read() if file == "-" else Path(file).read_text())
+    except OSError as error:
+        raise typer.BadParameter(f"cannot read {file}: {error.strerror}", param_hint="--file") from None
+    except ValueError as error:
+        raise typer.BadParameter(f"{file} is not JSON: {error}", param_hint="--file") from None
+    if not isinstance(content, dict):
+        raise typer.BadParameter(f"{file} should hold one JSON object", param_hint="--file")
+    return content

@@ -1,0 +1,103 @@
+"""What a unit says and what happens to it: `units events`, `logs`, `url` and `watch`."""
+
+import json
+from typing import Annotated
+
+import typer
+
+from gpu_platform.cli.connection import connect
+from gpu_platform.cli.options import AsJson, Name, Url
+from gpu_platform.cli.server_events import ServerEvent
+from gpu_platform.cli.tables import (
+    build_age,
+    build_why,
+    coloured,
+    now,
+    print_json,
+    print_line,
+    print_remark,
+    print_rows,
+)
+from gpu_platform.cli.verdicts import build_state
+
+
+def add_commands(app: typer.Typer) -> None:
+    app.command()(events)
+    app.command()(logs)
+    app.command("url")(address)
+    app.command()(watch)
+
+
+def events(name: Name, as_json: AsJson = False, url: Url = None) -> None:
+    """Show what happened to a unit, oldest first."""
+    with connect(url) as client:
+        happened = client.list_events(name)
+    if as_json:
+        print_json(happened)
+        return
+    print_rows(
+        ("AGE", "TYPE", "REASON", "OBJECT", "COUNT", "MESSAGE"),
+        (
+            (
+                build_age(event["lastSeen"], now()),
+                event["type"],
+                event["reason"],
+                event["object"],
+                event["count"],
+                event["message"],
+            )
+            for event in happened
+        ),
+        empty=f"nothing is known to have happened to {name}; the cluster forgets after an hour",
+    )
+
+
+def logs(
+    name: Name,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as it grows.")] = False,
+    tail: Annotated[int | None, typer.Option(min=0, help="Only so many of the last lines.")] = None,
+    previous: Annotated[bool, typer.Option("--previous", help="Of the container before the last restart.")] = False,
+    timestamps: Annotated[bool, typer.Option("--timestamps", help="With the time of every line.")] = False,
+    url: Url = None,
+) -> None:
+    """Show what a unit writes."""
+    with connect(url) as client:
+        for piece in client.read_logs(name, follow=follow, tail=tail, previous=previous, stamps=timestamps):
+            typer.echo(piece, nl=False)
+
+
+def address(name: Name, as_json: AsJson = False, url: Url = None) -> None:
+    """Print where a unit answers, and nothing else."""
+    with connect(url) as client:
+        place = client.get_address(name)
+    if as_json:
+        print_json(place)
+        return
+    typer.echo(place["url"])
+    if place["reach"] == "cluster":
+        print_remark("this address answers inside the cluster only")
+
+
+def watch(as_json: AsJson = False, url: Url = None) -> None:
+    """Print a line whenever a unit changes. Ctrl-C ends it."""
+    with connect(url) as client:
+        for event in client.watch_units():
+            if as_json:
+                raw = {"event": event.event, "id": event.id, "data": event.data}
+                typer.echo(json.dumps(raw, ensure_ascii=False))
+            else:
+                _print_event(event)
+
+
+def _print_event(event: ServerEvent) -> None:
+    time = now().astimezone().strftime("%H:%M:%S")
+    unit = event.data if isinstance(event.data, dict) else {}
+    if "name" not in unit:
+        print_line(f"{time}  {event.event}")
+        return
+    phase = unit.get("phase") or "Pending"
+    state = build_state(phase, build_why(unit)).removeprefix(phase)
+    word, kind = coloured(phase), coloured(event.event)
+    print_line(
+        f"{time}  ", (f"{event.event:<8}", str(kind.style)), f"  {unit['name']}  ", (phase, str(word.style)), state
+    )

@@ -1,0 +1,266 @@
+"""`gpu-platform units`: a tenant's units."""
+
+from collections.abc import Callable
+from typing import Annotated
+
+import typer
+
+from gpu_platform.cli import unit_options, unit_streams
+from gpu_platform.cli.client import PlatformClient
+from gpu_platform.cli.connection import connect
+from gpu_platform.cli.errors import PlatformError
+from gpu_platform.cli.failures import print_error
+from gpu_platform.cli.options import DEFAULT_TIMEOUT, AsJson, Name, Names, OnlySpec, OperationId, Timeout, Url, Wait
+from gpu_platform.cli.replays import new_operation_id, replayable
+from gpu_platform.cli.tables import (
+    build_age,
+    build_details,
+    build_why,
+    coloured,
+    now,
+    print_json,
+    print_line,
+    print_rows,
+    print_table,
+)
+from gpu_platform.cli.unit_options import Scheme, UnitOptions
+from gpu_platform.cli.verdicts import judge_gone, judge_settled
+from gpu_platform.cli.views import UnitView
+from gpu_platform.cli.waiting import Deadline, wait_for
+
+app = typer.Typer(help="Your units: running images with GPUs.", no_args_is_help=True)
+
+HEADERS = ("NAME", "SPEC", "PHASE", "NODE", "AGE", "DETAIL")
+
+Image = Annotated[str | None, typer.Option("--image", help="The image to run.")]
+
+
+@app.command("list")
+def list_units(
+    spec: OnlySpec = None,
+    phase: Annotated[str | None, typer.Option(help="Only those in this phase, such as Ready.")] = None,
+    as_json: AsJson = False,
+    url: Url = None,
+) -> None:
+    """List the units."""
+    with connect(url) as client:
+        units = client.list_units(spec, phase)
+    if as_json:
+        print_json(units)
+        return
+    print_rows(
+        HEADERS,
+        (
+            (
+                unit["name"],
+                unit["specName"],
+                unit["phase"],
+                unit.get("nodeName"),
+                build_age(unit["createdAt"], now()),
+                unit.get("accessURL") if unit["phase"] == "Ready" else build_why(unit),
+            )
+            for unit in units
+        ),
+        empty="there are no such units; `gpu-platform units create` makes one",
+    )
+
+
+@app.command()
+def get(name: Name, as_json: AsJson = False, url: Url = None) -> None:
+    """Show a unit."""
+    with connect(url) as client:
+        unit = client.get_unit(name).view
+    if as_json:
+        print_json(unit)
+    else:
+        _print_unit(unit)
+
+
+@app.command()
+def create(
+    name: Name,
+    spec: Annotated[
+        str | None, typer.Option("--spec", help="Entry of the catalogue; see `gpu-platform specs list`.")
+    ] = None,
+    image: Image = None,
+    command: unit_options.Command = None,
+    arg: unit_options.Arg = None,
+    env: unit_options.Env = None,
+    port: unit_options.Port = None,
+    primary_port: unit_options.PrimaryPort = None,
+    scheme: Annotated[Scheme | None, typer.Option(help="First word of the unit's URL (http).")] = None,
+    stock: Annotated[str | None, typer.Option("--stock", help="Take exactly this stock unit.")] = None,
+    file: unit_options.File = None,
+    operation_id: OperationId = None,
+    wait: Wait = False,
+    timeout: Timeout = DEFAULT_TIMEOUT,
+    as_json: AsJson = False,
+    url: Url = None,
+) -> None:
+    """Create a unit from warm stock."""
+    content = unit_options.read_file(file)
+    options = UnitOptions(image, command, arg, env, port, primary_port, scheme)
+    operation = operation_id or str(content.get("operationID") or "") or new_operation_id()
+    request = unit_options.build_create(name, spec, stock, options, content, operation)
+    with connect(url) as client:
+        deadline = Deadline(timeout)
+        with replayable(operation):
+            accepted = client.create_unit(request)
+        unit = accepted.view
+        if not accepted.is_new and not as_json:
+            print_line(f"{name} was accepted before, with the same operation")
+        _finish(client, unit, deadline if wait else None, "Ready", as_json=as_json)
+
+
+@app.command()
+def update(
+    name: Name,
+    image: Image = None,
+    command: unit_options.Command = None,
+    arg: unit_options.Arg = None,
+    env: unit_options.Env = None,
+    port: unit_options.Port = None,
+    primary_port: unit_options.PrimaryPort = None,
+    scheme: Annotated[Scheme | None, typer.Option(help="First word of the unit's URL.")] = None,
+    file: unit_options.File = None,
+    wait: Wait = False,
+    timeout: Timeout = DEFAULT_TIMEOUT,
+    as_json: AsJson = False,
+    url: Url = None,
+) -> None:
+    """Change a unit. A list that is said (arguments, variables, ports) replaces the old one; the rest stays."""
+    content = unit_options.read_file(file)
+    options = UnitOptions(image, command, arg, env, port, primary_port, scheme)
+    if not unit_options.build_update(None, options, content):
+        raise typer.BadParameter("say what to change, such as --image")
+    with connect(url) as client:
+        deadline = Deadline(timeout)
+        current = client.get_unit(name)
+        change = unit_options.build_update(current.view, options, content)
+        unit = client.update_unit(name, change, current.etag)
+        _finish(client, unit, deadline if wait else None, _goal_of(unit), as_json=as_json)
+
+
+@app.command()
+def delete(
+    names: Names, wait: Wait = False, timeout: Timeout = DEFAULT_TIMEOUT, as_json: AsJson = False, url: Url = None
+) -> None:
+    """Delete units. One that cannot be deleted does not keep the others."""
+    leaving: list[str] = []
+    with connect(url) as client:
+        deadline = Deadline(timeout)
+        for name in names:
+            try:
+                client.delete_unit(name)
+            except PlatformError as error:
+                print_error(error)
+            else:
+                leaving.append(name)
+                if not as_json:
+                    print_line(f"{name} is being deleted")
+        for name in leaving if wait else ():
+            _wait_gone(client, name, deadline)
+            if not as_json:
+                print_line(f"{name} is gone")
+    if leaving != names:
+        raise typer.Exit(1)
+
+
+@app.command()
+def stop(
+    name: Name, wait: Wait = False, timeout: Timeout = DEFAULT_TIMEOUT, as_json: AsJson = False, url: Url = None
+) -> None:
+    """Stop a unit: its GPUs become free, what it is stays."""
+    _act(url, lambda client: client.stop_unit(name), Deadline(timeout) if wait else None, "Stopped", as_json=as_json)
+
+
+@app.command()
+def start(
+    name: Name, wait: Wait = False, timeout: Timeout = DEFAULT_TIMEOUT, as_json: AsJson = False, url: Url = None
+) -> None:
+    """Start a stopped unit, from warm stock."""
+    _act(url, lambda client: client.start_unit(name), Deadline(timeout) if wait else None, "Ready", as_json=as_json)
+
+
+@app.command()
+def restart(
+    name: Name, wait: Wait = False, timeout: Timeout = DEFAULT_TIMEOUT, as_json: AsJson = False, url: Url = None
+) -> None:
+    """Restart a unit in its place."""
+    _act(url, lambda client: client.restart_unit(name), Deadline(timeout) if wait else None, "Ready", as_json=as_json)
+
+
+def _act(
+    url: str | None, act: Callable[[PlatformClient], UnitView], deadline: Deadline | None, goal: str, *, as_json: bool
+) -> None:
+    with connect(url) as client:
+        _finish(client, act(client), deadline, goal, as_json=as_json)
+
+
+def _finish(client: PlatformClient, unit: UnitView, deadline: Deadline | None, goal: str, *, as_json: bool) -> None:
+    """Waits, where that is wanted, and says how the unit is."""
+    if deadline:
+        unit = _wait_settled(client, unit, deadline, goal)
+    if as_json:
+        print_json(unit)
+    elif deadline:
+        place = f" at {unit['accessURL']}" if goal == "Ready" and unit.get("accessURL") else ""
+        print_line(f"{unit['name']} is ", coloured_word(goal), f" after {deadline.elapsed_seconds():.1f} s{place}")
+    else:
+        why = build_why(unit)
+        print_line(f"{unit['name']}: ", coloured_word(unit["phase"]), f" ({why})" if why else "")
+
+
+def coloured_word(word: str) -> tuple[str, str]:
+    return word, str(coloured(word).style)
+
+
+def _wait_settled(client: PlatformClient, unit: UnitView, deadline: Deadline, phase: str) -> UnitView:
+    name, generation = unit["name"], unit["generation"]
+    settled = wait_for(
+        name,
+        lambda: client.find_unit(name),
+        lambda seen: judge_settled(seen, phase, generation),
+        deadline,
+        goal=phase,
+    )
+    return settled or unit
+
+
+def _wait_gone(client: PlatformClient, name: str, deadline: Deadline) -> None:
+    wait_for(name, lambda: client.find_unit(name), judge_gone, deadline, goal="gone", absence_is_news=False)
+
+
+def _goal_of(unit: UnitView) -> str:
+    """A stopped unit can be changed, and stays stopped."""
+    return "Ready" if unit["running"] else "Stopped"
+
+
+def _print_unit(unit: UnitView) -> None:
+    template = unit.get("template") or {}
+    gpu = unit.get("gpu")
+    fields = {
+        "name": unit["name"],
+        "namespace": unit["namespace"],
+        "phase": coloured(unit["phase"]),
+        "why": build_why(unit),
+        "access": unit.get("accessURL"),
+        "spec": unit["specName"],
+        "gpu": gpu,
+        "memory": unit.get("memory"),
+        "image": unit.get("image"),
+        "command": " ".join(template.get("command") or ()),
+        "arguments": " ".join(template.get("args") or ()),
+        "environment": "\n".join(f"{env['name']}={env.get('value', '')}" for env in template.get("envs") or ()),
+        "ports": "\n".join(
+            f"{port['name']}={port['port']}/{port.get('protocol', 'TCP')}" for port in template.get("ports") or ()
+        ),
+        "node": unit.get("nodeName"),
+        "stock": unit.get("sourceStockName"),
+        "operation": unit.get("operationID"),
+        "age": build_age(unit["createdAt"], now()),
+    }
+    print_table(build_details(fields))
+
+
+unit_streams.add_commands(app)

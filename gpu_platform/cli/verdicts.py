@@ -1,0 +1,83 @@
+"""Whether what was waited for has come. Pure."""
+
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from gpu_platform.cli.tables import build_why
+from gpu_platform.cli.views import JobView, PoolView, StockUnitView, UnitView
+
+
+class Outcome(Enum):
+    NOT_YET = auto()
+    DONE = auto()
+    FAILED = auto()
+
+
+@dataclass(frozen=True)
+class Verdict:
+    outcome: Outcome
+    state: str
+    """In words: shown while waiting, and told when it fails."""
+
+
+def judge_settled(unit: UnitView | None, phase: str, generation: int) -> Verdict:
+    """Whether the unit is in this phase, judged from the spec that was accepted or from a later one.
+
+    | unit                                           | verdict |
+    | ---------------------------------------------- | ------- |
+    | gone                                           | failed  |
+    | shown as it was before, or not looked at since | not yet |
+    | in the phase                                   | done    |
+    | Failed, on its way out                         | failed  |
+    | anything else                                  | not yet |
+    """
+    if unit is None:
+        return Verdict(Outcome.FAILED, "it is gone")
+    state = build_state(unit["phase"], build_why(unit))
+    if unit["phase"] == "Terminating":
+        return Verdict(Outcome.FAILED, state)
+    if unit["generation"] < generation or unit.get("observedGeneration") != unit["generation"]:
+        return Verdict(Outcome.NOT_YET, state)
+    if unit["phase"] == phase:
+        return Verdict(Outcome.DONE, state)
+    return Verdict(Outcome.FAILED if unit["phase"] == "Failed" else Outcome.NOT_YET, state)
+
+
+def judge_gone(unit: UnitView | None) -> Verdict:
+    if unit is None:
+        return Verdict(Outcome.DONE, "gone")
+    return Verdict(Outcome.NOT_YET, build_state(unit["phase"], build_why(unit)))
+
+
+def judge_job(job: JobView) -> Verdict:
+    if job["status"] == "failed":
+        return Verdict(Outcome.FAILED, f"failed: {job.get('error') or 'the platform does not say why'}")
+    return Verdict(Outcome.DONE if job["status"] == "succeeded" else Outcome.NOT_YET, job["status"])
+
+
+def judge_seeded(stock: list[StockUnitView] | None) -> Verdict:
+    """Whether the stock that a job made can be claimed. None of it left: others were faster, and it was made."""
+    waiting = [unit for unit in stock or () if unit["state"] == "waiting"]
+    total = len(stock or ())
+    state = f"{total - len(waiting)} of {total} ready"
+    if not waiting:
+        return Verdict(Outcome.DONE, state)
+    why = build_why(waiting[0]) or waiting[0]["phase"]
+    return Verdict(Outcome.NOT_YET, f"{state}; {waiting[0]['name']} waits ({why})")
+
+
+def judge_filled(pool: PoolView | None) -> Verdict:
+    if pool is None:
+        return Verdict(Outcome.FAILED, "it is gone")
+    why = build_why(pool)
+    state = build_state(pool["phase"], why)
+    if pool["phase"] == "Terminating":
+        return Verdict(Outcome.FAILED, state)
+    if pool.get("observedGeneration") != pool["generation"]:
+        return Verdict(Outcome.NOT_YET, state)
+    outcomes = {"Ready": Outcome.DONE, "Failed": Outcome.FAILED}
+    return Verdict(outcomes.get(pool["phase"], Outcome.NOT_YET), state)
+
+
+def build_state(phase: str, why: str) -> str:
+    return f"{phase} ({why})" if why else phase

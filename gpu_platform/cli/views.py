@@ -1,0 +1,116 @@
+"""What the API answers, as far as the command line reads it. `--json` prints the answers as they came."""
+
+from typing import Any, Literal, NotRequired, TypedDict
+
+Json = dict[str, Any]
+
+
+class UnitView(TypedDict):
+    name: str
+    namespace: str
+    specName: str
+    sourceStockName: NotRequired[str | None]
+    operationID: NotRequired[str | None]
+    image: NotRequired[str | None]
+    memory: NotRequired[str | None]
+    gpu: NotRequired[int | None]
+    template: NotRequired[Json]
+    access: NotRequired[Json | None]
+    running: bool
+    phase: str
+    generation: int
+    observedGeneration: NotRequired[int | None]
+    createdAt: str
+    nodeName: NotRequired[str | None]
+    accessURL: NotRequired[str | None]
+    reason: NotRequired[str | None]
+    message: NotRequired[str | None]
+
+
+class EventView(TypedDict):
+    type: str
+    reason: str
+    message: str
+    object: str
+    count: int
+    lastSeen: str | None
+
+
+class AddressView(TypedDict):
+    url: str
+    reach: Literal["cluster", "host"]
+
+
+class StockUnitView(TypedDict):
+    name: str
+    pool: NotRequired[str | None]
+    specName: str
+    state: Literal["available", "waiting", "claimed"]
+    claimedBy: NotRequired[str | None]
+    phase: str
+    nodeName: NotRequired[str | None]
+    createdAt: str
+    reason: NotRequired[str | None]
+    message: NotRequired[str | None]
+
+
+class PoolView(TypedDict):
+    name: str
+    namespace: str
+    specName: str
+    replicas: int
+    replenish: str
+    image: NotRequired[str | None]
+    available: int
+    claimed: int
+    phase: str
+    generation: int
+    observedGeneration: NotRequired[int | None]
+    createdAt: str
+    reason: NotRequired[str | None]
+    message: NotRequired[str | None]
+
+
+class JobView(TypedDict):
+    operationID: str
+    type: str
+    status: Literal["pending", "running", "succeeded", "failed"]
+    error: NotRequired[str | None]
+    objectName: str
+    objectNamespace: str
+    createdAt: str
+    updatedAt: str
+
+
+class SpecView(TypedDict):
+    name: str
+    cpu: str
+    memory: str
+    gpu: int
+    gpuProduct: NotRequired[str | None]
+    nodeSelector: NotRequired[dict[str, str]]
+    tolerations: NotRequired[list[Json]]
+    runtimeClassName: NotRequired[str | None]
+    userNamespaces: NotRequired[bool]
+    pricePerHour: NotRequired[str | None]
+
+
+class ProductView(TypedDict):
+    product: str
+    nodeCount: int
+    capacity: int
+    allocatable: int
+
+
+class HealthView(TypedDict):
+    uptimeSeconds: float
+    kubernetesConnected: bool
+    kubeError: NotRequired[str | None]
+    nodeCount: int
+    readyNodeCount: int
+    stockUnitCount: int
+    activeUnitCount: int
+    totalGPUCapacity: int
+    totalGPUAllocatable: int
+    gpuProducts: list[ProductView]
+    degraded: NotRequired[list[str]]
