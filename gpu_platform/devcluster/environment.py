@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from gpu_platform.devcluster.directory import ClusterDirectory
+from gpu_platform.devcluster.kubernetes_plugin import STAND_IN, has_official_plugin
 from gpu_platform.devcluster.record import ClusterRecord
 
 
@@ -13,13 +14,19 @@ def cluster_environment(directory: ClusterDirectory, record: ClusterRecord, path
     """The variables, given the caller's PATH. Entries that are in it already are not added twice."""
     # Not resolved: the interpreter's own directory is the virtual environment, its target is not.
     ours = [str(Path(sys.executable).parent), *record.path_entries]
-    theirs = [entry for entry in path.split(os.pathsep) if entry and entry not in ours]
+    theirs = [entry for entry in path.split(os.pathsep) if entry and entry not in (*ours, str(STAND_IN))]
+    if not has_official_plugin([*ours, *theirs], directory.pulumi_home):
+        ours.append(str(STAND_IN))
     return {
+        "GPU_PLATFORM_KEY": record.api_key,
+        "GPU_PLATFORM_URL": record.platform_url,
         "KUBECONFIG": str(directory.kubeconfig),
         "NATS_URL": record.nats_url,
         "PULUMI_BACKEND_URL": f"file://{directory.pulumi_state}",
         "PULUMI_CONFIG_PASSPHRASE_FILE": str(directory.pulumi_passphrase),
         "PULUMI_HOME": str(directory.pulumi_home),
+        # `dev up` has made what the reconciler and the API need to start; the program takes it over.
+        "PULUMI_K8S_UPSERT_EXISTING_OBJECTS": "true",
         "PULUMI_PYTHON_CMD": sys.executable,
         "PULUMI_SKIP_UPDATE_CHECK": "true",
         "PATH": os.pathsep.join([*ours, *theirs]),
@@ -27,4 +34,7 @@ def cluster_environment(directory: ClusterDirectory, record: ClusterRecord, path
 
 
 def shell_exports(variables: dict[str, str]) -> str:
-    return "\n".join(f"export {name}={shlex.quote(value)}" for name, value in variables.items())
+    lines = [f"export {name}={shlex.quote(value)}" for name, value in variables.items()]
+    if str(STAND_IN) in variables.get("PATH", "").split(os.pathsep):
+        lines.insert(0, "# Pulumi's kubernetes plugin is not installed: PATH has a stand-in for it, without Helm.")
+    return "\n".join(lines)

@@ -10,12 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from gpu_platform.adapters.kube import open_client
 from gpu_platform.devcluster.child_process import CLUSTER_MARK, dies_with_parent, kill_marked
 from gpu_platform.devcluster.directory import ClusterDirectory
 from gpu_platform.devcluster.errors import DevClusterError
 from gpu_platform.devcluster.locks import exclusive_lock, is_locked
-from gpu_platform.devcluster.nodes import ensure_nodes
 from gpu_platform.devcluster.parts import Parts
 from gpu_platform.devcluster.ports import choose_ports
 from gpu_platform.devcluster.record import ClusterRecord, find_record, save_record
@@ -118,6 +116,10 @@ def _resized(directory: ClusterDirectory, wish: Wish) -> ClusterRecord:
 
 
 async def _ensure_nodes(directory: ClusterDirectory, record: ClusterRecord) -> None:
+    # Here, because the Kubernetes client takes most of a second to import, and most commands never need it.
+    from gpu_platform.adapters.kube import open_client
+    from gpu_platform.devcluster.nodes import ensure_nodes
+
     async with await open_client(directory.kubeconfig) as kube:
         await ensure_nodes(kube, record.nodes, record.gpus)
 

@@ -8,7 +8,7 @@ from typing import Any
 from gpu_platform.adapters.kube import AlreadyExistsError, KubeClient, NotFoundError
 from gpu_platform.adapters.kube.paths import NODES
 from gpu_platform.devcluster.errors import DevClusterError
-from gpu_platform.devcluster.readiness import node_is_ready
+from gpu_platform.domain.conditions import is_true
 
 SIMULATED = "runtime.lokiwager.io/node=simulated"
 READY_SECONDS = 30.0
@@ -110,7 +110,7 @@ async def _wait_ready(kube: KubeClient, names: set[str]) -> None:
     deadline = time.monotonic() + READY_SECONDS
     while True:
         answer = await kube.get(NODES.collection(), {"labelSelector": SIMULATED})
-        waiting = names - {node["metadata"]["name"] for node in answer["items"] if node_is_ready(node)}
+        waiting = names - {node["metadata"]["name"] for node in answer["items"] if is_true(node, "Ready")}
         if not waiting:
             return
         if time.monotonic() > deadline:

@@ -20,6 +20,7 @@ PORT_NAMES = (
     "kwok",
     "nats",
     "nats-monitor",
+    "api",
     "reconciler",
     "reconciler-metrics",
 )

@@ -59,7 +59,8 @@ def plan_processes(directory: ClusterDirectory, record: ClusterRecord) -> tuple[
         _kwok(directory, record),
         _host_node(directory, record),
     )
-    return (*cluster, _reconciler(directory, record)) if record.platform else cluster
+    platform = (_reconciler(directory, record), _api(directory, record))
+    return (*cluster, *platform) if record.platform else cluster
 
 
 def _etcd(directory: ClusterDirectory, record: ClusterRecord) -> ProcessSpec:
@@ -243,5 +244,21 @@ def _reconciler(directory: ClusterDirectory, record: ClusterRecord) -> ProcessSp
             "GPU_PLATFORM_RECONCILER_KUBECONFIG": str(directory.kubeconfig),
             "GPU_PLATFORM_RECONCILER_PROBE_ADDRESS": address,
             "GPU_PLATFORM_RECONCILER_METRICS_ADDRESS": f"{LOOPBACK}:{record.ports['reconciler-metrics']}",
+        },
+    )
+
+
+def _api(directory: ClusterDirectory, record: ClusterRecord) -> ProcessSpec:
+    return ProcessSpec(
+        name="api",
+        argv=(sys.executable, "-m", "platform_api"),
+        ready=HttpReady(f"{record.platform_url}/readyz"),
+        address=record.platform_url,
+        after=("kube-apiserver", BASE_OBJECTS),
+        environment={
+            "GPU_PLATFORM_API_KUBECONFIG": str(directory.kubeconfig),
+            "GPU_PLATFORM_API_HTTP_ADDR": f"{LOOPBACK}:{record.ports['api']}",
+            # The host node's pods listen on loopback addresses of this machine.
+            "GPU_PLATFORM_API_DEVELOPMENT_ADDRESSES": "true",
         },
     )

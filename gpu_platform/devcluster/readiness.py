@@ -2,7 +2,6 @@
 
 import ssl
 from datetime import datetime
-from typing import Any
 
 import aiohttp
 
@@ -11,6 +10,7 @@ from gpu_platform.adapters.kube.paths import LEASES, NODES
 from gpu_platform.devcluster.certificates import key_pair
 from gpu_platform.devcluster.directory import ClusterDirectory
 from gpu_platform.devcluster.processes import HttpReady, NodeReady
+from gpu_platform.domain.conditions import is_true
 
 QUESTION_SECONDS = 2.0
 
@@ -50,9 +50,4 @@ async def _node_is_ready(directory: ClusterDirectory, name: str, since: datetime
     except KubeError:
         return False
     renewed_at = datetime.fromisoformat(lease["spec"]["renewTime"])
-    return node_is_ready(node) and renewed_at >= since
-
-
-def node_is_ready(node: dict[str, Any]) -> bool:
-    conditions = node.get("status", {}).get("conditions") or []
-    return any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)
+    return is_true(node, "Ready") and renewed_at >= since

@@ -11,6 +11,7 @@ from typing import Self
 from gpu_platform.devcluster.directory import ClusterDirectory
 from gpu_platform.devcluster.errors import DevClusterError
 from gpu_platform.devcluster.files import write_atomically
+from gpu_platform.domain.api_keys import build_key
 
 DEFAULT_NODES = 4
 DEFAULT_GPUS = 8
@@ -25,6 +26,9 @@ class ClusterRecord:
     """Root of the host node's pod directories: short, because a Unix socket's path ends at 107 characters."""
 
     nats_password: str
+    api_key: str
+    """Opens everything: the platform of one developer on one machine."""
+
     ports: Mapping[str, int]
     nodes: int
     gpus: int
@@ -41,6 +45,7 @@ class ClusterRecord:
             id=identity,
             pods=str(Path(tempfile.gettempdir()) / f"gpu-{identity}"),
             nats_password=secrets.token_urlsafe(24),
+            api_key=_new_key(),
             ports={},
             nodes=DEFAULT_NODES,
             gpus=DEFAULT_GPUS,
@@ -62,14 +67,23 @@ class ClusterRecord:
         return f"nats://platform:{self.nats_password}@127.0.0.1:{self.ports['nats']}"
 
     @property
+    def platform_url(self) -> str:
+        return f"http://127.0.0.1:{self.ports['api']}"
+
+    @property
     def api_server_url(self) -> str:
         return f"https://127.0.0.1:{self.ports['kube-apiserver']}"
+
+
+def _new_key() -> str:
+    return build_key(secrets.token_hex(4), secrets.token_urlsafe(32))
 
 
 def find_record(directory: ClusterDirectory) -> ClusterRecord | None:
     try:
         fields = json.loads(directory.record.read_text())
-        return ClusterRecord(**{**fields, "path_entries": tuple(fields["path_entries"])})
+        # A cluster from before there were keys gets one.
+        return ClusterRecord(**{"api_key": _new_key(), **fields, "path_entries": tuple(fields["path_entries"])})
     except FileNotFoundError:
         return None
     except (ValueError, TypeError, KeyError) as error:

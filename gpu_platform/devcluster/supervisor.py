@@ -87,7 +87,7 @@ class Supervisor:
         deadline = time.monotonic() + READY_SECONDS
         while self._record.platform:
             try:
-                await apply_base_objects(self._directory.kubeconfig)
+                await apply_base_objects(self._directory.kubeconfig, self._record.api_key)
                 break
             except KubeError:
                 # A young API server refuses now and then, and any of its parts may die just now.

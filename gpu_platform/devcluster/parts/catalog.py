@@ -64,6 +64,11 @@ class Part:
 
 PULUMI_SDK = "github.com/pulumi/pulumi/sdk/v3"
 PULUMI_STAMPS = ((f"{PULUMI_SDK}/go/common/version.Version", "{version}"),)
+KUBERNETES_STAMPS = (
+    ("k8s.io/component-base/version.gitVersion", "{version}"),
+    ("k8s.io/component-base/version.gitMajor", "{major}"),
+    ("k8s.io/component-base/version.gitMinor", "{minor}"),
+)
 
 # Longest build first: with two at once, the short ones fill the gap at the end.
 PARTS = (
@@ -76,11 +81,7 @@ PARTS = (
                     Binary(name, f"k8s.io/kubernetes/cmd/{name}")
                     for name in ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
                 ),
-                stamps=(
-                    ("k8s.io/component-base/version.gitVersion", "{version}"),
-                    ("k8s.io/component-base/version.gitMajor", "{major}"),
-                    ("k8s.io/component-base/version.gitMinor", "{minor}"),
-                ),
+                stamps=KUBERNETES_STAMPS,
             ),
         ),
     ),
@@ -106,6 +107,16 @@ PARTS = (
                     ),
                 ),
                 stamps=PULUMI_STAMPS,
+            ),
+        ),
+    ),
+    Part(
+        "kubectl",
+        (
+            GoModule(
+                TOOLS / "kubectl",
+                (Binary("kubectl", "k8s.io/kubernetes/cmd/kubectl", ("version", "--client")),),
+                stamps=KUBERNETES_STAMPS,
             ),
         ),
     ),

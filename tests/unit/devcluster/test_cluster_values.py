@@ -15,6 +15,7 @@ from gpu_platform.devcluster.certificates import IDENTITIES, ensure_certificates
 from gpu_platform.devcluster.directory import ClusterDirectory
 from gpu_platform.devcluster.environment import cluster_environment, shell_exports
 from gpu_platform.devcluster.errors import DevClusterError
+from gpu_platform.devcluster.kubernetes_plugin import STAND_IN
 from gpu_platform.devcluster.nodes import MODELS, plan_nodes
 from gpu_platform.devcluster.ports import LOOPBACK, OURS, PORT_NAMES, choose_ports
 from gpu_platform.devcluster.processes import BASE_OBJECTS, plan_processes
@@ -81,7 +82,8 @@ def test_environment_puts_our_tools_first_and_only_once(directory: ClusterDirect
     once = cluster_environment(directory, record, os.pathsep.join(["/usr/bin", "/bin"]))
     twice = cluster_environment(directory, record, once["PATH"])
     assert once == twice
-    assert once["PATH"].split(os.pathsep) == [str(Path(sys.executable).parent), "/parts", "/usr/bin", "/bin"]
+    ours = [str(Path(sys.executable).parent), "/parts", str(STAND_IN)]
+    assert once["PATH"].split(os.pathsep) == [*ours, "/usr/bin", "/bin"]
 
 
 def test_exports_are_safe_for_a_shell() -> None:
@@ -97,7 +99,7 @@ def test_every_process_comes_after_those_it_needs(directory: ClusterDirectory, r
 
 def test_a_bare_cluster_has_no_process_of_the_platform(directory: ClusterDirectory, record: ClusterRecord) -> None:
     names = {spec.name for spec in plan_processes(directory, replace(record, platform=False))}
-    assert names == {spec.name for spec in plan_processes(directory, record)} - {"reconciler"}
+    assert names == {spec.name for spec in plan_processes(directory, record)} - {"reconciler", "api"}
 
 
 def test_no_process_listens_beyond_loopback(directory: ClusterDirectory, record: ClusterRecord) -> None:

@@ -132,6 +132,7 @@ def test_the_real_parts_have_the_versions_of_their_pins() -> None:
         "kube-controller-manager",
         "kube-scheduler",
         "etcd",
+        "kubectl",
         "kwok",
     }
     assert all(re.fullmatch(r"\d+\.\d+\.\d+", version) for version in versions.values())

@@ -1,0 +1,1 @@
+"""Pulumi resource providers: what the `pulumi` command starts to create, read, change and delete."""

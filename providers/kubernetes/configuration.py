@@ -1,0 +1,51 @@
+"""The provider's own inputs: which cluster, and a few of the official plugin's switches."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from providers.kubernetes.object_names import DEFAULT_NAMESPACE
+from providers.kubernetes.property_values import Unknown
+
+Json = dict[str, Any]
+
+ENVIRONMENT = {
+    "enablePatchForce": "PULUMI_K8S_ENABLE_PATCH_FORCE",
+    "upsertExistingObjects": "PULUMI_K8S_UPSERT_EXISTING_OBJECTS",
+}
+UNSUPPORTED = {
+    "renderYamlToDirectory": "the stand-in plugin cannot render manifests; install the official plugin for that",
+}
+
+
+@dataclass(frozen=True)
+class Configuration:
+    kubeconfig: str = ""
+    """A path, or the content itself; empty means KUBECONFIG, else ~/.kube/config, else the pod's own account."""
+
+    context: str = ""
+    cluster: str = ""
+    namespace: str = DEFAULT_NAMESPACE
+    enable_patch_force: bool = False
+    upsert_existing_objects: bool = False
+
+
+def read_configuration(inputs: Json, environment: Mapping[str, str]) -> Configuration | None:
+    """None while a part that decides about the cluster is not known yet."""
+    if any(isinstance(inputs.get(name), Unknown) for name in ("kubeconfig", "context", "cluster")):
+        return None
+    namespace = inputs.get("namespace")
+    return Configuration(
+        kubeconfig=str(inputs.get("kubeconfig") or ""),
+        context=str(inputs.get("context") or ""),
+        cluster=str(inputs.get("cluster") or ""),
+        namespace=namespace if isinstance(namespace, str) and namespace else DEFAULT_NAMESPACE,
+        enable_patch_force=_is_on("enablePatchForce", inputs, environment),
+        upsert_existing_objects=_is_on("upsertExistingObjects", inputs, environment),
+    )
+
+
+def _is_on(name: str, inputs: Json, environment: Mapping[str, str]) -> bool:
+    # Stack configuration arrives as text, an explicit provider's arguments as what they are.
+    said = inputs.get(name, environment.get(ENVIRONMENT[name], ""))
+    return str(said).lower() in ("true", "1")

@@ -1,0 +1,188 @@
+"""Kinds, readiness, annotations, outputs, configuration and functions: the small decisions of the plugin."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from gpu_platform.adapters.kube import KubeError, NoConnectionError, ResourcePath, UnreachableError
+from providers.kubernetes.annotations import Handling, read_handling
+from providers.kubernetes.configuration import Configuration, read_configuration
+from providers.kubernetes.discovery import read_kinds
+from providers.kubernetes.failures import describe
+from providers.kubernetes.functions import BadArgumentError, UnknownFunctionError, call_function, decode_yaml
+from providers.kubernetes.helm_releases import refusal
+from providers.kubernetes.kubeconfig import build_kubeconfig, find_kubeconfig
+from providers.kubernetes.outputs import build_outputs, build_planned_outputs
+from providers.kubernetes.property_values import UNKNOWN, Properties
+from providers.kubernetes.readiness import judge_readiness
+from providers.kubernetes.type_tokens import ObjectType
+
+Json = dict[str, Any]
+
+DEPLOYMENT = ObjectType("apps/v1", "Deployment")
+DEFINITION = ObjectType("apiextensions.k8s.io/v1", "CustomResourceDefinition")
+NAMESPACE = ObjectType("v1", "Namespace")
+SERVICE = ObjectType("v1", "Service")
+
+
+def test_kinds_are_read_without_their_subresources() -> None:
+    answer = {
+        "resources": [
+            {"name": "deployments", "kind": "Deployment", "namespaced": True},
+            {"name": "deployments/scale", "kind": "Scale", "namespaced": True},
+            {"name": "things", "kind": "Thing", "namespaced": False},
+        ]
+    }
+
+    assert read_kinds("apps/v1", answer) == {
+        "Deployment": ResourcePath("apps/v1", "deployments"),
+        "Thing": ResourcePath("apps/v1", "things", namespaced=False),
+    }
+
+
+def build_deployment(status: Json, **spec: Any) -> Json:
+    return {"metadata": {"generation": 2}, "spec": {"replicas": 2, **spec}, "status": status}
+
+
+RUNNING = {"observedGeneration": 2, "replicas": 2, "updatedReplicas": 2, "availableReplicas": 2}
+STUCK = {"type": "Progressing", "reason": "ProgressDeadlineExceeded", "message": "timed out"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "live", "ready", "hopeless"),
+    [
+        (DEPLOYMENT, build_deployment(RUNNING), True, False),
+        (DEPLOYMENT, build_deployment({**RUNNING, "observedGeneration": 1}), False, False),
+        (DEPLOYMENT, build_deployment({**RUNNING, "availableReplicas": 1}), False, False),
+        (DEPLOYMENT, build_deployment({**RUNNING, "replicas": 3}), False, False),
+        (DEPLOYMENT, build_deployment({"observedGeneration": 2}, replicas=0), True, False),
+        (DEPLOYMENT, build_deployment({"observedGeneration": 2}, paused=True), True, False),
+        (DEPLOYMENT, build_deployment({"observedGeneration": 2, "conditions": [STUCK]}), False, True),
+        (DEFINITION, {"status": {"conditions": None}}, False, False),
+        (DEFINITION, {"status": {"conditions": [{"type": "Established", "status": "True"}]}}, True, False),
+        (DEFINITION, {"status": {"conditions": [{"type": "NamesAccepted", "status": "False"}]}}, False, True),
+        (NAMESPACE, {"status": {"phase": "Active"}}, True, False),
+        (NAMESPACE, {}, False, False),
+        (SERVICE, {}, True, False),
+    ],
+)
+def test_readiness(kind: ObjectType, live: Json, ready: bool, hopeless: bool) -> None:
+    verdict = judge_readiness(kind, live)
+
+    assert (verdict.ready, verdict.hopeless) == (ready, hopeless)
+    assert ready or verdict.reason
+
+
+def test_annotations_say_how_a_resource_is_handled() -> None:
+    said = {
+        "pulumi.com/skipAwait": "true",
+        "pulumi.com/timeoutSeconds": "30",
+        "pulumi.com/patchForce": "True",
+        "pulumi.com/deletionPropagationPolicy": "orphan",
+    }
+
+    assert read_handling({"metadata": {"annotations": said}}) == Handling(True, 30.0, True, "Orphan")
+    assert read_handling({}) == Handling()
+
+
+def test_outputs_carry_the_live_object_its_inputs_and_its_manager_and_mark_the_secrets() -> None:
+    inputs = Properties({"metadata": {"name": "a"}, "data": {"k": "s"}}, frozenset({("data", "k")}))
+    live = {"metadata": {"name": "a", "uid": "u", "managedFields": [{}]}, "data": {"k": "s"}}
+    outputs = build_outputs(ObjectType("v1", "ConfigMap"), live, inputs, "m")
+
+    assert outputs.tree == {
+        "metadata": {"name": "a", "uid": "u"},
+        "data": {"k": "s"},
+        "__inputs": inputs.tree,
+        "__initialApiVersion": "v1",
+        "__fieldManager": "m",
+    }
+    assert outputs.secrets == {("data", "k"), ("__inputs", "data", "k")}
+
+
+@pytest.mark.parametrize(
+    "rehearsed", [None, {"metadata": {"name": "a"}, "spec": {"ports": [{"port": 80, "nodePort": 1}]}}]
+)
+def test_a_preview_does_not_invent_what_the_server_will_give(rehearsed: Json | None) -> None:
+    inputs = Properties({"metadata": {"name": "a"}, "spec": {"ports": [{"port": 80}]}})
+    outputs = build_planned_outputs(SERVICE, inputs, "m", rehearsed).tree
+
+    assert (outputs["metadata"]["name"], outputs["metadata"]["uid"]) == ("a", UNKNOWN)
+    assert (outputs["spec"]["clusterIP"], outputs["status"]) == (UNKNOWN, UNKNOWN)
+    assert outputs["spec"]["ports"] == [{"port": 80} if rehearsed is None else {"port": 80, "nodePort": UNKNOWN}]
+
+
+def test_a_failure_is_one_line_with_the_object_and_the_field() -> None:
+    refused = KubeError(422, "Invalid", 'Deployment.apps "a" is invalid: spec.x: Required\nvalue')
+
+    assert describe(refused, DEPLOYMENT, "shop/a", "https://s") == "Deployment shop/a: spec.x: Required value (Invalid)"
+    away = describe(UnreachableError(0, "Unreachable", "no route"), DEPLOYMENT, "", "https://s")
+    assert away == "Deployment: the API server https://s cannot be reached: no route"
+
+
+def test_configuration_from_inputs_and_environment() -> None:
+    said = {"context": "c", "namespace": "shop", "upsertExistingObjects": "true"}
+
+    assert read_configuration(said, {"PULUMI_K8S_ENABLE_PATCH_FORCE": "true"}) == Configuration(
+        context="c", namespace="shop", enable_patch_force=True, upsert_existing_objects=True
+    )
+    assert read_configuration({"kubeconfig": UNKNOWN}, {}) is None
+
+
+KUBECONFIG = """
+current-context: a
+contexts:
+- {name: a, context: {cluster: a, user: u}}
+- {name: b, context: {cluster: b, user: u}}
+clusters:
+- {name: a, cluster: {certificate-authority: ca.crt}}
+users:
+- {name: u, user: {client-key: /keys/u}}
+"""
+
+
+def test_a_context_is_chosen_and_files_are_found_from_anywhere(tmp_path: Path) -> None:
+    built = yaml.safe_load(build_kubeconfig(KUBECONFIG, Configuration(context="b", cluster="a"), Path("/etc/k")))
+
+    assert built["current-context"] == "b"
+    assert built["contexts"][1]["context"]["cluster"] == "a"
+    assert built["clusters"][0]["cluster"] == {"certificate-authority": "/etc/k/ca.crt"}
+    assert built["users"][0]["user"] == {"client-key": "/keys/u"}
+    written = find_kubeconfig(Configuration(kubeconfig=KUBECONFIG), tmp_path)
+    assert written is not None
+    assert written.stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize("said", ["/nowhere/kubeconfig", "{"])
+def test_a_kubeconfig_that_cannot_be_used_is_named(said: str, tmp_path: Path) -> None:
+    with pytest.raises(NoConnectionError, match="kubeconfig"):
+        find_kubeconfig(Configuration(kubeconfig=said), tmp_path)
+
+
+def test_manifests_are_decoded_as_kubernetes_reads_them() -> None:
+    text = "kind: A\nwhen: 2024-01-01\n---\n---\nkind: B\nmetadata: {namespace: own}\n"
+
+    assert call_function("kubernetes:yaml:decode", {"text": text, "defaultNamespace": "n"})["result"] == [
+        {"kind": "A", "when": "2024-01-01", "metadata": {"namespace": "n"}},
+        {"kind": "B", "metadata": {"namespace": "own"}},
+    ]
+
+
+@pytest.mark.parametrize("text", ["a: [", "just text"])
+def test_what_is_no_manifest_is_refused(text: str) -> None:
+    with pytest.raises(BadArgumentError):
+        decode_yaml(text)
+
+
+def test_functions_of_the_official_plugin_are_named_as_such() -> None:
+    with pytest.raises(UnknownFunctionError, match="kubernetes:helm:template: install the official plugin"):
+        call_function("kubernetes:helm:template", {})
+
+
+def test_a_helm_release_is_refused_with_the_way_out() -> None:
+    message = refusal({"chart": "gpu-operator", "version": "v1"}, "4.1.0")
+
+    assert "Helm release of gpu-operator v1" in message
+    assert "pulumi plugin install resource kubernetes v4.1.0" in message
