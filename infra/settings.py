@@ -1,41 +1,162 @@
 """The only reader of the stack's configuration: typed, checked, and clear about what is wrong."""
 
-from typing import Annotated
+import difflib
+import json
+from collections.abc import Mapping
+from typing import Annotated, Any, Self
 
 import pulumi
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pulumi.runtime import config as runtime_config
+from pydantic import BaseModel, Field, ValidationError, model_validator
+from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
 
-DnsLabel = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")]
+from gpu_platform.domain.pool_requests import CatalogueName, PoolName
+from gpu_platform.domain.tenants import DEFAULT_TENANT, TENANT_NAME
+from gpu_platform.settings import Settings
+from infra.sections import (
+    ApiKey,
+    DnsLabel,
+    GpuOperator,
+    GpuSpec,
+    Namespaces,
+    Nats,
+    StockPool,
+    TenantNamespace,
+    Workloads,
+)
+
+TenantName = Annotated[str, Field(pattern=f"^{TENANT_NAME.pattern}$")]
+KeyId = Annotated[str, Field(pattern=r"^[a-z0-9]{8}$")]
 
 
-class Settings(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Namespaces(Settings):
-    """Where the platform keeps its own workloads, the warm stock, and the default tenant's units."""
-
-    system: DnsLabel = "runtime-system"
-    stock: DnsLabel = "runtime-stock"
-    instance: DnsLabel = "runtime-instance"
+class SettingsError(pulumi.RunError):
+    """A configuration that cannot be used. Pulumi shows the message alone, without a traceback."""
 
 
 class PlatformSettings(Settings):
     environment: DnsLabel
+    protect: bool = True
+    """`pulumi destroy` refuses to take what holds tenants' things: their namespaces, and the kinds themselves."""
+
     namespaces: Namespaces = Namespaces()
+    tenants: dict[TenantName, TenantNamespace] = Field(default={})
+    """Besides `default`, whose namespace is `namespaces.instance`."""
+
+    gpu_specs: dict[CatalogueName, GpuSpec] = Field(default={})
+    stock_pools: dict[PoolName, StockPool] = Field(default={})
+    gpu_operator: GpuOperator = GpuOperator()
+    nats: Nats = Nats()
+    workloads: Workloads = Workloads()
+    api_keys: dict[KeyId, ApiKey] = Field(default={})
+
+    @model_validator(mode="after")
+    def _check_references(self) -> Self:
+        """What one section says of another. Each problem begins with the key that is to be mended."""
+        problems = [
+            *(
+                f"tenants.{name} is there already, as namespaces.instance"
+                for name in self.tenants
+                if name == DEFAULT_TENANT
+            ),
+            *(
+                f"stockPools.{name}.specName is {pool.spec_name!r}, and gpuSpecs has {_list_of(self.gpu_specs)}"
+                for name, pool in self.stock_pools.items()
+                if pool.spec_name not in self.gpu_specs
+            ),
+            *(
+                f"apiKeys.{name}.tenant is {key.tenant!r}, and there are {_list_of((DEFAULT_TENANT, *self.tenants))}"
+                for name, key in self.api_keys.items()
+                if key.tenant not in (DEFAULT_TENANT, *self.tenants)
+            ),
+        ]
+        if problems:
+            raise ValueError(problems[0])
+        return self
 
 
 def read_settings(config: pulumi.Config) -> PlatformSettings:
-    """Read and check the stack's settings; a `RunError` names every key that is wrong and why."""
-    values = {"environment": config.get("environment"), "namespaces": config.get_object("namespaces")}
+    """SettingsError is one sentence about the first key that is wrong, and nothing has happened by then."""
+    return parse_settings(config.name, list_values(config.name))
+
+
+def is_secret(config: pulumi.Config, key: str) -> bool:
+    """Whether something in this section is encrypted. What is made of it has to be a secret too."""
+    return runtime_config.is_config_secret(config.full_key(key))
+
+
+def list_values(project: str) -> dict[str, str]:
+    """Every key of the project. `pulumi.Config` itself gives only those that one asks for, so that a key with a typing
+    error would have no effect, and nobody would know."""
+    everything = {**runtime_config.get_config_env(), **runtime_config.CONFIG.get()}
+    prefix = f"{project}:"
+    return {key.removeprefix(prefix): value for key, value in everything.items() if key.startswith(prefix)}
+
+
+def parse_settings(project: str, values: Mapping[str, str]) -> PlatformSettings:
+    """Pulumi hands every value over as text, and sections as JSON."""
+    known = {str(field.alias): field for field in PlatformSettings.model_fields.values()}
     try:
-        return PlatformSettings.model_validate({key: value for key, value in values.items() if value is not None})
+        document = {key: _parse_value(known.get(key), key, text) for key, text in values.items()}
+        # JSON on the way, because there a list is a list: Python's strictness would want tuples.
+        return PlatformSettings.model_validate_json(json.dumps(document), strict=True, by_alias=True, by_name=False)
     except ValidationError as error:
-        raise pulumi.RunError(_explain(config.name, error)) from error
+        problem = _sentence(error.errors()[0], frozenset(key for key in values if _is_encrypted(project, key)))
+    except ValueError as error:
+        problem = str(error)
+    raise SettingsError(f"{project}:{problem}")
 
 
-def _explain(project: str, error: ValidationError) -> str:
-    lines = [
-        f"  {project}:{'.'.join(str(step) for step in problem['loc'])}: {problem['msg']}" for problem in error.errors()
-    ]
-    return "\n".join(["the stack's configuration is not valid:", *lines, "mend it with `pulumi config set`"])
+def _is_encrypted(project: str, key: str) -> bool:
+    return runtime_config.is_config_secret(f"{project}:{key}")
+
+
+def _parse_value(field: FieldInfo | None, key: str, text: str) -> Any:
+    if field is None or field.annotation is str:
+        return text
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        raise ValueError(f"{key} is {text!r}, and should be {_form_of(field)}") from None
+
+
+def _form_of(field: FieldInfo) -> str:
+    return "true or false" if field.annotation is bool else "a section with keys of its own"
+
+
+def _sentence(error: ErrorDetails, encrypted: frozenset[str]) -> str:
+    """`workloads.image is "web:latest", and does not name one version`: the key, the value, and what is wrong."""
+    steps = [str(step) for step in error["loc"] if step != "[key]"]
+    place, message = ".".join(steps), error["msg"].removeprefix("Value error, ")
+    match error["type"]:
+        case "missing":
+            return f"{place} is missing"
+        case "extra_forbidden":
+            return f"{place} is no setting{_nearest(steps)}"
+        case "value_error":
+            return f"{place}: {message}" if place else message
+    if error["loc"][-1:] == ("[key]",):
+        return f"{place} is no name that can be used there: {message[0].lower()}{message[1:]}"
+    _, should, wanted = message.partition("should")
+    shown = "a secret" if steps and steps[0] in encrypted else json.dumps(error["input"], default=str)
+    return f"{place} is {shown}, and {should + wanted or message}"
+
+
+def _nearest(steps: list[str]) -> str:
+    """The key that was probably meant, among those of the same section."""
+    model: Any = PlatformSettings
+    for step in steps[:-1]:
+        if isinstance(model, type) and issubclass(model, BaseModel):
+            model = next((each.annotation for each in model.model_fields.values() if each.alias == step), None)
+        else:
+            # A mapping of names: its values have the keys.
+            model = getattr(model, "__args__", (None,))[-1]
+    if not (isinstance(model, type) and issubclass(model, BaseModel)):
+        return ""
+    known = sorted(str(field.alias) for field in model.model_fields.values())
+    near = difflib.get_close_matches(steps[-1], known, n=1)
+    return f"; did you mean {near[0]}?" if near else f"; there are: {', '.join(known)}"
+
+
+def _list_of(names: Any) -> str:
+    return ", ".join(names) or "none"

@@ -24,8 +24,20 @@ ALLOWED = {
     "gpu_platform/cli/__init__.py": "",
     "gpu_platform/cli/dev.py": "import gpu_platform.devcluster.nodes",
     "infra/__init__.py": "",
-    "infra/program.py": "import pulumi",
+    "infra/program.py": "import pulumi, pulumi_kubernetes, gpu_platform.domain.names, gpu_platform.settings, "
+    "platform_api.rules, platform_api.settings, reconciler.rules, reconciler.settings",
+    "platform_api/__init__.py": "",
+    "platform_api/app.py": "import fastapi, gpu_platform.domain.names, gpu_platform.adapters.kube.client, "
+    "gpu_platform.settings",
+    "providers/__init__.py": "",
+    "providers/plugin.py": "import pulumi, gpu_platform.domain.names, gpu_platform.adapters.kube.client",
+    "platform_api/rules.py": "import gpu_platform.domain.names",
+    "platform_api/settings.py": "import gpu_platform.settings",
     "reconciler/__init__.py": "",
+    "reconciler/rules.py": "import gpu_platform.domain.names, reconciler.units.rules",
+    "reconciler/settings.py": "import gpu_platform.settings",
+    "reconciler/units/__init__.py": "",
+    "reconciler/units/rules.py": "import gpu_platform.domain.names",
     "reconciler/loop.py": "import gpu_platform.domain.names, gpu_platform.adapters.kube.client, gpu_platform.settings",
 }
 
@@ -38,6 +50,11 @@ VIOLATIONS = {
     "cli": ("gpu_platform/cli/dev.py", "import gpu_platform.adapters.kube.client"),
     "reconciler": ("reconciler/loop.py", "import gpu_platform.devcluster.nodes"),
     "not-reconciler": ("gpu_platform/cli/dev.py", "import reconciler.loop"),
+    "platform-api": ("platform_api/app.py", "import gpu_platform.devcluster.nodes"),
+    "not-platform-api": ("reconciler/loop.py", "import platform_api.app"),
+    "providers": ("providers/plugin.py", "import gpu_platform.devcluster.nodes"),
+    "not-providers": ("infra/program.py", "import providers.plugin"),
+    "rules": ("reconciler/units/rules.py", "import reconciler.settings"),
     "infra": ("infra/program.py", "import gpu_platform.devcluster.nodes"),
     "not-infra": ("gpu_platform/cli/dev.py", "import infra.program"),
     "kubernetes": ("gpu_platform/devcluster/nodes.py", "from kubernetes.aio import client"),
@@ -79,6 +96,24 @@ def test_the_intended_imports_are_allowed(tmp_path: Path) -> None:
 def test_a_violation_breaks(contract: str, tmp_path: Path) -> None:
     module, statement = VIOLATIONS[contract]
     verdict = lint(tmp_path, ALLOWED | {module: f"{ALLOWED[module]}\n{statement}"}, "--contract", contract)
+
+    assert verdict.returncode == 1
+    assert "0 kept, 1 broken" in verdict.stdout
+
+
+@pytest.mark.parametrize(
+    ("contract", "statement"),
+    [
+        ("not-reconciler", "import reconciler.loop"),
+        ("not-reconciler", "import reconciler.units.rules"),
+        ("not-platform-api", "import platform_api.app"),
+    ],
+)
+def test_the_bootstrap_program_sees_no_more_of_a_process_than_it_declares(
+    contract: str, statement: str, tmp_path: Path
+) -> None:
+    program = f"{ALLOWED['infra/program.py']}\n{statement}"
+    verdict = lint(tmp_path, ALLOWED | {"infra/program.py": program}, "--contract", contract)
 
     assert verdict.returncode == 1
     assert "0 kept, 1 broken" in verdict.stdout

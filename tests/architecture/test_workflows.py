@@ -102,13 +102,25 @@ def test_the_script_of_ci_is_make_test_and_nothing_else() -> None:
     assert lines == ["set -euo pipefail", 'cd "$(dirname "${BASH_SOURCE[0]}")/.."', "exec make test"]
 
 
-def test_pull_requests_are_previewed_without_any_right_to_write() -> None:
+def test_the_code_of_a_pull_request_runs_without_any_right_to_write() -> None:
     workflow = read_workflow("preview.yml")
 
     assert list(list_triggers(workflow)) == ["pull_request"]
     assert any(command.startswith("make preview") for command in list_commands(workflow))
     assert any("$GITHUB_STEP_SUMMARY" in command for command in list_commands(workflow))
-    assert find_writes(workflow) == {}
+    assert find_writes(workflow) == {"comment": ["pull-requests"]}
+
+
+def test_the_job_that_comments_runs_nothing_of_the_pull_request() -> None:
+    """It holds a token that can write, so it neither checks out nor builds."""
+    job = read_workflow("preview.yml")["jobs"]["comment"]
+    steps = [step.get("uses", "").partition("@")[0] or step["run"] for step in job["steps"]]
+
+    assert job["permissions"] == {"pull-requests": "write"}
+    assert steps[0] == "actions/download-artifact"
+    assert len(steps) == 2
+    assert "make" not in steps[1]
+    assert ".venv" not in steps[1]
 
 
 def test_releases_come_from_version_tags_after_the_tests() -> None:
@@ -119,10 +131,14 @@ def test_releases_come_from_version_tags_after_the_tests() -> None:
     assert workflow["jobs"]["publish"]["needs"] == "build"
 
 
-def test_only_the_job_that_publishes_a_release_may_write() -> None:
+def test_only_the_jobs_that_publish_and_comment_may_write() -> None:
     writes = {name: find_writes(read_workflow(name)) for name in NAMES}
 
-    assert writes == {"ci.yml": {}, "preview.yml": {}, "release.yml": {"publish": ["contents"]}}
+    assert writes == {
+        "ci.yml": {},
+        "preview.yml": {"comment": ["pull-requests"]},
+        "release.yml": {"publish": ["contents"]},
+    }
 
 
 def test_every_workflow_caches_the_built_parts_under_the_same_key() -> None:

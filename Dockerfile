@@ -1,0 +1,26 @@
+# One image for all processes of the platform: `gpu-platform api`, `gpu-platform reconciler`. Built by
+# `docker build --tag gpu-platform .`; tests/architecture/test_dockerfile.py checks every path and command in it.
+
+FROM python:3.12-slim AS packages
+COPY requirements/runtime.txt /build/requirements.txt
+# Every package by its hash, and only wheels: nothing is compiled, and nothing runs at installation.
+RUN python -m venv /opt/venv \
+    && /opt/venv/bin/pip install --no-cache-dir --disable-pip-version-check --only-binary :all: --require-hashes \
+        --requirement /build/requirements.txt \
+    && /opt/venv/bin/pip uninstall --yes --quiet pip
+
+FROM python:3.12-slim
+COPY --from=packages /opt/venv /opt/venv
+COPY gpu_platform /opt/gpu-platform/gpu_platform
+COPY platform_api /opt/gpu-platform/platform_api
+COPY reconciler /opt/gpu-platform/reconciler
+COPY --chmod=0755 tools/image/gpu-platform /usr/local/bin/gpu-platform
+ENV PATH=/opt/venv/bin:/usr/local/bin:/usr/bin:/bin \
+    PYTHONPATH=/opt/gpu-platform \
+    PYTHONDONTWRITEBYTECODE=1 \
+    PYTHONUNBUFFERED=1
+# A number, so that Kubernetes can see that it is not root. The file system may be read-only but for /tmp.
+USER 65532:65532
+WORKDIR /tmp
+ENTRYPOINT ["gpu-platform"]
+CMD ["--help"]

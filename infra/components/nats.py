@@ -1,0 +1,27 @@
+"""NATS with JetStream."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pulumi
+
+from infra.declaring import declare
+from infra.objects.nats import build_nats
+from infra.sections import Nats
+
+
+@dataclass(frozen=True)
+class NatsServersArgs:
+    settings: Nats
+    after: Sequence[pulumi.Resource]
+    """The namespaces."""
+
+
+class NatsServers(pulumi.ComponentResource):
+    def __init__(self, name: str, args: NatsServersArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__("gpu-platform:infra:NatsServers", name, {}, opts)
+        # Services, policy and budget before the pods; the builder gives them in that order.
+        *before, servers = build_nats(args.settings)
+        declared = [declare(body, self, after=args.after) for body in before]
+        declare(servers, self, after=[*args.after, *declared])
+        self.register_outputs({})

@@ -1,0 +1,30 @@
+"""Our own processes."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pulumi
+
+from infra.declaring import declare
+from infra.objects.workloads import build_processes, build_service_monitors, build_workload
+from infra.sections import Workloads
+
+
+@dataclass(frozen=True)
+class PlatformWorkloadsArgs:
+    settings: Workloads
+    after: Sequence[pulumi.Resource]
+    """What a process needs at its first step: namespaces, kinds, rights, keys."""
+
+
+class PlatformWorkloads(pulumi.ComponentResource):
+    def __init__(self, name: str, args: PlatformWorkloadsArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__("gpu-platform:infra:Workloads", name, {}, opts)
+        for process in build_processes(args.settings):
+            settings, *others = build_workload(process, args.settings)
+            declared = declare(settings, self, after=args.after)
+            for body in others:
+                declare(body, self, after=[*args.after, declared])
+        for body in build_service_monitors(args.settings):
+            declare(body, self, after=args.after)
+        self.register_outputs({})

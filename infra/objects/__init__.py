@@ -1,0 +1,1 @@
+"""The Kubernetes objects as plain values: pure functions of the settings, without Pulumi."""

@@ -1,0 +1,221 @@
+"""Our processes in a cluster: a Deployment each, with all that belongs to it."""
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from gpu_platform.domain.names import SYSTEM_NAMESPACE
+from infra.objects.amounts import build_amounts
+from infra.objects.metadata import Json, app_labels, build_metadata
+from infra.objects.security import CONTAINER_SECURITY, POD_SECURITY
+from infra.process_settings import API_ADDRESS, METRICS_ADDRESS, PROBE_ADDRESS, port_of, render_settings
+from infra.sections import Amounts, Placement, Workloads
+
+API = "gpu-platform-api"
+RECONCILER = "gpu-platform-reconciler"
+API_SERVICE_PORT = 80
+
+SETTINGS_DIRECTORY = "/etc/gpu-platform"
+GRACE_SECONDS = 30
+"""The reconciler gives its passes 10 s and the API its requests 5 s; then the lease is given back."""
+
+
+@dataclass(frozen=True)
+class Process:
+    """What sets one of our processes apart from the other."""
+
+    name: str
+    subcommand: str
+    """Of `gpu-platform`."""
+
+    settings: str
+    """The content of its settings file."""
+
+    replicas: int
+    resources: Amounts
+    ports: dict[str, int]
+    probe_port: str
+    liveness_path: str
+    service_port: str
+    """The one that its Service offers."""
+
+    offered_port: int
+
+
+def build_processes(workloads: Workloads) -> tuple[Process, Process]:
+    api = Process(
+        name=API,
+        subcommand="api",
+        settings=render_settings(workloads.api.settings),
+        replicas=workloads.api.replicas,
+        resources=workloads.api.resources,
+        ports={"http": port_of(API_ADDRESS)},
+        probe_port="http",
+        liveness_path="/livez",
+        service_port="http",
+        offered_port=API_SERVICE_PORT,
+    )
+    reconciler = Process(
+        name=RECONCILER,
+        subcommand="reconciler",
+        settings=render_settings(workloads.reconciler.settings),
+        replicas=workloads.reconciler.replicas,
+        resources=workloads.reconciler.resources,
+        ports={"metrics": port_of(METRICS_ADDRESS), "probes": port_of(PROBE_ADDRESS)},
+        probe_port="probes",
+        liveness_path="/healthz",
+        service_port="metrics",
+        offered_port=port_of(METRICS_ADDRESS),
+    )
+    return api, reconciler
+
+
+def build_workload(process: Process, workloads: Workloads) -> tuple[Json, ...]:
+    return (
+        build_settings(process),
+        build_deployment(process, workloads),
+        build_service(process),
+        build_disruption_budget(process),
+    )
+
+
+def build_settings(process: Process) -> Json:
+    """Named after its content: a new setting is a new ConfigMap and so a rolling update, and a roll-back finds its own
+    settings again."""
+    digest = hashlib.sha256(process.settings.encode()).hexdigest()[:10]
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": build_metadata(f"{process.name}-{digest}", SYSTEM_NAMESPACE),
+        "data": {_settings_file(process): process.settings},
+    }
+
+
+def build_deployment(process: Process, workloads: Workloads) -> Json:
+    labels = app_labels(process.name)
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": build_metadata(process.name, SYSTEM_NAMESPACE, labels=labels),
+        "spec": {
+            "replicas": process.replicas,
+            "revisionHistoryLimit": 3,
+            "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": _pod(process, workloads)},
+        },
+    }
+
+
+def build_service(process: Process) -> Json:
+    labels = app_labels(process.name)
+    port = {"name": process.service_port, "port": process.offered_port, "targetPort": process.service_port}
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": build_metadata(process.name, SYSTEM_NAMESPACE, labels=labels),
+        "spec": {"type": "ClusterIP", "selector": labels, "ports": [{**port, "protocol": "TCP"}]},
+    }
+
+
+def build_disruption_budget(process: Process) -> Json:
+    """One at a time. Not "at least one": with a single replica that would keep its node from ever being drained."""
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": build_metadata(process.name, SYSTEM_NAMESPACE),
+        "spec": {"maxUnavailable": 1, "selector": {"matchLabels": app_labels(process.name)}},
+    }
+
+
+def build_service_monitors(workloads: Workloads) -> Iterator[Json]:
+    monitors = workloads.service_monitors
+    if not monitors.enabled:
+        return
+    endpoint: Json = {"path": "/metrics", "interval": f"{monitors.interval_seconds}s"}
+    yield _service_monitor(RECONCILER, monitors.labels, {"port": "metrics", **endpoint})
+    if monitors.api_key_secret:
+        key = {"name": monitors.api_key_secret, "key": "key"}
+        yield _service_monitor(
+            API, monitors.labels, {"port": "http", **endpoint, "authorization": {"type": "Bearer", "credentials": key}}
+        )
+
+
+def api_url() -> str:
+    """As the cluster's inside sees it."""
+    return f"http://{API}.{SYSTEM_NAMESPACE}.svc.cluster.local:{API_SERVICE_PORT}"
+
+
+def _service_monitor(name: str, labels: dict[str, str], endpoint: Json) -> Json:
+    return {
+        "apiVersion": "monitoring.coreos.com/v1",
+        "kind": "ServiceMonitor",
+        "metadata": build_metadata(name, SYSTEM_NAMESPACE, labels=labels),
+        "spec": {"selector": {"matchLabels": app_labels(name)}, "endpoints": [endpoint]},
+    }
+
+
+def _pod(process: Process, workloads: Workloads) -> Json:
+    spread = {
+        "maxSkew": 1,
+        "topologyKey": "kubernetes.io/hostname",
+        "whenUnsatisfiable": "ScheduleAnyway",
+        "labelSelector": {"matchLabels": app_labels(process.name)},
+    }
+    secrets = [{"name": name} for name in workloads.image_pull_secrets]
+    return {
+        "serviceAccountName": process.name,
+        "automountServiceAccountToken": True,
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": GRACE_SECONDS,
+        "securityContext": POD_SECURITY,
+        "topologySpreadConstraints": [spread],
+        "containers": [_container(process, workloads)],
+        "volumes": [
+            {"name": "settings", "configMap": {"name": build_settings(process)["metadata"]["name"]}},
+            {"name": "scratch", "emptyDir": {"sizeLimit": "64Mi"}},
+        ],
+        **({"imagePullSecrets": secrets} if secrets else {}),
+        **_placement(workloads.placement),
+    }
+
+
+def _placement(placement: Placement) -> Json:
+    tolerations = [toleration.to_json() for toleration in placement.tolerations]
+    return {
+        **({"nodeSelector": dict(placement.node_selector)} if placement.node_selector else {}),
+        **({"tolerations": tolerations} if tolerations else {}),
+    }
+
+
+def _container(process: Process, workloads: Workloads) -> Json:
+    amounts = build_amounts(process.resources)
+    return {
+        "name": process.subcommand,
+        "image": workloads.image,
+        "imagePullPolicy": "IfNotPresent",
+        "command": ["gpu-platform", process.subcommand, "--config", f"{SETTINGS_DIRECTORY}/{_settings_file(process)}"],
+        "ports": [
+            {"name": name, "containerPort": port, "protocol": "TCP"} for name, port in sorted(process.ports.items())
+        ],
+        "livenessProbe": _probe(process.liveness_path, process.probe_port, failures=3),
+        # One failure takes it out: whoever is not ready answers with an error, or does not see the cluster.
+        "readinessProbe": _probe("/readyz", process.probe_port, failures=1),
+        # Python and the first lists take their time on a busy node; until then nobody asks whether it lives.
+        "startupProbe": _probe(process.liveness_path, process.probe_port, failures=30),
+        "resources": {"requests": amounts, "limits": amounts},
+        "securityContext": CONTAINER_SECURITY,
+        "volumeMounts": [
+            {"name": "settings", "mountPath": SETTINGS_DIRECTORY, "readOnly": True},
+            {"name": "scratch", "mountPath": "/tmp"},  # noqa: S108 - the root file system is read-only
+        ],
+    }
+
+
+def _probe(path: str, port: str, *, failures: int) -> Json:
+    request = {"path": path, "port": port, "scheme": "HTTP"}
+    return {"httpGet": request, "periodSeconds": 5, "timeoutSeconds": 3, "failureThreshold": failures}
+
+
+def _settings_file(process: Process) -> str:
+    return f"{process.subcommand}.yaml"

@@ -1,0 +1,211 @@
+"""What a stack's configuration may say, section by section. `settings` reads it, and checks how they fit together."""
+
+import re
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AfterValidator, ConfigDict, Field, model_validator
+
+from gpu_platform.domain.api_keys import KeyRecord
+from gpu_platform.domain.gpu_specs import GPUSpecSpec, Toleration
+from gpu_platform.domain.pool_requests import CatalogueName
+from gpu_platform.domain.quantities import QuantityError, parse_amount, parse_quantity
+from gpu_platform.domain.stock_pools import StockPoolSpec
+from gpu_platform.settings import Settings
+from infra.process_settings import HostedApiSettings, HostedReconcilerSettings
+
+DnsLabel = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")]
+ObjectName = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$")]
+Replicas = Annotated[int, Field(ge=1, le=100)]
+
+IMAGE = re.compile(r"[a-z0-9][a-z0-9._:/-]*(:(?P<tag>\w[\w.-]{0,127})|@sha256:[0-9a-f]{64})")
+
+
+def _check_amount(text: str) -> str:
+    try:
+        parse_amount(text)
+    except QuantityError as error:
+        raise ValueError(str(error)) from error
+    return text
+
+
+def _check_ceiling(text: str) -> str:
+    try:
+        is_negative = parse_quantity(text) < 0
+    except QuantityError as error:
+        raise ValueError(str(error)) from error
+    if is_negative:
+        raise ValueError(f"{text!r} must not be less than zero")
+    return text
+
+
+def _check_image(text: str) -> str:
+    match = IMAGE.fullmatch(text)
+    if match is None or match["tag"] == "latest":
+        raise ValueError(
+            f"{text!r} does not name one version; write repository:tag (not latest) or repository@sha256:…"
+        )
+    return text
+
+
+Amount = Annotated[str, AfterValidator(_check_amount)]
+"""More than nothing."""
+
+Ceiling = Annotated[str, AfterValidator(_check_ceiling)]
+"""Nothing at all is an answer too."""
+
+Image = Annotated[str, AfterValidator(_check_image)]
+
+
+class Amounts(Settings):
+    cpu: Amount
+    memory: Amount
+
+
+class ContainerDefaults(Settings):
+    """What a container gets that says nothing itself. Units always say, so that no unit is changed by these."""
+
+    requests: Amounts = Amounts(cpu="100m", memory="128Mi")
+    limits: Amounts = Amounts(cpu="1", memory="1Gi")
+
+
+class Namespace(Settings):
+    quota: dict[str, Ceiling] = Field(default={})
+    """As in a ResourceQuota's `hard`; empty for none."""
+
+    container_defaults: ContainerDefaults = ContainerDefaults()
+
+
+class TenantNamespace(Namespace):
+    profile: Literal["baseline", "restricted"] = "baseline"
+    """The Pod Security profile. Most public GPU images run as root inside, which `restricted` refuses."""
+
+
+class Namespaces(Settings):
+    """The platform's own three. Their names are not settings: the processes have to know them."""
+
+    system: Namespace = Namespace()
+    stock: Namespace = Namespace()
+    instance: TenantNamespace = TenantNamespace()
+
+
+class StrictToleration(Toleration):
+    model_config = ConfigDict(extra="forbid")
+
+
+class GpuSpec(GPUSpecSpec):
+    """An entry of the catalogue."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    cpu: Amount = "1"
+    memory: Amount
+    tolerations: Annotated[tuple[StrictToleration, ...], Field(max_length=32)] = ()
+
+
+class StockPool(StockPoolSpec):
+    model_config = ConfigDict(extra="forbid")
+
+    spec_name: CatalogueName
+
+
+class GpuOperator(Settings):
+    """The NVIDIA GPU Operator, as a Helm release."""
+
+    enabled: bool = False
+    namespace: DnsLabel = "gpu-operator"
+    chart: Annotated[str, Field(min_length=1)] = "gpu-operator"
+    version: Annotated[str, Field(pattern=r"^v?[0-9]+\.[0-9]+\.[0-9]+([-+.][0-9A-Za-z.+-]+)?$")] | None = None
+    repository: Annotated[str, Field(pattern=r"^https://")] = "https://helm.ngc.nvidia.com/nvidia"
+    values: dict[str, Any] = Field(default={})
+    timeout_seconds: Annotated[int, Field(ge=60, le=7_200)] = 900
+    """For the operator's own pods. The drivers come later, node by node."""
+
+    @model_validator(mode="after")
+    def _check_version(self) -> Self:
+        if self.enabled and self.version is None:
+            raise ValueError("version is needed where enabled is true")
+        return self
+
+
+class Nats(Settings):
+    """JetStream. Never without users and TLS: both come from Secrets that somebody else makes."""
+
+    enabled: bool = False
+    image: Image | None = None
+    replicas: Literal[1, 3, 5] = 3
+    """Odd, because they vote."""
+
+    storage: Amount = "20Gi"
+    """Of each replica."""
+
+    storage_class: ObjectName | None = None
+    """Without one, the cluster's default."""
+
+    users_secret: ObjectName = "nats-users"  # noqa: S105 - an object's name
+    """Its entry `users.conf` is the `accounts` or `authorization` block of the server's configuration."""
+
+    tls_secret: ObjectName = "nats-tls"  # noqa: S105 - an object's name
+    """Entries `tls.crt`, `tls.key` and `ca.crt`, for the names of the Service and of the pods."""
+
+    resources: Amounts = Amounts(cpu="1", memory="2Gi")
+
+    @model_validator(mode="after")
+    def _check_image_is_said(self) -> Self:
+        if self.enabled and self.image is None:
+            raise ValueError("image is needed where enabled is true")
+        return self
+
+
+class Placement(Settings):
+    """Which nodes carry the platform's own pods: usually none of those with GPUs."""
+
+    node_selector: dict[str, str] = Field(default={})
+    tolerations: tuple[StrictToleration, ...] = ()
+
+
+class ServiceMonitors(Settings):
+    """For a Prometheus Operator."""
+
+    enabled: bool = False
+    interval_seconds: Annotated[int, Field(ge=5, le=3_600)] = 30
+    labels: dict[str, str] = Field(default={})
+    """Those by which a Prometheus finds its monitors."""
+
+    api_key_secret: ObjectName | None = None
+    """Its entry `key` is an API key with the role `operator`. Without one the API, which would refuse, is not asked."""
+
+
+class Api(Settings):
+    replicas: Replicas = 2
+    resources: Amounts = Amounts(cpu="1", memory="512Mi")
+    settings: HostedApiSettings = HostedApiSettings()
+
+
+class Reconciler(Settings):
+    replicas: Replicas = 2
+    resources: Amounts = Amounts(cpu="1", memory="1Gi")
+    settings: HostedReconcilerSettings = HostedReconcilerSettings()
+
+
+class Workloads(Settings):
+    """The platform's own processes."""
+
+    enabled: bool = False
+    image: Image | None = None
+    image_pull_secrets: tuple[ObjectName, ...] = ()
+    placement: Placement = Placement()
+    api: Api = Api()
+    reconciler: Reconciler = Reconciler()
+    service_monitors: ServiceMonitors = ServiceMonitors()
+
+    @model_validator(mode="after")
+    def _check_image_is_said(self) -> Self:
+        if self.enabled and self.image is None:
+            raise ValueError("image is needed where enabled is true")
+        return self
+
+
+class ApiKey(KeyRecord):
+    """What the platform knows of a key: a hash of its secret. The key itself has no place in a configuration."""
+
+    model_config = ConfigDict(extra="forbid")

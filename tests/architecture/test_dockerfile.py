@@ -1,0 +1,68 @@
+"""The image cannot be built where there is no container engine; but every path and command in its recipe is known."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from infra.objects.workloads import build_processes
+from infra.sections import Workloads
+from tests.architecture.repository import ROOT, list_files
+
+INSTRUCTIONS = re.sub(r"\\\n\s*", "", re.sub(r"(?m)^\s*#.*\n", "", (ROOT / "Dockerfile").read_text())).splitlines()
+COPIES = [line.split()[1:] for line in INSTRUCTIONS if line.startswith("COPY")]
+FROM_HERE = [(words[-2], words[-1]) for words in COPIES if not any(word.startswith("--from") for word in words)]
+MODULES = {"api": "platform_api", "reconciler": "reconciler"}
+PACKAGES = {source: target for source, target in FROM_HERE if (ROOT / source / "__init__.py").is_file()}
+
+
+@pytest.mark.parametrize(("source", "target"), FROM_HERE)
+def test_what_is_copied_is_tracked_and_let_through(source: str, target: str) -> None:
+    assert target.startswith("/")
+    assert any(path == source or path.startswith(f"{source}/") for path in map(str, list_files()))
+    let_through = {line.removeprefix("!") for line in (ROOT / ".dockerignore").read_text().splitlines()}
+    assert any(source == line or source.startswith(f"{line}/") for line in let_through)
+
+
+def test_every_package_that_the_processes_need_is_in_the_image(tmp_path: Path) -> None:
+    """The same layout in a directory: each module is imported from there, and each process starts."""
+    for source in PACKAGES:
+        shutil.copytree(ROOT / source, tmp_path / source, ignore=shutil.ignore_patterns("__pycache__"))
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    look = "import {0}, sys; sys.exit(not {0}.__file__.startswith({1!r}))"
+    for package in PACKAGES:
+        command = [sys.executable, "-c", look.format(package, str(tmp_path))]
+        assert subprocess.run(command, env=environment, cwd=tmp_path, check=False).returncode == 0, package
+    for process in build_processes(Workloads()):
+        for module in (f"gpu_platform.cli {process.subcommand}", MODULES[process.subcommand]):
+            done = subprocess.run(
+                [sys.executable, "-m", *module.split(), "--help"],
+                env=environment,
+                cwd=tmp_path,
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            assert done.returncode == 0, done.stderr
+            assert "--config" in done.stdout
+
+
+def test_the_command_of_the_manifests_is_the_one_of_the_image() -> None:
+    assert 'ENTRYPOINT ["gpu-platform"]' in INSTRUCTIONS
+    script = ROOT / "tools" / "image" / "gpu-platform"
+    assert os.access(script, os.X_OK)
+    assert "python -m gpu_platform.cli" in script.read_text()
+    assert dict(FROM_HERE)["tools/image/gpu-platform"] == "/usr/local/bin/gpu-platform"
+
+
+def test_the_image_runs_as_nobody_in_particular_and_is_made_of_pinned_packages() -> None:
+    assert "USER 65532:65532" in INSTRUCTIONS
+    [install] = [line for line in INSTRUCTIONS if "pip install" in line]
+    assert "--require-hashes" in install
+    stages = [line.split()[1] for line in INSTRUCTIONS if line.startswith("FROM")]
+    assert len(stages) == 2
+    assert all(":" in image and not image.endswith(":latest") for image in stages)

@@ -1,0 +1,215 @@
+"""The objects that the configuration comes to, as plain values."""
+
+import os
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+import yaml
+
+from gpu_platform.devcluster.certificates import ensure_certificates, key_pair
+from gpu_platform.domain import names
+from gpu_platform.domain.api_keys import KEYS_SECRET
+from infra.objects.catalogue import build_gpu_spec, build_stock_pool
+from infra.objects.keys import build_keys
+from infra.objects.namespaces import build_container_defaults, build_namespace, build_priority_classes, build_quota
+from infra.objects.nats import build_nats, peer_hosts, render_configuration
+from infra.objects.workloads import API, build_processes, build_service_monitors, build_workload
+from infra.process_settings import HostedApiSettings, HostedReconcilerSettings, render_settings
+from infra.sections import ApiKey, ContainerDefaults, Nats, ServiceMonitors, StockPool, Workloads
+from platform_api.keys.key_ring import read_records
+from platform_api.settings import load_api_settings
+from reconciler.rules import LEASE
+from reconciler.settings import load_reconciler_settings
+from tests.architecture.repository import ROOT
+from tests.unit.infra.test_settings import read_stack
+
+Json = dict[str, Any]
+OWNER = "gpu-platform/dev"
+IMAGE = "registry.example.com/gpu-platform:1.0"
+
+
+def workload_objects(**settings: Any) -> dict[tuple[str, str], Json]:
+    workloads = Workloads(enabled=True, image=IMAGE, **settings)
+    found = [body for process in build_processes(workloads) for body in build_workload(process, workloads)]
+    return {(body["kind"], body["metadata"]["name"]): body for body in found}
+
+
+def all_pods() -> list[Json]:
+    nats = Nats(enabled=True, image="nats:2.12.2")
+    bodies = [*workload_objects().values(), *build_nats(nats)]
+    return [body["spec"]["template"]["spec"] for body in bodies if body["kind"] in ("Deployment", "StatefulSet")]
+
+
+def test_the_stack_of_the_embedded_cluster_declares_what_that_cluster_begins_with() -> None:
+    settings = read_stack("dev")
+    declared = [
+        *(build_namespace(name, "restricted") for name in (names.SYSTEM_NAMESPACE, names.STOCK_NAMESPACE)),
+        build_namespace(names.DEFAULT_INSTANCE_NAMESPACE, settings.namespaces.instance.profile),
+        *build_priority_classes(),
+        *(build_gpu_spec(name, spec, OWNER) for name, spec in settings.gpu_specs.items()),
+    ]
+    today = list(yaml.safe_load_all((ROOT / "config" / "dev" / "base.yaml").read_text()))
+
+    assert len(declared) == len(today)
+    for ours, theirs in zip(declared, today, strict=True):
+        assert _contains(ours, theirs), f"{ours} lacks something of {theirs}"
+
+
+def test_what_a_stack_declares_says_whose_it_is() -> None:
+    [(name, spec), *_] = read_stack("dev").gpu_specs.items()
+    pool = StockPool(spec_name=name, replicas=3)
+
+    assert build_gpu_spec(name, spec, OWNER)["metadata"]["annotations"] == {names.ANNOTATION_OWNER_STACK: OWNER}
+    assert build_stock_pool("small", pool, OWNER) == {
+        "apiVersion": names.API_VERSION,
+        "kind": "StockPool",
+        "metadata": {
+            "name": "small",
+            "namespace": names.STOCK_NAMESPACE,
+            "labels": {"app.kubernetes.io/part-of": "gpu-platform", "app.kubernetes.io/managed-by": "pulumi"},
+            "annotations": {names.ANNOTATION_OWNER_STACK: OWNER},
+        },
+        "spec": {"specName": name, "replicas": 3},
+    }
+
+
+def test_nothing_declared_is_taken_for_the_reconcilers() -> None:
+    bodies = [*workload_objects().values(), build_namespace("a", "baseline"), *build_priority_classes()]
+
+    assert all(body["metadata"]["labels"][names.LABEL_MANAGED_BY] != names.MANAGED_BY_VALUE for body in bodies)
+
+
+def test_amounts_are_written_as_the_api_server_gives_them_back() -> None:
+    quota = build_quota("a", {"requests.memory": "1024Gi", "pods": "10"})
+    limits = build_container_defaults("a", ContainerDefaults())
+
+    assert quota["spec"] == {"hard": {"requests.memory": "1Ti", "pods": "10"}}
+    assert set(limits["spec"]["limits"][0]["default"]) == {"cpu", "memory"}
+
+
+def test_the_api_reads_the_settings_that_are_rendered_for_it(tmp_path: Path) -> None:
+    file = tmp_path / "api.yaml"
+    file.write_text(render_settings(HostedApiSettings(burst=7)))
+
+    settings = load_api_settings(file, {})
+
+    assert (settings.http_addr, settings.auth, settings.kube_mode) == ("0.0.0.0:8080", "keys", "required")
+    assert settings.burst == 7
+
+
+def test_the_reconciler_reads_the_settings_that_are_rendered_for_it(tmp_path: Path) -> None:
+    file = tmp_path / "reconciler.yaml"
+    file.write_text(render_settings(HostedReconcilerSettings(workers=3)))
+
+    settings = load_reconciler_settings(file, {})
+
+    assert (settings.lease_namespace, settings.lease_name) == (names.SYSTEM_NAMESPACE, LEASE)
+    assert (settings.probe_address, settings.workers) == ("0.0.0.0:9402", 3)
+
+
+def test_what_was_not_said_is_left_to_the_images_own_defaults() -> None:
+    assert set(yaml.safe_load(render_settings(HostedApiSettings()))) == {"httpAddr", "auth", "kubeMode"}
+
+
+def test_another_setting_is_another_config_map_and_another_pod() -> None:
+    before = workload_objects()
+    after = workload_objects(api={"settings": {"burst": 7}})
+
+    def config_map_of(objects: dict[tuple[str, str], Json]) -> str:
+        [volume, *_] = objects["Deployment", API]["spec"]["template"]["spec"]["volumes"]
+        name: str = volume["configMap"]["name"]
+        assert ("ConfigMap", name) in objects
+        return name
+
+    assert config_map_of(before) != config_map_of(after)
+
+
+def test_services_and_budgets_find_the_pods_and_ports_of_their_process() -> None:
+    objects = workload_objects()
+    for (kind, name), deployment in objects.items():
+        if kind != "Deployment":
+            continue
+        labels = deployment["spec"]["template"]["metadata"]["labels"]
+        [container] = deployment["spec"]["template"]["spec"]["containers"]
+        ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+        assert objects["Service", name]["spec"]["selector"] == labels
+        assert {port["targetPort"] for port in objects["Service", name]["spec"]["ports"]} <= set(ports)
+        assert objects["PodDisruptionBudget", name]["spec"]["selector"]["matchLabels"] == labels
+        assert all(container[probe]["httpGet"]["port"] in ports for probe in ("livenessProbe", "readinessProbe"))
+
+
+@pytest.mark.parametrize("pod", all_pods(), ids=lambda pod: str(pod["containers"][0]["name"]))
+def test_our_own_pods_have_no_more_than_they_need(pod: Json) -> None:
+    [container] = pod["containers"]
+
+    assert pod["securityContext"]["runAsNonRoot"]
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert set(container["resources"]["limits"]) == {"cpu", "memory"}
+    assert not container["image"].endswith(":latest")
+
+
+def test_the_api_is_scraped_only_with_a_key() -> None:
+    def monitored(**settings: Any) -> list[str]:
+        workloads = Workloads(service_monitors=ServiceMonitors(**settings))
+        return [monitor["metadata"]["name"] for monitor in build_service_monitors(workloads)]
+
+    assert monitored() == []
+    assert monitored(enabled=True) == ["gpu-platform-reconciler"]
+    assert monitored(enabled=True, api_key_secret="scraper") == ["gpu-platform-reconciler", API]  # noqa: S106
+
+
+def test_the_api_reads_the_keys_that_the_stack_declares() -> None:
+    key = ApiKey.model_validate({"sha256": "a" * 64, "tenant": "acme", "roles": ["editor"]})
+
+    secret = build_keys({"abcdefgh": key})
+
+    assert secret["metadata"]["name"] == KEYS_SECRET
+    [(key_id, record)] = read_records(secret).items()
+    assert (key_id, record.to_json()) == ("abcdefgh", key.to_json())
+
+
+@pytest.mark.parametrize("replicas", [1, 3])
+def test_the_real_server_takes_our_configuration_of_nats(replicas: Literal[1, 3], tmp_path: Path) -> None:
+    nats = Nats(enabled=True, image="nats:2.12.2", replicas=replicas)
+    for name in ("users", "tls", "data", "pki"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "users" / "users.conf").write_text("authorization { users: [{ user: platform, password: secret }] }")
+    ensure_certificates(tmp_path / "pki", datetime.now(UTC))
+    server, authority = key_pair(tmp_path / "pki", "server"), key_pair(tmp_path / "pki", "ca")
+    for source, name in ((server.certificate, "tls.crt"), (server.key, "tls.key"), (authority.certificate, "ca.crt")):
+        (tmp_path / "tls" / name).write_bytes(source.read_bytes())
+    (tmp_path / "nats.conf").write_text(render_configuration(nats, str(tmp_path), str(tmp_path / "data")))
+
+    verdict = subprocess.run(
+        [str(Path(sys.executable).with_name("nats-server")), "-t", "-c", str(tmp_path / "nats.conf")],
+        env={**os.environ, "POD_NAME": "nats-0"},
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+
+    assert verdict.returncode == 0, verdict.stdout + verdict.stderr
+    assert "is valid" in verdict.stdout + verdict.stderr
+
+
+def test_every_server_of_nats_knows_the_others() -> None:
+    nats = Nats(enabled=True, image="nats:2.12.2", replicas=3)
+
+    assert len(peer_hosts(nats)) == 3
+    assert all(host in render_configuration(nats) for host in peer_hosts(nats))
+
+
+def _contains(whole: Any, part: Any) -> bool:
+    if isinstance(part, dict):
+        return isinstance(whole, dict) and all(key in whole and _contains(whole[key], part[key]) for key in part)
+    return bool(whole == part)
