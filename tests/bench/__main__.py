@@ -18,6 +18,7 @@ from gpu_platform.devcluster import lifecycle
 from gpu_platform.devcluster.directory import ClusterDirectory
 from gpu_platform.devcluster.parts import ensure_parts
 from gpu_platform.devcluster.record import ClusterRecord
+from tests.bench.accept import measure_accept
 from tests.bench.figures import Figure, build_table, save_figures
 from tests.bench.repair import measure_repair
 from tests.bench.second_pass import measure_second_pass
@@ -33,7 +34,9 @@ GPUS = 32
 """Room for everything that is made, so that nothing has to be cleared away between two measurements."""
 
 MEASUREMENTS: dict[str, tuple[str, Callable[[Bench], Awaitable[list[Figure]]]]] = {
-    "startup": ("P2: from claim to Ready", measure_startup),
+    # First, while there is nothing else.
+    "accept": ("P1: accepting a unit", measure_accept),
+    "startup": ("P2: from the request to Ready", measure_startup),
     "writes": ("P4: API writes per unit from stock", measure_writes),
     "second-pass": ("P4: a second pass over 1,000 units", measure_second_pass),
     # Last, so that a thousand other units are there.

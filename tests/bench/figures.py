@@ -99,7 +99,12 @@ def save_figures(path: Path, figures: Iterable[Figure]) -> None:
 def _amount(amount: float | None, unit: str) -> str:
     if amount is None:
         return "–"
-    return f"{amount * 1000:.0f} ms" if unit == "s" else f"{amount:.4g}"
+    match unit:
+        case "s":
+            return f"{amount * 1000:.{'1' if amount < 0.1 else '0'}f} ms"
+        case "/s":
+            return f"{amount:.0f} /s"
+    return f"{amount:.4g}"
 
 
 def _goal(figure: Figure) -> str:

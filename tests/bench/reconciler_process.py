@@ -4,7 +4,8 @@ import asyncio
 import os
 import signal
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 
 import aiohttp
 from prometheus_client.parser import text_string_to_metric_families
@@ -37,12 +38,28 @@ async def nothing_is_written(bench: Bench) -> None:
     await eventually(is_quiet, within=60)
 
 
+@asynccontextmanager
+async def reconciler_asleep(bench: Bench) -> AsyncIterator[None]:
+    """It is there, but does nothing; afterwards it leads again, with nothing left to do."""
+    pid = _find_pid(bench)
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+    async def is_back() -> bool:
+        counted = await _read_metrics(bench)
+        return counted["is_leader"] == 1 and counted["queue_length"] == 0
+
+    await eventually(is_back, within=PASS_SECONDS, every=0.2)
+    await nothing_is_written(bench)
+
+
 async def restart_reconciler(bench: Bench) -> None:
     """End it in good order; the supervisor starts the next one, which knows nothing of what was done before."""
     old = _find_process(bench)
-    if old.pid is None:
-        raise RuntimeError("the reconciler does not run")
-    os.kill(old.pid, signal.SIGTERM)
+    os.kill(_find_pid(bench), signal.SIGTERM)
 
     async def another_is_ready() -> bool:
         new = _find_process(bench)
@@ -87,6 +104,13 @@ async def _read_metrics(bench: Bench) -> Counter[str]:
                 case "queue_length" | "is_leader" as name:
                     counted[name] += int(sample.value)
     return counted
+
+
+def _find_pid(bench: Bench) -> int:
+    pid = _find_process(bench).pid
+    if pid is None:
+        raise RuntimeError("the reconciler does not run")
+    return pid
 
 
 def _find_process(bench: Bench) -> ProcessStatus:

@@ -56,5 +56,14 @@ def test_what_is_saved_can_be_compared_by_a_machine(tmp_path: Path) -> None:
     assert (writes["baseline"], writes["ratio"], writes["goal"], writes["ok"]) == (None, None, None, None)
 
 
+@pytest.mark.parametrize(
+    ("value", "unit", "shown"),
+    [(0.0123, "s", "12.3 ms"), (1.5, "s", "1500 ms"), (211.7, "/s", "212 /s"), (7.5612, "", "7.561")],
+)
+def test_a_value_is_shown_with_its_unit(value: float, unit: str, shown: str) -> None:
+    [_, _, values, *_] = build_table([Figure("P0", "what", value, unit, 10)]).columns
+    assert list(values.cells) == [shown]
+
+
 def test_the_table_has_a_row_for_each_figure() -> None:
     assert build_table([Figure("P0", "what", 3.0, "s", 10), Figure("P0", "what", 3, "", 10)]).row_count == 2

@@ -2,21 +2,21 @@
 
 import time
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 from rich.console import Console
 
-from gpu_platform.adapters.claims import claim_first
 from gpu_platform.adapters.kube import KubeClient
 from gpu_platform.adapters.kube.paths import DEPLOYMENTS, GPU_SPECS, NAMESPACES, SERVICE_ACCOUNTS
 from gpu_platform.devcluster.directory import ClusterDirectory
 from gpu_platform.devcluster.record import ClusterRecord
 from gpu_platform.domain import names
-from gpu_platform.domain.stock import rank_stock
+from gpu_platform.domain.gpu_units import Template
+from gpu_platform.domain.unit_requests import UnitRequest
+from tests.bench.rest import Rest
 from tests.bench.sightings import Sightings, is_named, seen
 from tests.integration.audit import AuditLog
-from tests.integration.platform import INSTANCES, create_unit, find, stock_of, unit_body
+from tests.integration.platform import INSTANCES, claim_oldest, create_unit, find, stock_of, unit_body
 from tests.waiting import eventually
 
 Json = dict[str, Any]
@@ -59,17 +59,24 @@ async def prepare(kube: KubeClient) -> None:
     await kube.create(GPU_SPECS.collection(), body)
 
 
+async def time_rented_unit(rest: Rest, units: Sightings, name: str) -> float:
+    """Send the request, and wait for the unit rather than for the answer, which may come later."""
+    ready_at = units.expect(lambda item: is_named(item, name, INSTANCES) and is_ready_unit(item))
+    request = UnitRequest(name=name, spec_name=SPEC, image="example/train", template=Template.model_validate(PORTS))
+    started_at = time.perf_counter()
+    await rest.time_post(request)
+    return await seen(ready_at) - started_at
+
+
 async def time_unit_from_stock(kube: KubeClient, units: Sightings, pool: str, name: str) -> float:
     """What accepting a unit does after its ledger: claim the oldest free stock, create the unit; then wait.
 
     The clock starts before the claim, because the reconciler begins with it.
     """
-    candidates = rank_stock(await stock_of(kube, pool), SPEC)
+    candidates = await stock_of(kube, pool)
     ready_at = units.expect(lambda item: is_named(item, name, INSTANCES) and is_ready_unit(item))
     started_at = time.perf_counter()
-    stock = await claim_first(kube, candidates, names.claim_holder(INSTANCES, name), f"op-{name}", datetime.now(UTC))
-    if stock is None:
-        raise RuntimeError(f"the pool {pool} has no free stock for {name}")
+    stock = await claim_oldest(kube, candidates, SPEC, names.claim_holder(INSTANCES, name), f"op-{name}")
     await create_unit(kube, unit_body(name, stock=stock, template=PORTS))
     return await seen(ready_at) - started_at
 

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import httpx
 import pytest
 
 from gpu_platform.adapters.kube import KubeClient, NotFoundError, open_client
@@ -15,6 +16,7 @@ from gpu_platform.devcluster.directory import ClusterDirectory
 from gpu_platform.devcluster.environment import cluster_environment
 from gpu_platform.devcluster.parts import ensure_parts
 from gpu_platform.devcluster.record import ClusterRecord
+from tests.integration.api import open_api
 from tests.waiting import eventually
 
 NODES = 4
@@ -68,3 +70,10 @@ async def namespace(kube: KubeClient) -> AsyncIterator[str]:
     await eventually(default_account_exists)
     yield name
     await kube.delete(NAMESPACES.item(name))
+
+
+@pytest.fixture(scope="session")
+async def api(cluster: RunningCluster) -> AsyncIterator[httpx.AsyncClient]:
+    """The session's own API process, with a key that opens everything."""
+    async with open_api(cluster.record.platform_url, cluster.record.api_key) as client:
+        yield client

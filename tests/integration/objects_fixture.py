@@ -60,6 +60,9 @@ async def stored_sample(kube: KubeClient, kind: str, namespace: str) -> AsyncIte
     sample = load_sample(kind, namespace)
     if not PATHS[kind].namespaced:
         sample["metadata"]["name"] = namespace
+    if kind == "Operation":
+        # Of another namespace's objects the reconciler would refuse it at once.
+        sample["spec"]["target"]["namespace"] = namespace
     stored = await kube.create(collection_of(sample), sample)
     try:
         yield stored

@@ -1,15 +1,15 @@
 """What tests do on the platform with `kubectl`'s means: make pools and units, claim stock, wait for phases."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any
 
-from gpu_platform.adapters.claims import claim_first
+from gpu_platform.adapters.claims import try_claim
 from gpu_platform.adapters.kube import KubeClient, NotFoundError, PatchType
 from gpu_platform.adapters.kube.paths import GPU_SPECS, GPU_UNITS, STOCK_POOLS
 from gpu_platform.domain import names
-from gpu_platform.domain.stock import rank_stock
+from gpu_platform.domain.stock import is_available, rank_stock
 from tests.waiting import eventually
 
 Json = dict[str, Any]
@@ -83,11 +83,15 @@ async def delete_unit(kube: KubeClient, name: str, namespace: str = INSTANCES) -
 
 
 async def available_pool(kube: KubeClient, name: str, available: int, within: float = 60.0) -> Json:
+    """The pool once it says that it has this many free units, and has: its status follows a claim by seconds."""
+
     async def is_full() -> Json | None:
         pool = await kube.get(STOCK_POOLS.item(name, STOCK))
         status = pool.get("status", {})
         is_current = status.get("observedGeneration") == pool["metadata"]["generation"]
-        return pool if is_current and status.get("available") == available else None
+        if not is_current or status.get("available") != available:
+            return None
+        return pool if sum(map(is_available, await stock_of(kube, name))) == available else None
 
     return await eventually(is_full, within=within)
 
@@ -120,7 +124,11 @@ async def stock_pool(kube: KubeClient, name: str, replicas: int, **spec: Any) ->
 
 async def claim(kube: KubeClient, pool: str, unit: str, namespace: str = INSTANCES, spec: str = "g1.1") -> Json:
     """Take the oldest free stock of the pool for this unit."""
-    candidates = rank_stock(await stock_of(kube, pool), spec)
-    stock = await claim_first(kube, candidates, names.claim_holder(namespace, unit), f"op-{unit}", datetime.now(UTC))
-    assert stock is not None, "no free stock"
-    return stock
+    return await claim_oldest(kube, await stock_of(kube, pool), spec, names.claim_holder(namespace, unit), f"op-{unit}")
+
+
+async def claim_oldest(kube: KubeClient, stock: Iterable[Json], spec: str, holder: str, operation: str) -> Json:
+    for candidate in rank_stock(stock, spec):
+        if taken := await try_claim(kube, candidate, holder, operation, datetime.now(UTC)):
+            return taken
+    raise AssertionError("no free stock")

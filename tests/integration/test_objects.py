@@ -102,6 +102,7 @@ async def test_the_sample_is_accepted(kube: KubeClient, kind: str) -> None:
             {
                 "specName": "t4.1",
                 "running": True,
+                "restarts": 0,
                 "template": {"command": [], "args": [], "envs": [], "ports": []},
             },
         ),
@@ -111,6 +112,7 @@ async def test_the_sample_is_accepted(kube: KubeClient, kind: str) -> None:
             {
                 "specName": "t4.1",
                 "running": True,
+                "restarts": 0,
                 "access": {"scheme": "http"},
                 "template": {
                     "command": [],
@@ -129,6 +131,7 @@ async def test_the_sample_is_accepted(kube: KubeClient, kind: str) -> None:
             {
                 "specName": "t4.1",
                 "running": True,
+                "restarts": 0,
                 "template": {
                     "command": [],
                     "args": [],

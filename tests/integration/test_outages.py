@@ -46,7 +46,7 @@ def bare() -> Iterator[RunningCluster]:
         directory = ClusterDirectory(Path(root) / "cluster")
         wish = lifecycle.Wish(nodes=1, gpus=8, platform=False, tied=True)
         record = lifecycle.up(directory, ensure_parts(), wish)
-        asyncio.run(apply_base_objects(directory.kubeconfig))
+        asyncio.run(apply_base_objects(directory.kubeconfig, record.api_key))
         try:
             yield RunningCluster(directory, record)
         finally:

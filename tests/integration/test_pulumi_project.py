@@ -1,75 +1,56 @@
-"""The project's own Pulumi program, run by the built CLI and language host on a `file://` backend."""
+"""The project's own Pulumi program on the cluster that `dev up` has started, as `make up` runs it."""
 
 import json
 import os
 import subprocess
-from collections.abc import Callable
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from gpu_platform.devcluster import lifecycle
+from gpu_platform.devcluster.directory import ClusterDirectory
+from gpu_platform.devcluster.parts import ensure_parts
 from tests.integration.conftest import RunningCluster
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
-Pulumi = Callable[..., subprocess.CompletedProcess[str]]
+
+@pytest.fixture(scope="module")
+def young() -> Iterator[RunningCluster]:
+    """A cluster of its own: the session's is not to belong to a stack."""
+    with tempfile.TemporaryDirectory(prefix="gpu-test-") as root:
+        directory = ClusterDirectory(Path(root) / "cluster")
+        record = lifecycle.up(directory, ensure_parts(), lifecycle.Wish(nodes=1, gpus=8, tied=True))
+        try:
+            yield RunningCluster(directory, record)
+        finally:
+            lifecycle.down(directory)
 
 
-@pytest.fixture
-def pulumi(cluster: RunningCluster, tmp_path: Path) -> Pulumi:
-    """The CLI as a person would call it at the root of the repository, with a state of its own."""
-    state = tmp_path / "state"
-    state.mkdir()
-    environment = {
-        **os.environ,
-        **cluster.environment(os.environ["PATH"]),
-        "PULUMI_BACKEND_URL": f"file://{state}",
-        "PULUMI_HOME": str(tmp_path / "home"),
-    }
-
-    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            ["pulumi", "--non-interactive", *arguments],
-            cwd=REPOSITORY,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
-
-    assert run("stack", "init", "dev").returncode == 0
-    return run
-
-
-def test_preview_imports_our_packages_from_pulumis_working_directory(pulumi: Pulumi) -> None:
-    preview = pulumi("preview", "--diff")
-    assert preview.returncode == 0, preview.stdout + preview.stderr
-    assert "+ 1 to create" in preview.stdout
-    assert 'environment: "dev"' in preview.stdout
-
-
-def test_up_creates_and_a_second_preview_changes_nothing(pulumi: Pulumi) -> None:
-    up = pulumi("up", "--yes", "--skip-preview")
-    assert up.returncode == 0, up.stdout + up.stderr
-    again = pulumi("preview", "--expect-no-changes")
-    assert again.returncode == 0, again.stdout + again.stderr
-    outputs = json.loads(pulumi("stack", "output", "--json").stdout)
-    assert outputs["namespaces"]["stock"] == "runtime-stock"
-
-
-def test_a_bad_setting_is_named_before_anything_is_made(pulumi: Pulumi, tmp_path: Path) -> None:
-    settings = tmp_path / "Pulumi.dev.yaml"
-    settings.write_text(
-        (REPOSITORY / "Pulumi.dev.yaml").read_text().replace("environment: dev", "environment: No Label")
+def run(cluster: RunningCluster, *command: str) -> str:
+    environment = os.environ | cluster.environment(os.environ["PATH"])
+    done = subprocess.run(
+        command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, timeout=180, check=False
     )
-    preview = pulumi("preview", "--config-file", str(settings))
-    assert preview.returncode != 0
-    assert "gpu-platform:environment: String should match pattern" in preview.stdout + preview.stderr
-    assert "Traceback" not in preview.stdout + preview.stderr
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
 
 
-def test_running_the_program_leaves_the_repository_as_it_was(pulumi: Pulumi) -> None:
-    before = (REPOSITORY / "Pulumi.dev.yaml").read_text()
-    assert pulumi("up", "--yes", "--skip-preview").returncode == 0
-    assert (REPOSITORY / "Pulumi.dev.yaml").read_text() == before
+def test_up_takes_over_what_the_cluster_began_with_and_a_second_one_changes_nothing(young: RunningCluster) -> None:
+    def names() -> set[str]:
+        kinds = "namespaces,gpuspecs,priorityclasses"
+        return set(run(young, "kubectl", "get", kinds, "-o", "name").split())
+
+    before = names()
+    run(young, "pulumi", "stack", "select", "--create", "dev")
+    run(young, "pulumi", "--non-interactive", "up", "--yes", "--skip-preview")
+    assert names() == before
+    run(young, "pulumi", "--non-interactive", "preview", "--expect-no-changes")
+    both_ways = json.loads(run(young, "gpu-platform", "bootstrap", "up", "--expect-no-changes", "--json"))
+    assert set(both_ways) == {"same"}
+    table = run(young, "gpu-platform", "preview", "--markdown", "--stack", "dev")
+    assert "### Preview: 0 create, 0 update, 0 replace, 0 delete, 42 same" in table
+    owner = "jsonpath={.metadata.annotations.runtime\\.lokiwager\\.io/owner-stack}"
+    assert run(young, "kubectl", "get", "gpuspec", "g1.1", "-o", owner) == "gpu-platform/dev"

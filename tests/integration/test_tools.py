@@ -380,6 +380,7 @@ def test_the_command_lists_every_part_for_machines_and_stays_silent_when_all_is_
         "kube-controller-manager",
         "kube-scheduler",
         "etcd",
+        "kubectl",
         "kwok",
         "nats-server",
     }

@@ -1,12 +1,15 @@
 """Units on the real API server, driven by kubectl's means: the parity checks of the unit reconciler."""
 
+import asyncio
 from collections.abc import AsyncIterator
+from contextlib import aclosing, asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
 
-from gpu_platform.adapters.kube import KubeClient, PatchType
+from gpu_platform.adapters.kube import KubeClient, PatchType, list_and_watch
 from gpu_platform.adapters.kube.paths import DEPLOYMENTS, EVENTS, GPU_UNITS, NETWORK_POLICIES, PODS, SERVICES
 from gpu_platform.domain import names
 from tests.integration.platform import (
@@ -237,6 +240,39 @@ async def test_stop_frees_the_gpus_and_start_takes_them_again(kube: KubeClient, 
     await unit_in_phase(kube, unit, "Ready")
 
 
+async def test_an_edited_unit_is_not_ready_before_a_pod_of_its_new_template_is(
+    kube: KubeClient, unit: str, tmp_path: Path
+) -> None:
+    """On the host node, where the new pod is not ready until the test lets it."""
+    gate = tmp_path / "gate"
+    template = {"command": ["sleep", "infinity"]}
+    await create_unit(kube, unit_body(unit, specName="host.1", template=template))
+    await unit_in_phase(kube, unit, "Ready")
+    probes = {"readiness": {"command": ["test", "-e", str(gate)], "periodSeconds": 1}}
+    edit = {"spec": {"image": "example/newer", "template": {"probes": probes}}}
+    async with versions_of(kube, unit) as versions:
+        edited = await kube.patch(GPU_UNITS.item(unit, INSTANCES), edit)
+
+        def phases() -> list[str]:
+            """What the status said of the edited unit, in order."""
+            statuses = [version.get("status", {}) for version in versions]
+            generation = edited["metadata"]["generation"]
+            return [status["phase"] for status in statuses if status.get("observedGeneration") == generation]
+
+        async def new_pod_runs() -> bool:
+            pods = [pod for pod in await pods_of(kube, unit) if pod["status"]["phase"] == "Running"]
+            return [pod["spec"]["containers"][0]["image"] for pod in pods] == ["example/newer"]
+
+        async def is_ready() -> bool:
+            return "Ready" in phases()
+
+        await eventually(new_pod_runs)
+        await unit_in_phase(kube, unit, "Progressing")
+        assert "Ready" not in phases()
+        gate.touch()
+        await eventually(is_ready)
+
+
 async def test_a_web_server_on_the_host_node_answers_and_its_unit_is_ready(kube: KubeClient, unit: str) -> None:
     command = ["python3", "-m", "http.server", "--bind", "$(POD_IP)", "8000"]
     probes = {"readiness": {"http": {"port": "http"}, "periodSeconds": 1}}
@@ -263,6 +299,30 @@ async def test_status_says_what_the_unit_is_and_events_say_what_happened(kube: K
     assert event["type"] == "Normal"
     again = await get_unit(kube, unit)
     assert ready_condition(again)["lastTransitionTime"] == transition
+
+
+@asynccontextmanager
+async def versions_of(kube: KubeClient, unit: str) -> AsyncIterator[list[Json]]:
+    """Every version of the unit from here on, as a watch shows them; the list grows."""
+    versions: list[Json] = []
+    is_listed = asyncio.Event()
+
+    async def follow() -> None:
+        selector = {"fieldSelector": f"metadata.name={unit}"}
+        async with aclosing(list_and_watch(kube, GPU_UNITS.collection(INSTANCES), selector)) as events:
+            async for event in events:
+                if event.type == "SYNCED":
+                    is_listed.set()
+                else:
+                    versions.append(event.object)
+
+    task = asyncio.create_task(follow())
+    try:
+        await asyncio.wait_for(is_listed.wait(), 30)
+        yield versions
+    finally:
+        task.cancel()
+        await asyncio.wait({task})
 
 
 async def pods_of(kube: KubeClient, unit: str, namespace: str = INSTANCES) -> list[Json]:

@@ -1,0 +1,51 @@
+"""The platform's REST API as a measurement calls it: by a client that costs little itself."""
+
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import aiohttp
+
+from gpu_platform.devcluster.record import ClusterRecord
+from gpu_platform.domain.unit_requests import UnitRequest
+from tests.integration.api import UNITS
+
+Json = dict[str, Any]
+
+CREATED = 201
+
+
+class Rest:
+    def __init__(self, session: aiohttp.ClientSession) -> None:
+        self._session = session
+
+    async def time_post(self, request: UnitRequest) -> float:
+        """From sending the request until its answer is read."""
+        body = {"operationID": f"op-{request.name}", **request.to_json()}
+        started_at = time.perf_counter()
+        async with self._session.post(UNITS, json=body) as response:
+            text = await response.text()
+        seconds = time.perf_counter() - started_at
+        if response.status != CREATED:
+            raise RuntimeError(f"POST of {request.name} was answered with {response.status}: {text}")
+        return seconds
+
+    async def time_get(self, path: str) -> float:
+        started_at = time.perf_counter()
+        await self.get(path)
+        return time.perf_counter() - started_at
+
+    async def get(self, path: str, params: Mapping[str, str] | None = None) -> Any:
+        async with self._session.get(path, params=params) as response:
+            body = await response.json()
+        if not response.ok:
+            raise RuntimeError(f"GET {path} was answered with {response.status}: {body}")
+        return body["data"]
+
+
+@asynccontextmanager
+async def open_rest(record: ClusterRecord) -> AsyncIterator[Rest]:
+    headers = {"Authorization": f"Bearer {record.api_key}"}
+    async with aiohttp.ClientSession(record.platform_url, headers=headers, trust_env=False) as session:
+        yield Rest(session)

@@ -1,0 +1,92 @@
+"""The platform's two processes as their own ServiceAccounts, and all that a tenant does with a unit."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+import yaml
+
+from gpu_platform.adapters.kube import KubeClient
+from gpu_platform.adapters.kube.paths import GPU_UNITS, SERVICE_ACCOUNTS
+from gpu_platform.domain import names
+from infra.objects.workloads import API, RECONCILER
+from tests.integration.api import UNITS, api_process, open_api, unit_request, wait_ready
+from tests.integration.conftest import RunningCluster
+from tests.integration.daemons import running_daemon
+from tests.integration.platform import find, unit_in_phase
+from tests.waiting import eventually
+
+
+async def use_a_unit(api: httpx.AsyncClient, kube: KubeClient) -> None:
+    """All that a tenant can do with one."""
+    unit = f"{UNITS}/boot"
+    ports = {"template": {"ports": [{"name": "http", "port": 8000}]}}
+    assert (await api.post(UNITS, json=unit_request("boot", **ports))).status_code == 201
+    await unit_in_phase(kube, "boot", "Ready")
+    assert (await api.get(f"{unit}/events")).json()["data"] != []
+    assert (await api.post(f"{unit}/stop")).status_code == 200
+    await unit_in_phase(kube, "boot", "Stopped")
+
+    async def started() -> bool:
+        return (await api.post(f"{unit}/start")).status_code == 200
+
+    await eventually(started)
+    await unit_in_phase(kube, "boot", "Ready")
+    assert (await api.delete(unit)).status_code in (200, 202, 204)
+
+    async def is_gone() -> bool:
+        return (await api.get(unit)).status_code == 404
+
+    await eventually(is_gone)
+
+
+async def rent_from_one_that_dies(
+    cluster: RunningCluster, kube: KubeClient, directory: Path, key: str, name: str
+) -> None:
+    """An API process claims stock and is gone; the reconciler makes the unit."""
+    kubeconfig = await write_kubeconfig(cluster, kube, API, directory / "dying.kubeconfig")
+    async with (
+        api_process(kubeconfig, directory / "dying.log", fault="api.stock-claimed") as (daemon, url),
+        open_api(url, key) as api,
+    ):
+        await wait_ready(api)
+        with pytest.raises(httpx.TransportError):
+            await api.post(UNITS, json=unit_request(name))
+        await daemon.ends()
+    await eventually(lambda: find(kube, GPU_UNITS.item(name, names.DEFAULT_INSTANCE_NAMESPACE)), within=60)
+    await unit_in_phase(kube, name, "Ready")
+
+
+@asynccontextmanager
+async def running_platform(
+    cluster: RunningCluster, kube: KubeClient, directory: Path, key: str
+) -> AsyncIterator[httpx.AsyncClient]:
+    """Both processes, each as its own ServiceAccount, and a client with this key."""
+    kubeconfigs = {
+        account: await write_kubeconfig(cluster, kube, account, directory / f"{account}.kubeconfig")
+        for account in (API, RECONCILER)
+    }
+    reconciler = {
+        "GPU_PLATFORM_RECONCILER_KUBECONFIG": str(kubeconfigs[RECONCILER]),
+        "GPU_PLATFORM_RECONCILER_METRICS_ADDRESS": "127.0.0.1:0",
+        "GPU_PLATFORM_RECONCILER_PROBE_ADDRESS": "127.0.0.1:0",
+    }
+    async with (
+        running_daemon("reconciler", directory / "reconciler.log", reconciler),
+        api_process(kubeconfigs[API], directory / "api.log") as (_, url),
+        open_api(url, key) as api,
+    ):
+        await wait_ready(api)
+        yield api
+
+
+async def write_kubeconfig(cluster: RunningCluster, kube: KubeClient, account: str, path: Path) -> Path:
+    body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 3600}}
+    token = await kube.create(SERVICE_ACCOUNTS.item(account, names.SYSTEM_NAMESPACE, "token"), body)
+    document = yaml.safe_load(cluster.kubeconfig.read_text())
+    [user] = document["users"]
+    user["user"] = {"token": token["status"]["token"]}
+    path.write_text(yaml.safe_dump(document))
+    return path

@@ -1,0 +1,73 @@
+"""Small Pulumi projects, each with a state of its own, run by the real CLI as a person would."""
+
+import os
+import subprocess
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.integration.conftest import RunningCluster
+
+LIMIT_SECONDS = 180
+STACK = "test"
+
+
+@dataclass
+class PulumiProject:
+    directory: Path
+    environment: dict[str, str]
+    settings: dict[str, str] = field(default_factory=dict)
+    """What the program finds in its environment."""
+
+    @classmethod
+    def create(cls, directory: Path, cluster: RunningCluster, program: str, **settings: str) -> "PulumiProject":
+        state = directory / "state"
+        state.mkdir(parents=True)
+        (directory / "Pulumi.yaml").write_text("name: plugin\nruntime: python\n")
+        (directory / "__main__.py").write_text(program)
+        environment = {
+            **os.environ,
+            **cluster.environment(os.environ["PATH"]),
+            "PULUMI_BACKEND_URL": f"file://{state}",
+            "PULUMI_HOME": str(directory / "home"),
+            # As on any other cluster: what is there is not simply taken over.
+            "PULUMI_K8S_UPSERT_EXISTING_OBJECTS": "false",
+        }
+        project = cls(directory, environment, dict(settings))
+        project.succeed("stack", "init", STACK)
+        return project
+
+    def start(self, *arguments: str) -> "subprocess.Popen[str]":
+        return subprocess.Popen(
+            ["pulumi", "--non-interactive", "--color", "never", *arguments],
+            cwd=self.directory,
+            env={**self.environment, **self.settings},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def run(self, *arguments: str) -> tuple[int, str]:
+        process = self.start(*arguments)
+        said, _ = process.communicate(timeout=LIMIT_SECONDS)
+        return process.returncode, said
+
+    def succeed(self, *arguments: str) -> str:
+        code, said = self.run(*arguments)
+        assert code == 0, said
+        return said
+
+    def fail(self, *arguments: str) -> str:
+        code, said = self.run(*arguments)
+        assert code != 0, said
+        assert "Traceback" not in said, said
+        return said
+
+    def up(self, *options: str) -> str:
+        return self.succeed("up", "--yes", "--skip-preview", *options)
+
+    def destroy(self) -> str:
+        return self.succeed("destroy", "--yes", "--skip-preview")
+
+    @property
+    def state_file(self) -> Path:
+        return self.directory / "state" / ".pulumi" / "stacks" / "plugin" / f"{STACK}.json"

@@ -1,0 +1,65 @@
+"""What a tenant does over REST, as the tests do it: rent, wait, give back."""
+
+from typing import Any
+
+import httpx
+
+from gpu_platform.adapters.kube import KubeClient
+from gpu_platform.adapters.kube.paths import OPERATIONS
+from gpu_platform.domain import names
+from tests.integration.api import UNITS, unit_request
+from tests.integration.platform import INSTANCES
+from tests.waiting import eventually
+
+Json = dict[str, Any]
+
+SPEC = "rest.1"
+
+
+def spec_body(name: str) -> Json:
+    place = {"runtime.lokiwager.io/node": "simulated"}
+    return {
+        "apiVersion": names.API_VERSION,
+        "kind": "GPUSpec",
+        "metadata": {"name": name},
+        "spec": {"cpu": "1", "memory": "2Gi", "gpu": 1, "nodeSelector": place},
+    }
+
+
+async def rent(api: httpx.AsyncClient, name: str, **fields: Any) -> Json:
+    answer = await api.post(UNITS, json=wish(name, **fields))
+    assert answer.status_code == 201, answer.text
+    return await in_phase(api, name, "Ready")
+
+
+def wish(name: str, **fields: Any) -> Json:
+    return unit_request(name, **{"specName": SPEC, **fields})
+
+
+async def in_phase(api: httpx.AsyncClient, name: str, phase: str) -> Json:
+    """Once what was asked for last is what is shown."""
+
+    async def is_there() -> Json | None:
+        view: Json = (await api.get(f"{UNITS}/{name}")).json()["data"]
+        is_current = view.get("observedGeneration") == view["generation"]
+        return view if is_current and view["phase"] == phase else None
+
+    return await eventually(is_there)
+
+
+async def give_back(api: httpx.AsyncClient, kube: KubeClient, name: str) -> None:
+    """Also its record, so that the next test may use the same operationID."""
+    await api.delete(f"{UNITS}/{name}")
+
+    async def is_gone() -> bool:
+        return (await api.get(f"{UNITS}/{name}")).status_code == 404
+
+    await eventually(is_gone)
+    await forget(kube, name)
+
+
+async def forget(kube: KubeClient, name: str) -> None:
+    """Every record of this name's operations."""
+    for operation in (await kube.get(OPERATIONS.collection(INSTANCES)))["items"]:
+        if operation["spec"]["target"]["name"] == name:
+            await kube.delete(OPERATIONS.item(operation["metadata"]["name"], INSTANCES))
