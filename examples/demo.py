@@ -1,4 +1,4 @@
-"""`make demo`: the platform at work from nothing to the end, with what is really there. Stops what it started."""
+"""`make demo`: the platform at work from nothing to the end, as a person uses it. Stops what it started."""
 
 import asyncio
 import contextlib
@@ -9,35 +9,30 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import aiohttp
-import yaml
+import httpx
 from rich.console import Console
 
-from gpu_platform.adapters.claims import claim_first
-from gpu_platform.adapters.kube import KubeClient, KubeError, ResourcePath, open_client
-from gpu_platform.adapters.kube.paths import DEPLOYMENTS, GPU_UNITS, PODS, STOCK_POOLS
+from gpu_platform.adapters.kube import NotFoundError, open_client
+from gpu_platform.adapters.kube.paths import DEPLOYMENTS
 from gpu_platform.devcluster.directory import ClusterDirectory
 from gpu_platform.devcluster.environment import cluster_environment
 from gpu_platform.devcluster.record import get_record
 from gpu_platform.devcluster.status import read_status
 from gpu_platform.domain import names
-from gpu_platform.domain.stock import rank_stock
 
 Json = dict[str, Any]
 
 REPOSITORY = Path(__file__).resolve().parents[1]
-MANIFESTS = REPOSITORY / "examples" / "manifests"
+REQUEST = "examples/requests/web.json"
 PLATFORM = str(Path(sys.executable).with_name("gpu-platform"))
-INSTANCES = names.DEFAULT_INSTANCE_NAMESPACE
 WAIT_SECONDS = 60.0
 POLL_SECONDS = 0.02
 
-console = Console(highlight=False)
+console = Console(highlight=False, soft_wrap=True)
 
 
 def main() -> None:
@@ -46,14 +41,15 @@ def main() -> None:
         place = ClusterDirectory(Path(root) / "cluster")
         option = ("--dir", str(place.root))
         try:
-            step("Start real etcd, Kubernetes, NATS, simulated GPU nodes and the host node")
+            step("Start etcd, Kubernetes, NATS, the nodes, the reconciler and the API: all of them real processes")
             run(PLATFORM, "dev", "up", *option)
             os.environ.update(cluster_environment(place, get_record(place), os.environ["PATH"]))
             step("Bootstrap with Pulumi")
             run("pulumi", "stack", "select", "--create", "dev")
             run("pulumi", "up", "--yes", "--skip-preview", "--suppress-progress")
-            asyncio.run(show_platform(place))
-            step("What runs")
+            with open_api() as api:
+                show_platform(place, api)
+            step("What runs now")
             run(PLATFORM, "dev", "status", *option)
         finally:
             step("Stop everything")
@@ -61,107 +57,134 @@ def main() -> None:
     console.print(f"\n[bold green]done[/] in {time.monotonic() - started_at:.0f} s")
 
 
-async def show_platform(place: ClusterDirectory) -> None:
+def show_platform(place: ClusterDirectory, api: httpx.Client) -> None:
+    step("Fill a pool of warm stock on the host node, where commands really run")
+    run(PLATFORM, "pools", "create", "host", "--spec", "host.1", "--replicas", "2", "--wait")
+
+    step("Rent a unit, and reach it")
+    run(PLATFORM, "units", "create", "web", "--file", REQUEST, "--wait")
+    show_answer(run_and_read(PLATFORM, "units", "url", "web"))
+
+    step("Send the same request again, over plain REST: nothing is rented twice")
+    show_replays(api)
+
+    step("Make drift: delete the unit's Deployment behind its back")
+    asyncio.run(show_drift(place))
+    until(lambda: is_ready(api), "the unit to be Ready again")
+
+    step("A unit that cannot start says why")
+    broken = ("--spec", "host.1", "--image", "example/web", "--command", "pyhton3")
+    run(PLATFORM, "units", "create", "broken", *broken, "--wait", exit_code=1)
+    run(PLATFORM, "units", "events", "broken")
+    run(PLATFORM, "units", "delete", "broken")
+
+    step("Stop the unit, which frees its GPU, and start it on other stock")
+    run(PLATFORM, "units", "stop", "web", "--wait")
+    run(PLATFORM, "units", "start", "web", "--wait")
+
+    step("kill -9 of etcd and of the API: both come back with everything in them")
+    show_recovery(place, api)
+    show_answer(run_and_read(PLATFORM, "units", "url", "web"))
+
+    step("Give the unit back")
+    run(PLATFORM, "units", "delete", "web", "--wait")
+    run(PLATFORM, "pools", "list")
+
+
+def show_replays(api: httpx.Client) -> None:
+    body = (REPOSITORY / REQUEST).read_bytes()
+    unit = api.get("/gpu-units/web")
+    again = post_unit(api, body)
+    if again.status_code != httpx.codes.OK or again.headers["ETag"] != unit.headers["ETag"]:
+        raise SystemExit(f"the same request did not get the same unit: {again.text}")
+    console.print(f"  {again.status_code}: {again.json()['data']['name']}, the same unit, {again.headers['ETag']}")
+    other = post_unit(api, body.replace(b"example/web", b"example/other"))
+    if other.status_code != httpx.codes.CONFLICT:
+        raise SystemExit(f"another request with the same operationID was not refused: {other.text}")
+    console.print(f"  with another image: {other.status_code} {other.json()['error']['message']}")
+
+
+async def show_drift(place: ClusterDirectory) -> None:
+    deployment = DEPLOYMENTS.item(names.child_name("web"), names.DEFAULT_INSTANCE_NAMESPACE)
     async with await open_client(place.kubeconfig) as kube:
-        step("Fill a pool of warm stock on the host node")
-        await create(kube, STOCK_POOLS, load("host-stock.yaml"))
-        pool = await until(lambda: find_pool(kube, available=2))
-        console.print(f"  {pool['status']['available']} units hold their GPUs and wait")
-
-        step("Take one: claim it, and hand its GPU to a unit")
-        started_at = time.monotonic()
-        stock = await claim(kube)
-        unit = load("host-unit.yaml")
-        unit["metadata"]["annotations"] = {names.ANNOTATION_SOURCE_STOCK_NAME: stock["metadata"]["name"]}
-        await create(kube, GPU_UNITS, unit)
-        ready = await until(lambda: find_ready_unit(kube))
-        console.print(f"  Ready after {time.monotonic() - started_at:.2f} s on node {ready['status']['nodeName']}")
-        console.print(f"  {ready['status']['accessURL']}")
-        url = await real_url(kube)
-        console.print(f"  GET {url} (its real address here) answers {await fetch(url)}")
-        await until(lambda: find_pool(kube, available=2))
-        console.print("  the pool is full again")
-
-        step("Make drift: delete the unit's Deployment behind its back")
-        deployment = DEPLOYMENTS.item(names.child_name("web"), INSTANCES)
-        old = await kube.get(deployment)
+        old = (await kube.get(deployment))["metadata"]["uid"]
         deleted_at = time.monotonic()
         await kube.delete(deployment)
-        await until(lambda: find_other(kube, deployment, old["metadata"]["uid"]))
-        console.print(f"  it is back after {time.monotonic() - deleted_at:.2f} s")
-        await until(lambda: find_ready_unit(kube))
-
-        step("kill -9 of etcd: it comes back with everything in it")
-        etcd = next(process for process in read_status(place).processes if process.name == "etcd")
-        if etcd.pid is None:
-            raise SystemExit("etcd does not run")
-        os.kill(etcd.pid, signal.SIGKILL)
-        killed_at = time.monotonic()
-        await until(lambda: find_ready_unit(kube))
-        console.print(f"  the unit is still Ready, {time.monotonic() - killed_at:.1f} s later")
+        while time.monotonic() < deleted_at + WAIT_SECONDS:
+            with contextlib.suppress(NotFoundError):
+                if (await kube.get(deployment))["metadata"]["uid"] != old:
+                    console.print(f"  it is back after {time.monotonic() - deleted_at:.2f} s")
+                    return
+            await asyncio.sleep(POLL_SECONDS)
+    raise SystemExit("the Deployment did not come back")
 
 
-def load(manifest: str) -> Json:
-    return dict(yaml.safe_load((MANIFESTS / manifest).read_text()))
+def show_recovery(place: ClusterDirectory, api: httpx.Client) -> None:
+    for process in read_status(place).processes:
+        if process.name in ("etcd", "api") and process.pid is not None:
+            console.print(f"  killed {process.name} ({process.pid})")
+            os.kill(process.pid, signal.SIGKILL)
+    killed_at = time.monotonic()
+    until(lambda: is_ready(api), "the API to answer again")
+    console.print(f"  {time.monotonic() - killed_at:.1f} s later the API answers, and the unit is Ready")
 
 
-async def create(kube: KubeClient, path: ResourcePath, body: Json) -> None:
-    await kube.create(path.collection(body["metadata"]["namespace"]), body)
+def show_answer(url: str) -> None:
+    answer = httpx.get(url, trust_env=False)
+    console.print(f"  GET {url} answers {answer.status_code} {answer.reason_phrase}")
 
 
-async def claim(kube: KubeClient) -> Json:
-    units = (await kube.get(GPU_UNITS.collection(names.STOCK_NAMESPACE)))["items"]
-    holder = names.claim_holder(INSTANCES, "web")
-    stock = await claim_first(kube, rank_stock(units, "host.1"), holder, "demo", datetime.now(UTC))
-    if stock is None:
-        raise SystemExit("no free stock")
-    return stock
+def open_api() -> httpx.Client:
+    """Plain HTTP, as any other program would do it."""
+    return httpx.Client(
+        base_url=f"{os.environ['GPU_PLATFORM_URL']}/api/v1",
+        headers={"Authorization": f"Bearer {os.environ['GPU_PLATFORM_KEY']}"},
+        # A proxy of the environment does not know this machine's own addresses.
+        trust_env=False,
+    )
 
 
-async def find_pool(kube: KubeClient, available: int) -> Json | None:
-    pool = await kube.get(STOCK_POOLS.item("host", names.STOCK_NAMESPACE))
-    return pool if pool.get("status", {}).get("available") == available else None
+def post_unit(api: httpx.Client, body: bytes) -> httpx.Response:
+    return api.post("/gpu-units", content=body, headers={"Content-Type": "application/json"})
 
 
-async def find_ready_unit(kube: KubeClient) -> Json | None:
-    unit = await kube.get(GPU_UNITS.item("web", INSTANCES))
-    return unit if unit.get("status", {}).get("phase") == "Ready" else None
+def is_ready(api: httpx.Client) -> bool:
+    """False also while nobody answers."""
+    try:
+        answer = api.get("/gpu-units/web")
+    except httpx.TransportError:
+        return False
+    return answer.is_success and answer.json()["data"]["phase"] == "Ready"
 
 
-async def find_other(kube: KubeClient, path: str, uid: str) -> Json | None:
-    item = await kube.get(path)
-    return item if item["metadata"]["uid"] != uid else None
-
-
-async def real_url(kube: KubeClient) -> str:
-    pods = await kube.get(PODS.collection(INSTANCES), {"labelSelector": f"{names.LABEL_UNIT}=web"})
-    return f"http://{pods['items'][0]['metadata']['annotations'][names.ANNOTATION_HOST_ADDRESS]}:8000/"
-
-
-async def until(question: Callable[[], Awaitable[Json | None]]) -> Json:
-    """Ask until there is an answer, however long the API server is away meanwhile."""
+def until(question: Callable[[], bool], what: str) -> None:
     deadline = time.monotonic() + WAIT_SECONDS
-    while time.monotonic() < deadline:
-        with contextlib.suppress(KubeError):
-            if answer := await question():
-                return answer
-        await asyncio.sleep(POLL_SECONDS)
-    raise SystemExit(f"it did not come about within {WAIT_SECONDS:.0f} s")
-
-
-async def fetch(url: str) -> str:
-    async with aiohttp.ClientSession() as session, session.get(url) as response:
-        return f"{response.status} {response.reason}"
+    while not question():
+        if time.monotonic() > deadline:
+            raise SystemExit(f"waited {WAIT_SECONDS:.0f} s in vain for {what}")
+        time.sleep(POLL_SECONDS)
 
 
 def step(title: str) -> None:
     console.print(f"\n[bold cyan]▸ {title}[/]")
 
 
-def run(*command: str) -> None:
+def run(*command: str, exit_code: int = 0) -> None:
+    say(command)
+    done = subprocess.run(command, cwd=REPOSITORY, check=False)
+    if done.returncode != exit_code:
+        raise SystemExit(f"{command[0]} ended with {done.returncode}, not with {exit_code}")
+
+
+def run_and_read(*command: str) -> str:
+    say(command)
+    done = subprocess.run(command, cwd=REPOSITORY, check=True, stdout=subprocess.PIPE, text=True)
+    return done.stdout.strip()
+
+
+def say(command: tuple[str, ...]) -> None:
     shown = shlex.join([Path(command[0]).name, *command[1:]])
-    console.print(f"  [dim]$ {shown}[/]", soft_wrap=True)
-    subprocess.run(command, cwd=REPOSITORY, check=True)
+    console.print(f"  [dim]$ {shown}[/]")
 
 
 if __name__ == "__main__":
