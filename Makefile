@@ -61,7 +61,7 @@ bench: tools ## Measure against bare baselines and print the table
 	$(BIN)/python -m tests.bench $(BENCH_OPTIONS)
 
 .PHONY: dev
-dev: tools ## Start the platform on the embedded cluster and leave it running
+dev: tools ## Start the embedded cluster, bootstrap the platform on it and leave it running
 	$(PLATFORM) dev up
 
 .PHONY: run
@@ -71,12 +71,14 @@ run: dev ## The same as dev
 demo: tools ## Show the platform at work, end to end, and stop it again
 	$(BIN)/python examples/demo.py
 
+# Not `dev`, which would begin with what is to be previewed.
 .PHONY: preview
-preview: dev ## Show what `pulumi up` would change
+preview: tools ## Show what `pulumi up` would change
+	$(PLATFORM) dev up --only cluster
 	$(IN_CLUSTER) pulumi stack select --create dev && pulumi preview --diff
 
 .PHONY: up
-up: dev ## Bootstrap the platform with Pulumi
+up: dev ## Bring changes of the Pulumi program and its settings to the running platform
 	$(IN_CLUSTER) pulumi stack select --create dev && pulumi up --yes
 
 .PHONY: lock

@@ -12,12 +12,19 @@ from pathlib import Path
 
 from pulumi import automation
 
+from infra.interruptible_command import InterruptibleCommand
 from infra.program import PROJECT, platform
+from infra.stack_locks import find_locks, remove_dead, wait_for_holders
 
 ROOT = Path(__file__).resolve().parents[1]
 ACTIONS = ("up", "preview", "refresh", "destroy")
 FAILED = 1
 MISUSED = 2
+INTERRUPTED = 130
+"""What a shell reports for a program that Ctrl-C ended."""
+
+HOLDER_SECONDS = 30.0
+"""For a CLI that works on the stack on this machine to end."""
 
 SIGNS = {"create": "+", "update": "~", "replace": "±", "delete": "-", "refresh": "~"}
 """How a change is shown, by its first word; what stays as it is, is not shown."""
@@ -38,9 +45,17 @@ class Progress:
             kind, _, name = done.metadata.urn.rpartition("::")
             self._say(f"  {sign} {kind.rpartition('$')[2].rpartition('::')[2]:<60} {name}")
 
+    def tell(self, line: str) -> None:
+        if not self._is_quiet:
+            self._say(line)
+
     def _say(self, line: str) -> None:
         sys.stdout.write(f"{line}\n")
         sys.stdout.flush()
+
+
+class LockedError(Exception):
+    """Somebody else works on the stack, or seems to."""
 
 
 def main(arguments: list[str]) -> int:
@@ -54,10 +69,17 @@ def main(arguments: list[str]) -> int:
         sys.stderr.write(f"error: there is no Pulumi.{chosen.stack}.yaml; the stack's settings belong there\n")
         return MISUSED
     progress = Progress(is_quiet=chosen.json)
+    command = InterruptibleCommand()
     began_at = time.monotonic()
     try:
-        changes = run(chosen.action, chosen.stack, progress, expect_no_changes=chosen.expect_no_changes)
-    except automation.errors.CommandError as error:
+        with command.taking_signals():
+            changes = run_unlocked(
+                chosen.action, chosen.stack, command, progress, expect_no_changes=chosen.expect_no_changes
+            )
+    except (automation.errors.CommandError, LockedError) as error:
+        if command.is_interrupted:
+            sys.stderr.write(f"error: interrupted; `{chosen.action}` again finishes what is missing\n")
+            return INTERRUPTED
         for problem in progress.problems or [str(error).strip()]:
             sys.stderr.write(f"error: {problem}\n")
         return FAILED
@@ -69,11 +91,34 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def run(action: str, stack_name: str, progress: Progress, *, expect_no_changes: bool) -> dict[str, int]:
+def run_unlocked(
+    action: str, stack_name: str, command: InterruptibleCommand, progress: Progress, *, expect_no_changes: bool
+) -> dict[str, int]:
+    """Also after a run that was killed, and so could not take its lock away."""
+    try:
+        return run(action, stack_name, command, progress, expect_no_changes=expect_no_changes)
+    except automation.errors.ConcurrentUpdateError as error:
+        locks = find_locks(str(error))
+        if not locks:
+            raise
+        progress.problems.clear()
+    if held := wait_for_holders(locks, HOLDER_SECONDS):
+        holders = ", ".join(map(str, held))
+        raise LockedError(
+            f"the stack is locked by {holders}; wait for its end, or if that is no Pulumi at work: "
+            f"`pulumi cancel --stack {stack_name}`"
+        )
+    for lock in remove_dead(locks):
+        progress.tell(f"  the lock of a dead process is removed: {lock}")
+    return run(action, stack_name, command, progress, expect_no_changes=expect_no_changes)
+
+
+def run(
+    action: str, stack_name: str, command: InterruptibleCommand, progress: Progress, *, expect_no_changes: bool
+) -> dict[str, int]:
     """How many resources were, or would be, changed in which way."""
-    stack = automation.create_or_select_stack(
-        stack_name, project_name=PROJECT, program=platform, opts=automation.LocalWorkspaceOptions(work_dir=str(ROOT))
-    )
+    options = automation.LocalWorkspaceOptions(work_dir=str(ROOT), pulumi_command=command)
+    stack = automation.create_or_select_stack(stack_name, project_name=PROJECT, program=platform, opts=options)
     if action == "preview":
         preview = stack.preview(on_event=progress.take, expect_no_changes=expect_no_changes)
         return {str(what): count for what, count in preview.change_summary.items()}

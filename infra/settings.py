@@ -2,6 +2,7 @@
 
 import difflib
 import json
+import os
 from collections.abc import Mapping
 from typing import Annotated, Any, Self
 
@@ -11,8 +12,9 @@ from pydantic import BaseModel, Field, ValidationError, model_validator
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
+from gpu_platform.domain.api_keys import hash_secret, split_key
 from gpu_platform.domain.pool_requests import CatalogueName, PoolName
-from gpu_platform.domain.tenants import DEFAULT_TENANT, TENANT_NAME
+from gpu_platform.domain.tenants import DEFAULT_TENANT, TENANT_NAME, Role
 from gpu_platform.settings import Settings
 from infra.sections import (
     ApiKey,
@@ -49,6 +51,9 @@ class PlatformSettings(Settings):
     nats: Nats = Nats()
     workloads: Workloads = Workloads()
     api_keys: dict[KeyId, ApiKey] = Field(default={})
+    administrator_key_from: str = ""
+    """An environment variable that holds a key with all rights in the tenant `default`: for a developer's own cluster,
+    whose key is nobody else's, and so in no file of the repository."""
 
     @model_validator(mode="after")
     def _check_references(self) -> Self:
@@ -77,7 +82,23 @@ class PlatformSettings(Settings):
 
 def read_settings(config: pulumi.Config) -> PlatformSettings:
     """SettingsError is one sentence about the first key that is wrong, and nothing has happened by then."""
-    return parse_settings(config.name, list_values(config.name))
+    return with_administrator(config.name, parse_settings(config.name, list_values(config.name)), os.environ)
+
+
+def with_administrator(project: str, settings: PlatformSettings, environment: Mapping[str, str]) -> PlatformSettings:
+    """The same, with the hash of the key that the environment holds among the others."""
+    variable = settings.administrator_key_from
+    if not variable:
+        return settings
+    key = split_key(environment.get(variable, ""))
+    if key is None:
+        raise SettingsError(
+            f"{project}:administratorKeyFrom is {variable!r}, and that environment variable holds no API key; "
+            'for the embedded cluster: eval "$(gpu-platform dev env)"'
+        )
+    key_id, secret = key
+    record = ApiKey(sha256=hash_secret(secret), tenant=DEFAULT_TENANT, roles=(Role.ADMIN,))
+    return settings.model_copy(update={"api_keys": {**settings.api_keys, key_id: record}})
 
 
 def is_secret(config: pulumi.Config, key: str) -> bool:

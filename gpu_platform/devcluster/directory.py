@@ -68,6 +68,11 @@ class ClusterDirectory:
         return self.root / "pulumi"
 
     @property
+    def stacks(self) -> Path:
+        """The stack worker's: work directories, and the units' stacks in `state`."""
+        return self.root / "stacks"
+
+    @property
     def pulumi_home(self) -> Path:
         return self.root / "pulumi-home"
 

@@ -6,27 +6,26 @@ import sys
 from pathlib import Path
 
 from gpu_platform.devcluster.directory import ClusterDirectory
-from gpu_platform.devcluster.kubernetes_plugin import STAND_IN, has_official_plugin
+from gpu_platform.devcluster.pulumi_plugins import OWN_PLUGIN, STAND_IN, has_official_plugin
 from gpu_platform.devcluster.record import ClusterRecord
 
 
 def cluster_environment(directory: ClusterDirectory, record: ClusterRecord, path: str) -> dict[str, str]:
     """The variables, given the caller's PATH. Entries that are in it already are not added twice."""
     # Not resolved: the interpreter's own directory is the virtual environment, its target is not.
-    ours = [str(Path(sys.executable).parent), *record.path_entries]
+    ours = [str(Path(sys.executable).parent), str(OWN_PLUGIN), *record.path_entries]
     theirs = [entry for entry in path.split(os.pathsep) if entry and entry not in (*ours, str(STAND_IN))]
     if not has_official_plugin([*ours, *theirs], directory.pulumi_home):
         ours.append(str(STAND_IN))
     return {
         "GPU_PLATFORM_KEY": record.api_key,
+        "GPU_PLATFORM_STACK_WORKER_BACKEND_URL": f"file://{directory.stacks}/state",
         "GPU_PLATFORM_URL": record.platform_url,
         "KUBECONFIG": str(directory.kubeconfig),
         "NATS_URL": record.nats_url,
         "PULUMI_BACKEND_URL": f"file://{directory.pulumi_state}",
         "PULUMI_CONFIG_PASSPHRASE_FILE": str(directory.pulumi_passphrase),
         "PULUMI_HOME": str(directory.pulumi_home),
-        # `dev up` has made what the reconciler and the API need to start; the program takes it over.
-        "PULUMI_K8S_UPSERT_EXISTING_OBJECTS": "true",
         "PULUMI_PYTHON_CMD": sys.executable,
         "PULUMI_SKIP_UPDATE_CHECK": "true",
         "PATH": os.pathsep.join([*ours, *theirs]),

@@ -13,14 +13,15 @@ from pathlib import Path
 from gpu_platform.devcluster.child_process import CLUSTER_MARK, dies_with_parent, kill_marked
 from gpu_platform.devcluster.directory import ClusterDirectory
 from gpu_platform.devcluster.errors import DevClusterError
+from gpu_platform.devcluster.last_words import last_words
 from gpu_platform.devcluster.locks import exclusive_lock, is_locked
 from gpu_platform.devcluster.parts import Parts
 from gpu_platform.devcluster.ports import choose_ports
 from gpu_platform.devcluster.record import ClusterRecord, find_record, save_record
 from gpu_platform.devcluster.status import ClusterStatus, read_status
 
-START_SECONDS = 120.0
-"""For everything to become ready; about 10 s on two idle cores, several times that when they are busy."""
+START_SECONDS = 240.0
+"""For everything to become ready; about 15 s on two idle cores, several times that when they are busy."""
 
 STOP_SECONDS = 30.0
 POLL_SECONDS = 0.05
@@ -40,6 +41,9 @@ class Wish:
     platform: bool = True
     """Also the platform's own processes, not only the cluster."""
 
+    stack_worker: bool = True
+    """Also the one of them that costs a second of a core for each unit."""
+
     tied: bool = False
     """The cluster ends with the process that started it, whatever its death: for tests and the foreground."""
 
@@ -48,10 +52,11 @@ def up(directory: ClusterDirectory, parts: Parts, wish: Wish, on_status: OnStatu
     """Make the cluster run. Does nothing but check when it does already; continues with the same data."""
     directory.create()
     with exclusive_lock(directory.up_lock):
-        if is_running(directory):
+        if is_running(directory) and not _lacks_platform(directory, wish):
             record = _resized(directory, wish)
             _wait_ready(directory, on_status, None)
         else:
+            _stop_supervisor(directory)
             record = _prepare(directory, parts, wish)
             supervisor = _start_supervisor(directory, record, tied=wish.tied)
             try:
@@ -87,6 +92,11 @@ def current_status(directory: ClusterDirectory) -> ClusterStatus:
     return replace(status, phase="stopped", supervisor_pid=None)
 
 
+def _lacks_platform(directory: ClusterDirectory, wish: Wish) -> bool:
+    record = find_record(directory)
+    return wish.platform and record is not None and not record.platform
+
+
 def _prepare(directory: ClusterDirectory, parts: Parts, wish: Wish) -> ClusterRecord:
     record = (find_record(directory) or ClusterRecord.new()).sized(wish.nodes, wish.gpus)
     # Before the ports are chosen: leftovers of a killed supervisor still hold them.
@@ -94,6 +104,7 @@ def _prepare(directory: ClusterDirectory, parts: Parts, wish: Wish) -> ClusterRe
     record = replace(
         record,
         platform=wish.platform,
+        stack_worker=wish.stack_worker,
         ports=choose_ports(record.ports),
         binaries={part.name: str(part.path) for part in parts.executables},
         path_entries=tuple(str(entry) for entry in parts.path_entries),
@@ -147,12 +158,10 @@ def _wait_ready(directory: ClusterDirectory, on_status: OnStatus, supervisor: su
         if status.phase == "ready":
             return
         if (supervisor is not None and supervisor.poll() is not None) or status.phase == "failed":
-            raise DevClusterError(
-                f"the cluster did not start: {status.error or 'the supervisor ended'}; "
-                f"see {directory.log_of('supervisor')}"
-            )
+            error = status.error or f"the supervisor ended\n{last_words(directory.log_of('supervisor'))}"
+            raise DevClusterError(f"the cluster did not start: {error}")
         if time.monotonic() > deadline:
-            waiting = ", ".join(process.name for process in status.processes if process.state != "ready")
+            waiting = ", ".join(process.name for process in status.processes if not process.is_fine)
             raise DevClusterError(
                 f"the cluster is not ready after {START_SECONDS:.0f} s, still waiting for {waiting}; "
                 f"see the logs in {directory.logs}"

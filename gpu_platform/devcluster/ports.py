@@ -23,6 +23,8 @@ PORT_NAMES = (
     "api",
     "reconciler",
     "reconciler-metrics",
+    "stack-worker",
+    "stack-worker-metrics",
 )
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from gpu_platform.devcluster.certificates import key_pair, service_account_key
 from gpu_platform.devcluster.configuration import kubeconfig_of
 from gpu_platform.devcluster.directory import ClusterDirectory
+from gpu_platform.devcluster.environment import cluster_environment
 from gpu_platform.devcluster.ports import LOOPBACK
 from gpu_platform.devcluster.record import ClusterRecord
 
@@ -18,8 +19,11 @@ SIMULATED_POD_RANGE = "10.128.0.1/9"
 """Addresses that kwok gives its pods; nothing answers there. The host node's pods show 10.0.0.0/9 addresses."""
 
 
-BASE_OBJECTS = "base objects"
-"""Not a process but a milestone: what the platform's own processes need is in the API server."""
+BOOTSTRAP = "bootstrap"
+"""Not a process that stays but a step: the Pulumi program makes what the platform's own processes need."""
+
+STACK = "dev"
+"""Whose settings are in `Pulumi.dev.yaml`."""
 
 
 @dataclass(frozen=True)
@@ -37,19 +41,24 @@ class NodeReady:
 
 
 @dataclass(frozen=True)
+class Finished:
+    """A step: ready when it has ended with exit code 0, and not started again then."""
+
+
+@dataclass(frozen=True)
 class ProcessSpec:
     name: str
     argv: tuple[str, ...]
-    ready: HttpReady | NodeReady
+    ready: HttpReady | NodeReady | Finished
     address: str
     after: tuple[str, ...] = ()
-    """Processes (or `BASE_OBJECTS`) that must be ready before this one starts; it stops before them."""
+    """Processes that must be ready before this one starts; it stops before them."""
 
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
-def plan_processes(directory: ClusterDirectory, record: ClusterRecord) -> tuple[ProcessSpec, ...]:
-    """Every process of the cluster, in an order in which each comes after those it needs."""
+def plan_processes(directory: ClusterDirectory, record: ClusterRecord, path: str) -> tuple[ProcessSpec, ...]:
+    """Every process of the cluster, in an order in which each comes after those it needs; `path` is the caller's."""
     cluster = (
         _etcd(directory, record),
         _nats(directory, record),
@@ -59,8 +68,9 @@ def plan_processes(directory: ClusterDirectory, record: ClusterRecord) -> tuple[
         _kwok(directory, record),
         _host_node(directory, record),
     )
-    platform = (_reconciler(directory, record), _api(directory, record))
-    return (*cluster, *platform) if record.platform else cluster
+    platform = (_bootstrap(directory, record, path), _reconciler(directory, record), _api(directory, record))
+    stacks = (_stack_worker(directory, record, path),) if record.stack_worker else ()
+    return (*cluster, *platform, *stacks) if record.platform else cluster
 
 
 def _etcd(directory: ClusterDirectory, record: ClusterRecord) -> ProcessSpec:
@@ -232,6 +242,22 @@ def _host_node(directory: ClusterDirectory, record: ClusterRecord) -> ProcessSpe
     )
 
 
+def _bootstrap(directory: ClusterDirectory, record: ClusterRecord, path: str) -> ProcessSpec:
+    return ProcessSpec(
+        name=BOOTSTRAP,
+        argv=(sys.executable, "-m", "infra.bootstrap", "up", "--stack", STACK),
+        ready=Finished(),
+        address=f"stack {STACK}",
+        after=("kube-apiserver",),
+        environment={
+            **cluster_environment(directory, record, path),
+            # Between an object's creation and its place in the state, a kill loses it: the next run takes it over, as
+            # it does what a cluster holds from before the program made it. A person's own `pulumi up` refuses instead.
+            "PULUMI_K8S_UPSERT_EXISTING_OBJECTS": "true",
+        },
+    )
+
+
 def _reconciler(directory: ClusterDirectory, record: ClusterRecord) -> ProcessSpec:
     address = f"{LOOPBACK}:{record.ports['reconciler']}"
     return ProcessSpec(
@@ -239,7 +265,7 @@ def _reconciler(directory: ClusterDirectory, record: ClusterRecord) -> ProcessSp
         argv=(sys.executable, "-m", "reconciler"),
         ready=HttpReady(f"http://{address}/readyz"),
         address=f"http://{address}",
-        after=("kube-apiserver", BASE_OBJECTS),
+        after=("kube-apiserver", BOOTSTRAP),
         environment={
             "GPU_PLATFORM_RECONCILER_KUBECONFIG": str(directory.kubeconfig),
             "GPU_PLATFORM_RECONCILER_PROBE_ADDRESS": address,
@@ -254,11 +280,28 @@ def _api(directory: ClusterDirectory, record: ClusterRecord) -> ProcessSpec:
         argv=(sys.executable, "-m", "platform_api"),
         ready=HttpReady(f"{record.platform_url}/readyz"),
         address=record.platform_url,
-        after=("kube-apiserver", BASE_OBJECTS),
+        after=("kube-apiserver", BOOTSTRAP),
         environment={
             "GPU_PLATFORM_API_KUBECONFIG": str(directory.kubeconfig),
             "GPU_PLATFORM_API_HTTP_ADDR": f"{LOOPBACK}:{record.ports['api']}",
             # The host node's pods listen on loopback addresses of this machine.
             "GPU_PLATFORM_API_DEVELOPMENT_ADDRESSES": "true",
+        },
+    )
+
+
+def _stack_worker(directory: ClusterDirectory, record: ClusterRecord, path: str) -> ProcessSpec:
+    address = f"{LOOPBACK}:{record.ports['stack-worker']}"
+    return ProcessSpec(
+        name="stack-worker",
+        argv=(sys.executable, "-m", "stacks.worker"),
+        ready=HttpReady(f"http://{address}/readyz"),
+        address=f"http://{address}",
+        after=("kube-apiserver", BOOTSTRAP),
+        environment={
+            **cluster_environment(directory, record, path),
+            "GPU_PLATFORM_STACK_WORKER_STATE_DIRECTORY": str(directory.stacks),
+            "GPU_PLATFORM_STACK_WORKER_PROBE_ADDRESS": address,
+            "GPU_PLATFORM_STACK_WORKER_METRICS_ADDRESS": f"{LOOPBACK}:{record.ports['stack-worker-metrics']}",
         },
     )

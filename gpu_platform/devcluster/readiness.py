@@ -9,7 +9,7 @@ from gpu_platform.adapters.kube import KubeError, open_client
 from gpu_platform.adapters.kube.paths import LEASES, NODES
 from gpu_platform.devcluster.certificates import key_pair
 from gpu_platform.devcluster.directory import ClusterDirectory
-from gpu_platform.devcluster.processes import HttpReady, NodeReady
+from gpu_platform.devcluster.processes import Finished, HttpReady, NodeReady
 from gpu_platform.domain.conditions import is_true
 
 QUESTION_SECONDS = 2.0
@@ -23,7 +23,7 @@ def admin_tls(directory: ClusterDirectory) -> ssl.SSLContext:
 
 
 async def is_ready(
-    directory: ClusterDirectory, question: HttpReady | NodeReady, tls: ssl.SSLContext, since: datetime
+    directory: ClusterDirectory, question: HttpReady | NodeReady | Finished, tls: ssl.SSLContext, since: datetime
 ) -> bool:
     """Whether the process that was started at `since` answers; what an earlier one left behind does not count."""
     match question:
@@ -31,6 +31,9 @@ async def is_ready(
             return await _answers(url, tls)
         case NodeReady(name):
             return await _node_is_ready(directory, name, since)
+        case Finished():
+            # Only its end says so.
+            return False
 
 
 async def _answers(url: str, tls: ssl.SSLContext) -> bool:

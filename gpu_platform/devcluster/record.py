@@ -35,6 +35,9 @@ class ClusterRecord:
     platform: bool
     """The platform's own processes run too, not only the cluster."""
 
+    stack_worker: bool
+    """One of them keeps the units' stacks."""
+
     binaries: Mapping[str, str]
     path_entries: tuple[str, ...]
 
@@ -50,6 +53,7 @@ class ClusterRecord:
             nodes=DEFAULT_NODES,
             gpus=DEFAULT_GPUS,
             platform=True,
+            stack_worker=True,
             binaries={},
             path_entries=(),
         )
@@ -82,8 +86,9 @@ def _new_key() -> str:
 def find_record(directory: ClusterDirectory) -> ClusterRecord | None:
     try:
         fields = json.loads(directory.record.read_text())
-        # A cluster from before there were keys gets one.
-        return ClusterRecord(**{"api_key": _new_key(), **fields, "path_entries": tuple(fields["path_entries"])})
+        # A cluster from before there were keys and stacks gets them.
+        added = {"api_key": _new_key(), "stack_worker": True}
+        return ClusterRecord(**{**added, **fields, "path_entries": tuple(fields["path_entries"])})
     except FileNotFoundError:
         return None
     except (ValueError, TypeError, KeyError) as error:

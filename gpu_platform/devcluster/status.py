@@ -8,7 +8,9 @@ from typing import Any, Literal
 from gpu_platform.devcluster.directory import ClusterDirectory
 from gpu_platform.devcluster.files import write_atomically
 
-ProcessState = Literal["waiting", "starting", "ready", "restarting", "stopped"]
+ProcessState = Literal["waiting", "starting", "ready", "done", "restarting", "stopped"]
+"""`done` is a step that has ended well: what `ready` is to a process."""
+
 ClusterPhase = Literal["starting", "ready", "stopping", "failed", "stopped"]
 
 
@@ -22,6 +24,10 @@ class ProcessStatus:
     started_at: float | None = None
     restarts: int = 0
     exit_code: int | None = None
+
+    @property
+    def is_fine(self) -> bool:
+        return self.state in ("ready", "done")
 
 
 @dataclass

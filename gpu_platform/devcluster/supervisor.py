@@ -15,13 +15,12 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from gpu_platform.adapters.kube import KubeError
-from gpu_platform.devcluster.base_objects import apply_base_objects
 from gpu_platform.devcluster.child_process import CLUSTER_MARK, dies_with_parent, kill_marked
 from gpu_platform.devcluster.configuration import write_configuration
 from gpu_platform.devcluster.directory import ClusterDirectory
+from gpu_platform.devcluster.last_words import last_words
 from gpu_platform.devcluster.locks import try_exclusive_lock
-from gpu_platform.devcluster.processes import BASE_OBJECTS, ProcessSpec, plan_processes
+from gpu_platform.devcluster.processes import Finished, ProcessSpec, plan_processes
 from gpu_platform.devcluster.readiness import admin_tls, is_ready
 from gpu_platform.devcluster.record import ClusterRecord, get_record
 from gpu_platform.devcluster.status import ClusterPhase, ClusterStatus, ProcessStatus, write_status
@@ -29,6 +28,12 @@ from gpu_platform.devcluster.status import ClusterPhase, ClusterStatus, ProcessS
 POLL_SECONDS = 0.05
 READY_SECONDS = 60.0
 """For one process to become ready. The slowest, the API server, takes about 4 s on two idle cores."""
+
+STEP_SECONDS = 120.0
+"""For a step to end. The slowest, the bootstrap of an empty cluster, takes about 6 s on two idle cores."""
+
+STEP_TRIES = 3
+"""Any part that a step needs may die just then; but what is wrong with its settings stays wrong."""
 
 STOP_SECONDS = 6.0
 """Between SIGTERM and SIGKILL; the host node gives its pods' processes 3 of them."""
@@ -44,7 +49,7 @@ class Supervisor:
     def __init__(self, directory: ClusterDirectory, record: ClusterRecord) -> None:
         self._directory = directory
         self._record = record
-        self._specs = plan_processes(directory, record)
+        self._specs = plan_processes(directory, record, os.environ.get("PATH", ""))
         self._status = ClusterStatus(
             phase="starting",
             supervisor_pid=os.getpid(),
@@ -53,7 +58,8 @@ class Supervisor:
             ],
         )
         self._by_name = {process.name: process for process in self._status.processes}
-        self._ready = {name: asyncio.Event() for name in (BASE_OBJECTS, *self._by_name)}
+        self._ready = {name: asyncio.Event() for name in self._by_name}
+        self._log_starts: dict[str, int] = {}
         self._children: dict[str, asyncio.subprocess.Process] = {}
         self._tls = admin_tls(directory)
 
@@ -64,7 +70,6 @@ class Supervisor:
             asyncio.get_running_loop().add_signal_handler(number, stop_requested.set)
         self._publish("starting")
         keepers = {spec.name: asyncio.create_task(self._keep(spec)) for spec in self._specs}
-        keepers[BASE_OBJECTS] = asyncio.create_task(self._apply_base_objects())
         stopping = asyncio.create_task(stop_requested.wait())
         started = asyncio.create_task(self._all_ready())
         try:
@@ -82,21 +87,6 @@ class Supervisor:
             self._publish("failed" if error else "stopped")
         return 1 if error else 0
 
-    async def _apply_base_objects(self) -> None:
-        await self._ready["kube-apiserver"].wait()
-        deadline = time.monotonic() + READY_SECONDS
-        while self._record.platform:
-            try:
-                await apply_base_objects(self._directory.kubeconfig, self._record.api_key)
-                break
-            except KubeError:
-                # A young API server refuses now and then, and any of its parts may die just now.
-                if time.monotonic() > deadline:
-                    raise
-                await asyncio.sleep(RESTART_SECONDS[0])
-        self._ready[BASE_OBJECTS].set()
-        await asyncio.Event().wait()
-
     async def _all_ready(self) -> None:
         for event in self._ready.values():
             await event.wait()
@@ -105,26 +95,54 @@ class Supervisor:
         """Start the process once its needs are ready, and again whenever it ends."""
         for needed in spec.after:
             await self._ready[needed].wait()
+        if isinstance(spec.ready, Finished):
+            await self._finish(spec)
         process = self._by_name[spec.name]
         delay = RESTART_SECONDS[0]
         while True:
             if await self._run_once(spec, process):
                 delay = RESTART_SECONDS[0]
             elif not self._ready[spec.name].is_set() and delay >= RESTART_SECONDS[1]:
-                raise RuntimeError(f"{spec.name} does not start; its last words are in {process.log}")
-            process.state = "restarting"
-            process.restarts += 1
-            self._publish()
-            await asyncio.sleep(delay)
+                raise RuntimeError(f"{spec.name} does not start; {self._last_words(process)}")
+            await self._pause(process, delay)
             delay = min(delay * 2, RESTART_SECONDS[1])
+
+    async def _finish(self, spec: ProcessSpec) -> None:
+        """Run a step until it has ended well once; returns never, as its process never ends by itself."""
+        process = self._by_name[spec.name]
+        while True:
+            child = await self._begin(spec, process)
+            try:
+                process.exit_code = await asyncio.wait_for(child.wait(), STEP_SECONDS)
+            except TimeoutError:
+                child.kill()
+                process.exit_code = await child.wait()
+            process.pid = None
+            if process.exit_code == 0:
+                break
+            if process.restarts + 1 >= STEP_TRIES:
+                raise RuntimeError(f"{spec.name} does not succeed; {self._last_words(process)}")
+            await self._pause(process, RESTART_SECONDS[0])
+        process.state = "done"
+        self._ready[spec.name].set()
+        self._publish()
+        await asyncio.Event().wait()
+
+    async def _pause(self, process: ProcessStatus, delay: float) -> None:
+        process.state = "restarting"
+        process.restarts += 1
+        self._publish()
+        await asyncio.sleep(delay)
+
+    def _last_words(self, process: ProcessStatus) -> str:
+        """As they are now: the log may be gone with its directory when somebody reads the error."""
+        log = Path(process.log)
+        return f"the last words in {log}:\n{last_words(log, self._log_starts[process.name])}"
 
     async def _run_once(self, spec: ProcessSpec, process: ProcessStatus) -> bool:
         """Run the process to its end; whether it was ever ready."""
         since = datetime.now(UTC)
-        child = await self._start(spec)
-        self._children[spec.name] = child
-        process.pid, process.started_at, process.state = child.pid, time.time(), "starting"
-        self._publish()
+        child = await self._begin(spec, process)
         ended = asyncio.create_task(child.wait())
         was_ready = asyncio.create_task(self._wait_ready(spec, since))
         await asyncio.wait({ended, was_ready}, return_when=asyncio.FIRST_COMPLETED)
@@ -140,9 +158,10 @@ class Supervisor:
         process.pid = None
         return not was_ready.cancelled() and was_ready.done() and was_ready.result()
 
-    async def _start(self, spec: ProcessSpec) -> asyncio.subprocess.Process:
-        with Path(self._by_name[spec.name].log).open("ab") as log:
-            return await asyncio.create_subprocess_exec(
+    async def _begin(self, spec: ProcessSpec, process: ProcessStatus) -> asyncio.subprocess.Process:
+        with Path(process.log).open("ab") as log:
+            self._log_starts[spec.name] = log.tell()
+            child = await asyncio.create_subprocess_exec(
                 *spec.argv,
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=log,
@@ -152,6 +171,10 @@ class Supervisor:
                 preexec_fn=dies_with_parent(),
                 env={**os.environ, **spec.environment, CLUSTER_MARK: self._record.id},
             )
+        self._children[spec.name] = child
+        process.pid, process.started_at, process.state = child.pid, time.time(), "starting"
+        self._publish()
+        return child
 
     async def _wait_ready(self, spec: ProcessSpec, since: datetime) -> bool:
         deadline = time.monotonic() + READY_SECONDS

@@ -90,7 +90,7 @@ async def kill_again_and_again(cluster: RunningCluster) -> None:
 
 async def everything_is_ready(cluster: RunningCluster) -> None:
     async def are_ready() -> bool:
-        return all(process.state == "ready" for process in read_status(cluster.directory).processes)
+        return all(process.is_fine for process in read_status(cluster.directory).processes)
 
     await eventually(are_ready, within=120)
 

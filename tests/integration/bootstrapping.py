@@ -4,7 +4,8 @@ import json
 import os
 import signal
 import subprocess
-from collections.abc import Mapping
+import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +20,20 @@ Outcome = subprocess.CompletedProcess[str]
 SECONDS = 300
 """For one call of the CLI: it takes ten on idle cores."""
 
+PLATFORM = (sys.executable, "-m", "gpu_platform.cli")
+
 
 def read_config(name: str) -> Json:
     """The configuration of one of the repository's stacks, to be changed at will."""
     config: Json = yaml.safe_load((ROOT / f"Pulumi.{name}.yaml").read_text())["config"]
     return config
+
+
+def bootstrap(cluster: RunningCluster) -> None:
+    """What `dev up` does to a cluster before it starts the platform's processes."""
+    environment = {**os.environ, **cluster.environment(os.environ["PATH"])}
+    outcome = _call([*PLATFORM, "bootstrap", "up"], environment)
+    assert outcome.returncode == 0, outcome.stdout + outcome.stderr
 
 
 class BootstrapStack:
@@ -78,14 +88,10 @@ class BootstrapStack:
         shown: Json = json.loads(self._run("stack", "output", "--json").stdout)
         return shown
 
-    def unlock(self) -> None:
-        """As a person does whose `up` was killed."""
-        assert self._run("cancel", "--yes").returncode == 0
-
-    def begin_up(self) -> subprocess.Popen[bytes]:
-        """In a group of its own, so that a signal reaches the CLI and all that it started."""
+    def begin_bootstrap(self) -> subprocess.Popen[bytes]:
+        """In a group of its own, as a terminal gives to a command."""
         return subprocess.Popen(
-            ["pulumi", "--non-interactive", "up", "--yes", "--skip-preview", "--config-file", str(self._file)],
+            [*PLATFORM, "bootstrap", "up"],
             cwd=ROOT,
             env=self._environment,
             stdout=subprocess.DEVNULL,
@@ -93,20 +99,29 @@ class BootstrapStack:
             start_new_session=True,
         )
 
+    def bootstrap(self, action: str, *options: str) -> Outcome:
+        """With the settings of the repository's own stack."""
+        return _call([*PLATFORM, "bootstrap", action, *options], self._environment)
+
+    def preview_command(self, directory: Path, *options: str) -> Outcome:
+        """`gpu-platform preview` in a checkout whose settings are those that were configured."""
+        for name in ("Pulumi.yaml", "infra", ".venv"):
+            (directory / name).symlink_to(ROOT / name)
+        (directory / "Pulumi.dev.yaml").symlink_to(self._file)
+        return _call([*PLATFORM, "preview", "--stack", "dev", *options], self._environment, directory)
+
     def _run(self, *arguments: str) -> Outcome:
-        return subprocess.run(
-            ["pulumi", "--non-interactive", *arguments],
-            cwd=ROOT,
-            env=self._environment,
-            capture_output=True,
-            text=True,
-            timeout=SECONDS,
-            check=False,
-        )
+        return _call(["pulumi", "--non-interactive", *arguments], self._environment)
+
+
+def _call(command: Sequence[str], environment: Mapping[str, str], directory: Path = ROOT) -> Outcome:
+    return subprocess.run(
+        command, cwd=directory, env=environment, capture_output=True, text=True, timeout=SECONDS, check=False
+    )
 
 
 def interrupt(running: subprocess.Popen[bytes], number: signal.Signals) -> int:
-    """SIGKILL takes all of them; SIGINT is for the CLI, as from a terminal it is for everybody."""
+    """As a terminal does it, to the whole group."""
     os.killpg(running.pid, number)
     return running.wait(SECONDS)
 

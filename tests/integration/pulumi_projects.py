@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.integration.conftest import RunningCluster
 
-LIMIT_SECONDS = 180
+LIMIT_SECONDS = 400
 STACK = "test"
 
 
@@ -18,21 +18,23 @@ class PulumiProject:
     settings: dict[str, str] = field(default_factory=dict)
     """What the program finds in its environment."""
 
+    name: str = "plugin"
+
     @classmethod
-    def create(cls, directory: Path, cluster: RunningCluster, program: str, **settings: str) -> "PulumiProject":
+    def create(
+        cls, directory: Path, cluster: RunningCluster, program: str, *, name: str = "plugin", **settings: str
+    ) -> "PulumiProject":
         state = directory / "state"
         state.mkdir(parents=True)
-        (directory / "Pulumi.yaml").write_text("name: plugin\nruntime: python\n")
+        (directory / "Pulumi.yaml").write_text(f"name: {name}\nruntime: python\n")
         (directory / "__main__.py").write_text(program)
         environment = {
             **os.environ,
             **cluster.environment(os.environ["PATH"]),
             "PULUMI_BACKEND_URL": f"file://{state}",
             "PULUMI_HOME": str(directory / "home"),
-            # As on any other cluster: what is there is not simply taken over.
-            "PULUMI_K8S_UPSERT_EXISTING_OBJECTS": "false",
         }
-        project = cls(directory, environment, dict(settings))
+        project = cls(directory, environment, dict(settings), name)
         project.succeed("stack", "init", STACK)
         return project
 
@@ -70,4 +72,4 @@ class PulumiProject:
 
     @property
     def state_file(self) -> Path:
-        return self.directory / "state" / ".pulumi" / "stacks" / "plugin" / f"{STACK}.json"
+        return self.directory / "state" / ".pulumi" / "stacks" / self.name / f"{STACK}.json"

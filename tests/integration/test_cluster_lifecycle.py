@@ -37,7 +37,7 @@ class CommandLine:
             self.command(command, *options),
             capture_output=True,
             text=True,
-            timeout=180,
+            timeout=300,
             check=False,
         )
 
@@ -62,6 +62,11 @@ class CommandLine:
         variables: dict[str, str] = json.loads(self.dev("env", "--json").stdout)
         return variables
 
+    def bootstraps(self) -> list[str]:
+        """What each run of the bootstrap came to."""
+        lines = self.directory.log_of("bootstrap").read_text().splitlines()
+        return [line.split(":")[1].split(", in")[0].strip() for line in lines if line.startswith("up: ")]
+
 
 @pytest.fixture(scope="module")
 def first() -> Iterator[CommandLine]:
@@ -70,7 +75,7 @@ def first() -> Iterator[CommandLine]:
 
 @pytest.fixture
 def second() -> Iterator[CommandLine]:
-    yield from _cluster("--nodes=1", "--gpus=1")
+    yield from _cluster("--nodes=1", "--gpus=1", "--only=cluster")
 
 
 def _cluster(*options: str) -> Iterator[CommandLine]:
@@ -103,9 +108,10 @@ async def create_config_map(cluster: CommandLine, name: str) -> None:
 async def is_ready_again(cluster: CommandLine, process: str, restarts: int) -> None:
     async def restarted() -> bool:
         status = cluster.status()
-        return cluster.restarts_of(process) > restarts and all(each["state"] == "ready" for each in status["processes"])
+        states = {each["state"] for each in status["processes"]}
+        return cluster.restarts_of(process) > restarts and states == {"ready", "done"}
 
-    await eventually(restarted, within=60)
+    await eventually(restarted, within=120)
 
 
 async def test_jetstream_keeps_every_acknowledged_message_over_kill_9(first: CommandLine) -> None:
@@ -142,14 +148,17 @@ async def test_up_after_kill_9_of_the_supervisor_continues_with_the_same_objects
     os.kill(first.status()["supervisor_pid"], signal.SIGKILL)
     first.up()
     assert await kept(first, "before-the-crash")
+    created, same = first.bootstraps()
+    assert same == created.replace("create", "same")
     assert not before & first.processes()
     assert first.environment()["NATS_URL"] == url
 
 
 def test_up_of_a_running_cluster_starts_nothing_and_can_resize_it(first: CommandLine) -> None:
-    before = first.processes()
+    before, bootstraps = first.processes(), first.bootstraps()
     first.up("--nodes=2")
     assert before <= first.processes()
+    assert first.bootstraps() == bootstraps
     assert first.status()["supervisor_pid"] in before
 
 
@@ -162,7 +171,9 @@ async def test_two_clusters_run_side_by_side(first: CommandLine, second: Command
     assert names == {"host", "sim-h100-0"}
 
 
-def test_down_ends_every_process_and_says_so(second: CommandLine) -> None:
+def test_up_makes_a_bare_cluster_into_the_platform_and_down_ends_every_process(second: CommandLine) -> None:
+    second.up()
+    assert {"api", "reconciler"} <= {each["name"] for each in second.status()["processes"]}
     assert second.processes()
     assert "stopped" in second.dev("down").stdout
     assert not second.processes()
@@ -174,14 +185,14 @@ def test_ctrl_c_in_the_foreground_leaves_no_process() -> None:
     with tempfile.TemporaryDirectory(prefix="gpu-test-") as root:
         cluster = CommandLine(Path(root) / "cluster")
         with subprocess.Popen(
-            cluster.command("up", "--foreground", "--nodes=0"), stdout=subprocess.PIPE, text=True
+            cluster.command("up", "--foreground", "--only=cluster", "--nodes=0"), stdout=subprocess.PIPE, text=True
         ) as foreground:
             assert foreground.stdout is not None
             assert any("ready in" in line for line in foreground.stdout)
             assert cluster.processes()
             foreground.send_signal(signal.SIGINT)
             foreground.wait(timeout=60)
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 30
         while cluster.processes() and time.monotonic() < deadline:
             time.sleep(0.1)
         assert not cluster.processes()

@@ -3,6 +3,7 @@
 The tests stand in the order in which a cluster lives: each finds what the one before it left.
 """
 
+import json
 import secrets
 import signal
 import tempfile
@@ -91,18 +92,21 @@ async def remains(kube: KubeClient) -> list[str]:
     return [name for name in found if name.startswith(("runtime-", "gpu-")) or name.endswith(names.GROUP)]
 
 
-async def test_an_interrupted_up_is_finished_by_the_next_one(stack: BootstrapStack, bare_kube: KubeClient) -> None:
+async def test_an_interrupted_bootstrap_is_finished_by_the_next_one(
+    stack: BootstrapStack, bare_kube: KubeClient
+) -> None:
+    """Also one that was killed, and so left Pulumi's lock on the stack."""
     stop = {signal.SIGINT: CRDS.item("operations.runtime.lokiwager.io"), signal.SIGKILL: GPU_SPECS.item("host.1")}
     for number, sign in stop.items():
-        running = stack.begin_up()
+        running = stack.begin_bootstrap()
         deadline = time.monotonic() + 120
         while await find(bare_kube, sign) is None and running.poll() is None:
             assert time.monotonic() < deadline
         assert interrupt(running, number) != 0
-    stack.unlock()
 
-    stack.up()
+    outcome = stack.bootstrap("up")
 
+    assert outcome.returncode == 0, outcome.stderr
     assert not stack.has_changes()
 
 
@@ -128,7 +132,7 @@ async def test_up_makes_everything_and_a_second_one_changes_nothing(
     assert outputs["gpuSpecs"] == ["g1.1", "host.1"]
 
 
-def test_a_preview_after_an_edit_shows_exactly_that_edit(stack: BootstrapStack) -> None:
+def test_a_preview_after_an_edit_shows_exactly_that_edit(stack: BootstrapStack, tmp_path: Path) -> None:
     config = read_config("dev")
     config[SPECS]["g1.1"]["pricePerHour"] = "1.50"
     stack.configure(config)
@@ -137,6 +141,23 @@ def test_a_preview_after_an_edit_shows_exactly_that_edit(stack: BootstrapStack) 
 
     assert (step["op"], name_of(step)) == ("update", "GPUSpec g1.1")
     assert list(step["detailedDiff"]) == ["spec.pricePerHour"]
+    table = stack.preview_command(tmp_path, "--json")
+    assert table.returncode == 0, table.stderr
+    [change] = json.loads(table.stdout)["changes"]
+    assert (change["operation"], change["kind"], change["name"]) == ("update", "GPUSpec", "g1.1")
+    price = {"path": "spec.pricePerHour", "old": "1.20", "new": "1.50", "replaces": False}
+    assert change["properties"] == [price]
+
+
+def test_a_preview_of_a_change_that_breaks_a_rule_fails_with_its_name(stack: BootstrapStack, tmp_path: Path) -> None:
+    pool = {"specName": "g1.1", "replicas": 1, "image": "registry.example.com/placeholder:latest"}
+    stack.configure({**read_config("dev"), "gpu-platform:stockPools": {"small": pool}})
+
+    refused = stack.preview_command(tmp_path)
+
+    assert refused.returncode == 1
+    said = " ".join(refused.stdout.split())
+    assert "latest-image StockPool runtime-stock/small, spec.image names no fixed version" in said
 
 
 def test_a_new_tenant_is_a_namespace_with_bounds_and_rights(stack: BootstrapStack) -> None:

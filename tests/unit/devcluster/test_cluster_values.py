@@ -15,13 +15,14 @@ from gpu_platform.devcluster.certificates import IDENTITIES, ensure_certificates
 from gpu_platform.devcluster.directory import ClusterDirectory
 from gpu_platform.devcluster.environment import cluster_environment, shell_exports
 from gpu_platform.devcluster.errors import DevClusterError
-from gpu_platform.devcluster.kubernetes_plugin import STAND_IN
 from gpu_platform.devcluster.nodes import MODELS, plan_nodes
 from gpu_platform.devcluster.ports import LOOPBACK, OURS, PORT_NAMES, choose_ports
-from gpu_platform.devcluster.processes import BASE_OBJECTS, plan_processes
+from gpu_platform.devcluster.processes import plan_processes
+from gpu_platform.devcluster.pulumi_plugins import OWN_PLUGIN, STAND_IN
 from gpu_platform.devcluster.record import ClusterRecord, find_record, get_record, save_record
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
+PATH = "/usr/bin:/bin"
 BINARIES = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok", "nats-server")
 
 
@@ -82,7 +83,7 @@ def test_environment_puts_our_tools_first_and_only_once(directory: ClusterDirect
     once = cluster_environment(directory, record, os.pathsep.join(["/usr/bin", "/bin"]))
     twice = cluster_environment(directory, record, once["PATH"])
     assert once == twice
-    ours = [str(Path(sys.executable).parent), "/parts", str(STAND_IN)]
+    ours = [str(Path(sys.executable).parent), str(OWN_PLUGIN), "/parts", str(STAND_IN)]
     assert once["PATH"].split(os.pathsep) == [*ours, "/usr/bin", "/bin"]
 
 
@@ -91,19 +92,25 @@ def test_exports_are_safe_for_a_shell() -> None:
 
 
 def test_every_process_comes_after_those_it_needs(directory: ClusterDirectory, record: ClusterRecord) -> None:
-    seen = {BASE_OBJECTS}
-    for spec in plan_processes(directory, record):
+    seen: set[str] = set()
+    for spec in plan_processes(directory, record, PATH):
         assert set(spec.after) <= seen
         seen.add(spec.name)
 
 
 def test_a_bare_cluster_has_no_process_of_the_platform(directory: ClusterDirectory, record: ClusterRecord) -> None:
-    names = {spec.name for spec in plan_processes(directory, replace(record, platform=False))}
-    assert names == {spec.name for spec in plan_processes(directory, record)} - {"reconciler", "api"}
+    names = {spec.name for spec in plan_processes(directory, replace(record, platform=False), PATH)}
+    platform = {"bootstrap", "reconciler", "api", "stack-worker"}
+    assert names == {spec.name for spec in plan_processes(directory, record, PATH)} - platform
+
+
+def test_the_stack_worker_can_be_left_out(directory: ClusterDirectory, record: ClusterRecord) -> None:
+    names = {spec.name for spec in plan_processes(directory, replace(record, stack_worker=False), PATH)}
+    assert names == {spec.name for spec in plan_processes(directory, record, PATH)} - {"stack-worker"}
 
 
 def test_no_process_listens_beyond_loopback(directory: ClusterDirectory, record: ClusterRecord) -> None:
-    words = [word for spec in plan_processes(directory, record) for word in spec.argv]
+    words = [word for spec in plan_processes(directory, record, PATH) for word in spec.argv]
     assert not [word for word in words if "0.0.0.0" in word and "10.0.0.0/16" not in word]  # noqa: S104
     assert [word for word in words if word.startswith("--bind-address=")] == [f"--bind-address={LOOPBACK}"] * 3
 

@@ -24,7 +24,6 @@ from platform_api.keys.key_ring import read_records
 from platform_api.settings import load_api_settings
 from reconciler.rules import LEASE
 from reconciler.settings import load_reconciler_settings
-from tests.architecture.repository import ROOT
 from tests.unit.infra.test_settings import read_stack
 
 Json = dict[str, Any]
@@ -42,21 +41,6 @@ def all_pods() -> list[Json]:
     nats = Nats(enabled=True, image="nats:2.12.2")
     bodies = [*workload_objects().values(), *build_nats(nats)]
     return [body["spec"]["template"]["spec"] for body in bodies if body["kind"] in ("Deployment", "StatefulSet")]
-
-
-def test_the_stack_of_the_embedded_cluster_declares_what_that_cluster_begins_with() -> None:
-    settings = read_stack("dev")
-    declared = [
-        *(build_namespace(name, "restricted") for name in (names.SYSTEM_NAMESPACE, names.STOCK_NAMESPACE)),
-        build_namespace(names.DEFAULT_INSTANCE_NAMESPACE, settings.namespaces.instance.profile),
-        *build_priority_classes(),
-        *(build_gpu_spec(name, spec, OWNER) for name, spec in settings.gpu_specs.items()),
-    ]
-    today = list(yaml.safe_load_all((ROOT / "config" / "dev" / "base.yaml").read_text()))
-
-    assert len(declared) == len(today)
-    for ours, theirs in zip(declared, today, strict=True):
-        assert _contains(ours, theirs), f"{ours} lacks something of {theirs}"
 
 
 def test_what_a_stack_declares_says_whose_it_is() -> None:
@@ -207,9 +191,3 @@ def test_every_server_of_nats_knows_the_others() -> None:
 
     assert len(peer_hosts(nats)) == 3
     assert all(host in render_configuration(nats) for host in peer_hosts(nats))
-
-
-def _contains(whole: Any, part: Any) -> bool:
-    if isinstance(part, dict):
-        return isinstance(whole, dict) and all(key in whole and _contains(whole[key], part[key]) for key in part)
-    return bool(whole == part)

@@ -7,7 +7,9 @@ import pulumi
 import pytest
 import yaml
 
-from infra.settings import PlatformSettings, parse_settings
+from gpu_platform.domain.api_keys import build_key, hash_secret
+from gpu_platform.domain.tenants import Role
+from infra.settings import PlatformSettings, parse_settings, with_administrator
 from tests.architecture.repository import ROOT
 
 PROJECT = "gpu-platform"
@@ -196,3 +198,33 @@ def test_an_encrypted_section_is_not_shown() -> None:
 
     assert "gpuOperator.version is a secret" in str(caught.value)
     assert "hunter2" not in str(caught.value)
+
+
+def test_an_administrators_key_comes_out_of_the_environment_as_a_hash() -> None:
+    other = {"sha256": "0" * 64, "tenant": "default", "roles": ["viewer"]}
+    settings = parse(environment="dev", administratorKeyFrom="ADMIN", apiKeys={"abcdefgh": other})
+
+    keys = with_administrator(PROJECT, settings, {"ADMIN": build_key("devkey01", "s" * 43)}).api_keys
+
+    assert sorted(keys) == ["abcdefgh", "devkey01"]
+    assert keys["devkey01"].sha256 == hash_secret("s" * 43)
+    assert (keys["devkey01"].tenant, keys["devkey01"].roles) == ("default", (Role.ADMIN,))
+
+
+@pytest.mark.parametrize("environment", [{}, {"ADMIN": ""}, {"ADMIN": "hunter2"}])
+def test_an_administrators_key_that_is_none_is_one_sentence_that_does_not_show_it(environment: dict[str, str]) -> None:
+    settings = parse(environment="dev", administratorKeyFrom="ADMIN")
+
+    with pytest.raises(pulumi.RunError) as caught:
+        with_administrator(PROJECT, settings, environment)
+
+    assert str(caught.value).startswith(
+        "gpu-platform:administratorKeyFrom is 'ADMIN', and that environment variable holds no API key"
+    )
+    assert "hunter2" not in str(caught.value)
+
+
+def test_without_an_administrators_key_the_environment_is_not_asked() -> None:
+    settings = parse(environment="dev")
+
+    assert with_administrator(PROJECT, settings, {"GPU_PLATFORM_KEY": build_key("devkey01", "s" * 43)}) is settings

@@ -58,10 +58,10 @@ class Started:
         async def question() -> bool:
             return bool(self.api.status.get("phase") == phase)
 
-        await eventually(question, within=10)
+        await eventually(question, within=30)
 
     async def ends(self) -> None:
-        await asyncio.wait_for(self.task, 10)
+        await asyncio.wait_for(self.task, 30)
 
 
 @pytest.fixture

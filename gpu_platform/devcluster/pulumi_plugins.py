@@ -1,4 +1,5 @@
-"""Which `pulumi-resource-kubernetes` a shell gets: the official plugin where it is installed, else our stand-in."""
+"""Which Pulumi plugins a shell gets: our own, and for Kubernetes the official one where it is installed, else our
+stand-in."""
 
 import os
 from collections.abc import Iterable
@@ -9,8 +10,12 @@ import gpu_platform
 NAME = "pulumi-resource-kubernetes"
 INSTALLED = "resource-kubernetes-v*"
 
-STAND_IN = Path(gpu_platform.__file__).resolve().parents[1] / "providers" / "kubernetes" / "bin"
+PROVIDERS = Path(gpu_platform.__file__).resolve().parents[1] / "providers"
+STAND_IN = PROVIDERS / "kubernetes" / "bin"
 """The directory of the stand-in. It is a program to start, not a package to import."""
+
+OWN_PLUGIN = PROVIDERS / "cluster" / "bin"
+"""The directory of `pulumi-resource-gpuplatform`, for stacks of units that somebody works on by hand."""
 
 
 def has_official_plugin(path_entries: Iterable[str], pulumi_home: Path) -> bool:

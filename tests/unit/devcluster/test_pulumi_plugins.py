@@ -8,8 +8,8 @@ import pytest
 
 from gpu_platform.devcluster.directory import ClusterDirectory
 from gpu_platform.devcluster.environment import cluster_environment, shell_exports
-from gpu_platform.devcluster.kubernetes_plugin import NAME, STAND_IN
 from gpu_platform.devcluster.ports import PORT_NAMES
+from gpu_platform.devcluster.pulumi_plugins import NAME, STAND_IN
 from gpu_platform.devcluster.record import ClusterRecord
 
 

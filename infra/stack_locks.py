@@ -1,0 +1,83 @@
+"""Locks that a killed Pulumi left on a stack. They go on proof only: the holder ran on this machine, and is dead.
+
+A state in files (`file://`) keeps a lock as a file beside it, with the holder's pid and host. Other backends know
+themselves who is alive.
+"""
+
+import json
+import re
+import socket
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+LOCK_URL = re.compile(r"(file://\S+): created by ")
+"""In the sentence with which the CLI refuses a locked stack."""
+
+PROCESSES = Path("/proc")
+POLL_SECONDS = 0.2
+
+
+@dataclass(frozen=True)
+class StackLock:
+    file: Path
+    pid: int
+    host: str
+    taken_at: str
+
+    def __str__(self) -> str:
+        return f"pid {self.pid} on {self.host} since {self.taken_at} ({self.file})"
+
+
+def find_locks(refusal: str) -> list[StackLock]:
+    """Those that the CLI named and that are still there."""
+    files = [Path(unquote(urlsplit(url).path)) for url in LOCK_URL.findall(refusal)]
+    return [lock for file in files if (lock := _read_lock(file))]
+
+
+def remove_dead(locks: Iterable[StackLock]) -> list[StackLock]:
+    """Those that went. Each is a file of its own: whoever takes the stack meanwhile has another one."""
+    dead = [lock for lock in locks if is_dead(lock)]
+    for lock in dead:
+        for file in (lock.file, lock.file.with_name(f"{lock.file.name}.attrs")):
+            file.unlink(missing_ok=True)
+    return dead
+
+
+def wait_for_holders(locks: Iterable[StackLock], seconds: float) -> list[StackLock]:
+    """Those that are still held after that time; for holders elsewhere nobody waits. A CLI whose caller was killed
+    notices and ends by itself."""
+    deadline = time.monotonic() + seconds
+    while held := [lock for lock in locks if lock.file.exists() and not is_dead(lock)]:
+        if time.monotonic() > deadline or not all(map(is_ours, held)):
+            break
+        time.sleep(POLL_SECONDS)
+    return held
+
+
+def is_ours(lock: StackLock) -> bool:
+    return lock.host == socket.gethostname()
+
+
+def is_dead(lock: StackLock) -> bool:
+    """A pid that belongs to another program by now counts as alive: then a person has to look."""
+    return is_ours(lock) and not _runs(lock.pid)
+
+
+def _runs(pid: int) -> bool:
+    try:
+        stat = (PROCESSES / str(pid) / "stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    # The program's name stands in brackets before the state, and may contain anything.
+    return stat.rpartition(")")[2].split()[0] not in ("Z", "X")
+
+
+def _read_lock(file: Path) -> StackLock | None:
+    try:
+        content = json.loads(file.read_text())
+        return StackLock(file, int(content["pid"]), str(content["hostname"]), str(content["timestamp"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None

@@ -1,0 +1,97 @@
+"""The supervisor with small programs in the place of the cluster's: the order of starts, steps, and last words."""
+
+import asyncio
+import os
+import signal
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from gpu_platform.devcluster import supervisor
+from gpu_platform.devcluster.certificates import ensure_certificates
+from gpu_platform.devcluster.directory import ClusterDirectory
+from gpu_platform.devcluster.processes import Finished, HttpReady, ProcessSpec
+from gpu_platform.devcluster.record import ClusterRecord
+from gpu_platform.devcluster.status import ClusterStatus, read_status
+
+ENOUGH_SECONDS = 30
+STOP = f"import os; os.kill({os.getpid()}, {int(signal.SIGTERM)})"
+"""A program that ends the supervisor, which is this process."""
+
+NEVER = HttpReady("http://127.0.0.1:1/")
+
+
+@pytest.fixture
+def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ClusterDirectory:
+    monkeypatch.setattr(supervisor, "RESTART_SECONDS", (0.01, 0.02))
+    directory = ClusterDirectory(tmp_path)
+    directory.create()
+    ensure_certificates(directory.pki, datetime.now(UTC))
+    return directory
+
+
+def program(name: str, code: str, *after: str, step: bool = False) -> ProcessSpec:
+    ready = Finished() if step else NEVER
+    return ProcessSpec(name, (sys.executable, "-c", code), ready, "nowhere", after)
+
+
+async def run(
+    monkeypatch: pytest.MonkeyPatch, directory: ClusterDirectory, *specs: ProcessSpec
+) -> tuple[int, ClusterStatus]:
+    monkeypatch.setattr(supervisor, "plan_processes", lambda *_: specs)
+    code = await asyncio.wait_for(supervisor.Supervisor(directory, ClusterRecord.new()).run(), ENOUGH_SECONDS)
+    return code, read_status(directory)
+
+
+async def test_what_needs_a_step_starts_when_that_has_ended_well(
+    directory: ClusterDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = directory.root / "said"
+    first = program("bootstrap", f"import time; time.sleep(0.3); open('{said}', 'a').write('made\\n')", step=True)
+    second = program("api", f"open('{said}', 'a').write('used\\n'); {STOP}", "bootstrap")
+    code, status = await run(monkeypatch, directory, first, second)
+
+    assert (code, status.phase, status.error) == (0, "stopped", None)
+    assert said.read_text().splitlines()[:2] == ["made", "used"]
+
+
+async def test_a_step_that_failed_is_tried_again(directory: ClusterDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    tries = directory.root / "tries"
+    flaky = f"open('{tries}', 'a').write('.'); raise SystemExit(0 if len(open('{tries}').read()) == 2 else 1)"
+    code, status = await run(
+        monkeypatch, directory, program("bootstrap", flaky, step=True), program("api", STOP, "bootstrap")
+    )
+
+    assert (code, status.error) == (0, None)
+    assert tries.read_text() == ".."
+
+
+async def test_a_step_that_fails_again_and_again_ends_the_start_with_its_last_words(
+    directory: ClusterDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failing = "import sys; sys.exit('error: gpu-platform:stockPool is no setting')"
+    code, status = await run(
+        monkeypatch, directory, program("bootstrap", failing, step=True), program("api", "", "bootstrap")
+    )
+
+    assert (code, status.phase) == (1, "failed")
+    assert status.error == (
+        f"bootstrap does not succeed; the last words in {directory.log_of('bootstrap')}:\n"
+        "    error: gpu-platform:stockPool is no setting"
+    )
+    assert {process.name: process.state for process in status.processes} == {"bootstrap": "stopped", "api": "stopped"}
+
+
+async def test_a_process_that_does_not_start_says_why_in_the_error_itself(
+    directory: ClusterDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory.log_of("reconciler").write_text("words of a run of yesterday\n")
+    dying = "raise SystemExit('reading settings\\nno such cluster')"
+    code, status = await run(monkeypatch, directory, program("reconciler", dying))
+
+    assert code == 1
+    assert status.error is not None
+    assert status.error.startswith("reconciler does not start; ")
+    assert status.error.splitlines()[1:] == ["    reading settings", "    no such cluster"]
