@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from gpu_platform.domain.value import Value
+from gpu_platform.domain.value_errors import sentence_of
 from platform_api.http.envelope import JSON, ErrorDetail
 from platform_api.http.errors import ApiError, invalid, invalid_field
 
@@ -23,10 +24,12 @@ DETAILS_LIMIT = 20
 """Wrong fields that one answer names."""
 
 
-def decoded(model: type[M]) -> Callable[[Request], Awaitable[M]]:
-    """A dependency: the request's body as this model."""
+def decoded(model: type[M], *, unsaid: M | None = None) -> Callable[[Request], Awaitable[M]]:
+    """A dependency: the request's body as this model; `unsaid` is what no body at all means."""
 
     async def decode(request: Request) -> M:
+        if unsaid is not None and not await request.body():
+            return unsaid
         if request.headers.get("content-type", "").partition(";")[0].strip().lower() != JSON:
             raise invalid_field("Content-Type", f"should be {JSON}")
         return decode_body(model, await request.body())
@@ -53,25 +56,18 @@ def body_of(model: type[Value]) -> dict[str, Any]:
     return {"requestBody": {"required": True, "content": {JSON: {"schema": reference}}}}
 
 
+def optional_body_of(model: type[Value]) -> dict[str, Any]:
+    return {"requestBody": {**body_of(model)["requestBody"], "required": False}}
+
+
 def refusal(errors: Sequence[ErrorDetails], skip: int = 0) -> ApiError:
     """One detail per wrong field; `skip` leaves out the first parts of its place ("query", "path")."""
-    details = [ErrorDetail(field=_place(error["loc"][skip:]), message=_sentence(error)) for error in errors]
+    details = [ErrorDetail(field=_place(error["loc"][skip:]), message=sentence_of(error)) for error in errors]
     return invalid(*details[:DETAILS_LIMIT])
 
 
 def _place(parts: Sequence[int | str]) -> str:
     return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts).lstrip(".")
-
-
-def _sentence(error: ErrorDetails) -> str:
-    """What pydantic said, as the end of a sentence that begins with the field."""
-    match error["type"]:
-        case "missing":
-            return "is required"
-        case "extra_forbidden":
-            return "is not a field that is known here"
-    words = error["msg"].removeprefix("Input ").removeprefix("Value error, ")
-    return words[:1].lower() + words[1:]
 
 
 def _refuse_repeated(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -6,9 +6,10 @@ from typing import Any
 
 from providers.kubernetes.annotations import DELETION_PROPAGATION, PROPAGATIONS, TIMEOUT_SECONDS, read_annotations
 from providers.kubernetes.object_names import AUTONAMED, Naming, build_name, is_autonamed, is_possible_name
-from providers.kubernetes.property_paths import path_text
-from providers.kubernetes.property_values import Unknown, without_nulls
 from providers.kubernetes.type_tokens import parse_type_token, type_of_object
+from providers.protocol.property_paths import path_text
+from providers.protocol.property_values import Unknown, without_nulls
+from providers.protocol.resource import Failure
 
 Json = dict[str, Any]
 
@@ -18,12 +19,6 @@ SERVERS_OWN_METADATA = frozenset(
 """A manifest copied from a cluster carries them; they are no wish of anybody."""
 
 TEXT_MAPS = ("labels", "annotations")
-
-
-@dataclass(frozen=True)
-class Failure:
-    property: str
-    reason: str
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,9 @@ from gpu_platform.adapters.kube import (
     ResourcePath,
 )
 from providers.kubernetes.discovery import CALL_SECONDS, Discovery
-from providers.kubernetes.failures import ResourceFailedError, describe
 from providers.kubernetes.object_names import build_object_id
 from providers.kubernetes.type_tokens import ObjectType
+from providers.protocol.failures import ResourceFailedError, describe
 
 Json = dict[str, Any]
 
@@ -44,6 +44,11 @@ class Place:
         return build_object_id(self.namespace, self.name)
 
     @property
+    def label(self) -> str:
+        """For people."""
+        return f"{self.kind.kind} {self.id}"
+
+    @property
     def url(self) -> str:
         # Roles may have colons in their names, which a path has to quote.
         return f"{self.path.collection(self.namespace)}/{quote(self.name, safe='')}"
@@ -67,7 +72,7 @@ class Cluster:
         try:
             return await self._discovery.find(kind)
         except KubeError as error:
-            raise ResourceFailedError(describe(error, kind, "", self._client.server)) from error
+            raise ResourceFailedError(describe(error, kind.kind, self._client.server)) from error
 
     async def get_kind(self, kind: ObjectType) -> ResourcePath:
         """Also one that comes within seconds."""
@@ -85,7 +90,7 @@ class Cluster:
         try:
             return await self._discovery.find_again(kind) is not None
         except KubeError as error:
-            raise ResourceFailedError(describe(error, kind, "", self._client.server)) from error
+            raise ResourceFailedError(describe(error, kind.kind, self._client.server)) from error
 
     async def find(self, place: Place) -> Json | None:
         try:
@@ -133,7 +138,7 @@ class Cluster:
         return await self._client.patch(place.url, body, PatchType.APPLY, params, timeout=CALL_SECONDS)
 
     def _failure(self, error: KubeError, place: Place) -> ResourceFailedError:
-        return ResourceFailedError(describe(error, place.kind, place.id, self._client.server))
+        return ResourceFailedError(describe(error, place.label, self._client.server))
 
 
 def _text(truth: bool) -> str:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from providers.kubernetes.object_names import DEFAULT_NAMESPACE
-from providers.kubernetes.property_values import Unknown
+from providers.protocol.property_values import Unknown
 
 Json = dict[str, Any]
 

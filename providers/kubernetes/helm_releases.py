@@ -1,7 +1,7 @@
 """Helm releases: shown in previews, and refused when one has to be installed. There is no Helm in here."""
 
-from providers.kubernetes.checking import Failure
-from providers.kubernetes.property_values import UNKNOWN, Json, Path, Properties, without_nulls
+from providers.protocol.property_values import UNKNOWN, Json, Path, Properties, without_nulls
+from providers.protocol.resource import Failure
 
 IDENTITY: tuple[Path, ...] = (("name",), ("namespace",))
 

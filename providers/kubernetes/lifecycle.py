@@ -4,16 +4,12 @@ Works on decoded values; what the wire looks like is `servicer`'s business.
 """
 
 import asyncio
-from dataclasses import dataclass
 
 from gpu_platform.adapters.kube import KubeError, ResourcePath, UnreachableError
 from providers.kubernetes.annotations import read_handling
 from providers.kubernetes.checking import Checked, build_inputs, check_inputs
 from providers.kubernetes.cluster import Cluster, Place
 from providers.kubernetes.configuration import Configuration
-from providers.kubernetes.diffing import Change, find_changes
-from providers.kubernetes.engine_log import EngineLog
-from providers.kubernetes.failures import NotReadyError, ResourceFailedError, describe
 from providers.kubernetes.live_inputs import build_imported_inputs, observe_inputs
 from providers.kubernetes.object_names import Naming, is_autonamed, parse_object_id
 from providers.kubernetes.outputs import (
@@ -24,49 +20,19 @@ from providers.kubernetes.outputs import (
     find_manager,
 )
 from providers.kubernetes.ownership import build_body, field_manager_name, is_managed_by
-from providers.kubernetes.property_values import UNKNOWN, Json, Path, Properties, Unknown, contains_unknown
 from providers.kubernetes.replacement import find_refused, find_replacing
-from providers.kubernetes.secret_places import find_secrets, without_inner
+from providers.kubernetes.secret_kinds import find_secrets
 from providers.kubernetes.type_tokens import ObjectType, type_of_object
-from providers.kubernetes.waiting import DEFAULT_SECONDS, Patience, wait_until_gone, wait_until_ready
+from providers.kubernetes.waiting import DEFAULT_SECONDS, wait_until_gone, wait_until_ready
+from providers.protocol.diffing import find_changes
+from providers.protocol.engine_log import EngineLog
+from providers.protocol.failures import IncompleteError, NotReadyError, ResourceFailedError, describe
+from providers.protocol.property_values import UNKNOWN, Json, Path, Properties, Unknown, contains_unknown
+from providers.protocol.resource import Difference, Observed, Resource
+from providers.protocol.secret_places import without_inner
+from providers.protocol.waiting import Patience
 
 WRONG_INPUT = (400, 422)
-
-
-@dataclass(frozen=True)
-class Resource:
-    """What every request says about the resource that it is for."""
-
-    urn: str
-    token: str
-    timeout_seconds: float = 0.0
-    """From the program's custom timeouts; 0 means that it has none."""
-
-    @property
-    def name(self) -> str:
-        return self.urn.rpartition("::")[2]
-
-
-@dataclass(frozen=True)
-class Difference:
-    changes: dict[Path, Change]
-    replacing: frozenset[Path] = frozenset()
-    delete_first: bool = False
-
-
-@dataclass(frozen=True)
-class Observed:
-    id: str
-    outputs: Properties
-    inputs: Properties
-
-
-class IncompleteError(ResourceFailedError):
-    """The object exists and Pulumi must remember it, but it did not become ready."""
-
-    def __init__(self, message: str, observed: Observed) -> None:
-        super().__init__(message)
-        self.observed = observed
 
 
 class Lifecycle:
@@ -198,7 +164,7 @@ class Lifecycle:
             manager = find_manager(outputs, resource.urn)
             await cluster.dry_run(place, build_body(news, place.namespace, manager), manager)
         except UnreachableError as error:
-            raise ResourceFailedError(describe(error, kind, place.id, cluster.server)) from error
+            raise ResourceFailedError(describe(error, place.label, cluster.server)) from error
         except KubeError as error:
             return find_refused(error, changed)
         return frozenset()
@@ -226,10 +192,10 @@ class Lifecycle:
         try:
             return await cluster.dry_run(place, build_body(inputs, place.namespace, manager), manager)
         except UnreachableError as error:
-            raise ResourceFailedError(describe(error, place.kind, place.id, cluster.server)) from error
+            raise ResourceFailedError(describe(error, place.label, cluster.server)) from error
         except KubeError as error:
             if error.status in WRONG_INPUT:
-                message = describe(error, place.kind, place.id, cluster.server)
+                message = describe(error, place.label, cluster.server)
                 if place.kind.is_built_in:
                     raise ResourceFailedError(message) from error
                 # The definition of a custom resource may change in the same update.
@@ -244,7 +210,7 @@ class Lifecycle:
         try:
             applied = await cluster.dry_run(place, build_body(inputs, place.namespace, manager), manager)
         except UnreachableError as error:
-            raise ResourceFailedError(describe(error, place.kind, place.id, cluster.server)) from error
+            raise ResourceFailedError(describe(error, place.label, cluster.server)) from error
         except KubeError:
             # Whoever may read need not be allowed to patch.
             return seen
@@ -273,7 +239,7 @@ class Lifecycle:
 
 def _already_exists(resource: Resource, place: Place) -> str:
     return (
-        f"{place.kind.kind} {place.id} exists already and is not this resource's: delete it, adopt it "
+        f"{place.label} exists already and is not this resource's: delete it, adopt it "
         f"(pulumi import {resource.token} {resource.name} {place.id}), or set the annotation pulumi.com/patchForce"
     )
 

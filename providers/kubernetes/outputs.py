@@ -6,9 +6,10 @@ The names with two underscores are the official plugin's own, so that either plu
 from typing import Any
 
 from providers.kubernetes.ownership import field_manager_name
-from providers.kubernetes.property_values import UNKNOWN, Json, Properties, prefixed
-from providers.kubernetes.secret_places import find_secrets, without_inner
+from providers.kubernetes.secret_kinds import find_secrets
 from providers.kubernetes.type_tokens import ObjectType
+from providers.protocol.property_values import UNKNOWN, Json, Properties, prefixed
+from providers.protocol.secret_places import without_inner
 
 INPUTS = "__inputs"
 FIELD_MANAGER = "__fieldManager"

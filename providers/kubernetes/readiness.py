@@ -1,22 +1,11 @@
 """Whether an object does what it was made for. Only for the few kinds that others in a program stand on."""
 
-from dataclasses import dataclass
 from typing import Any
 
 from providers.kubernetes.type_tokens import ObjectType
+from providers.protocol.waiting import READY, Verdict
 
 Json = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Verdict:
-    ready: bool
-    reason: str = ""
-    hopeless: bool = False
-    """Waiting longer would change nothing."""
-
-
-READY = Verdict(ready=True)
 
 
 def judge_readiness(kind: ObjectType, live: Json) -> Verdict:

@@ -8,9 +8,9 @@ import re
 from collections.abc import Iterable
 
 from gpu_platform.adapters.kube import KubeError
-from providers.kubernetes.property_paths import path_text, starts_with
-from providers.kubernetes.property_values import Json, Path
 from providers.kubernetes.type_tokens import ObjectType
+from providers.protocol.property_paths import path_text, starts_with
+from providers.protocol.property_values import Json, Path
 
 IDENTITY: tuple[Path, ...] = (("apiVersion",), ("kind",), ("metadata", "name"), ("metadata", "namespace"))
 

@@ -1,34 +1,17 @@
-"""Waiting for an object to be ready, or to be gone, with a limit and a word about what it waits for."""
-
-import asyncio
-import contextlib
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+"""Waiting for an object to be ready, or to be gone."""
 
 from providers.kubernetes.cluster import Cluster, Place
-from providers.kubernetes.failures import NotReadyError, ResourceFailedError
-from providers.kubernetes.property_values import Json
-from providers.kubernetes.readiness import READY, Verdict, judge_readiness
+from providers.kubernetes.readiness import judge_readiness
 from providers.kubernetes.type_tokens import ObjectType
+from providers.protocol.failures import NotReadyError, ResourceFailedError
+from providers.protocol.property_values import Json
+from providers.protocol.waiting import READY, Patience, Verdict, wait_until
 
 DEFAULT_SECONDS = 600.0
 """As the official plugin: ten minutes for anything that a program does not give a limit of its own."""
 
-FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0
-
 SERVERS_OWN = ("foregroundDeletion", "orphan")
 """Finalizers that the garbage collector removes by itself."""
-
-Report = Callable[[str], Awaitable[None]]
-
-
-@dataclass(frozen=True)
-class Patience:
-    """How long to wait, who is told meanwhile, and what ends it early."""
-
-    seconds: float
-    report: Report
-    cancelled: asyncio.Event
 
 
 async def wait_until_ready(cluster: Cluster, place: Place, live: Json, patience: Patience) -> Json:
@@ -45,7 +28,7 @@ async def wait_until_ready(cluster: Cluster, place: Place, live: Json, patience:
 
     if (await _judge(cluster, place.kind, live)).ready:
         return live
-    await _wait(look, place, patience, NotReadyError, "is not ready")
+    await wait_until(look, patience, f"{place.label} is not ready", NotReadyError)
     return current
 
 
@@ -57,7 +40,7 @@ async def wait_until_gone(cluster: Cluster, place: Place, uid: str | None, patie
         finalizers = ", ".join(each for each in found["metadata"].get("finalizers", []) if each not in SERVERS_OWN)
         return Verdict(ready=False, reason=f"its finalizers are {finalizers}" if finalizers else "it is being deleted")
 
-    await _wait(look, place, patience, ResourceFailedError, "is not gone")
+    await wait_until(look, patience, f"{place.label} is not gone", ResourceFailedError)
 
 
 async def _judge(cluster: Cluster, kind: ObjectType, live: Json) -> Verdict:
@@ -77,30 +60,3 @@ def _served_kinds(definition: Json) -> tuple[ObjectType, ...]:
         for version in spec["versions"]
         if version["served"]
     )
-
-
-async def _wait(
-    look: Callable[[], Awaitable[Verdict]],
-    place: Place,
-    patience: Patience,
-    failure: type[ResourceFailedError],
-    what: str,
-) -> None:
-    clock = asyncio.get_running_loop().time
-    deadline, pause, said = clock() + patience.seconds, FIRST_PAUSE, ""
-    while not (verdict := await look()).ready:
-        name = f"{place.kind.kind} {place.id}"
-        if verdict.hopeless:
-            raise failure(f"{name} {what}: {verdict.reason}")
-        if patience.cancelled.is_set():
-            raise failure(f"{name} {what}, and the update was cancelled: {verdict.reason}")
-        if clock() > deadline:
-            raise failure(f"{name} {what} after {patience.seconds:.0f} s: {verdict.reason}")
-        if verdict.reason != said:
-            said = verdict.reason
-            await patience.report(f"waiting: {said}")
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(patience.cancelled.wait(), pause)
-        pause = min(pause * 1.5, LONGEST_PAUSE)
-    if said:
-        await patience.report("")

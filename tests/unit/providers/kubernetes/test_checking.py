@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from providers.kubernetes.checking import Failure, build_inputs, check_inputs
+from providers.kubernetes.checking import build_inputs, check_inputs
 from providers.kubernetes.object_names import (
     AUTONAMED,
     Naming,
@@ -12,8 +12,9 @@ from providers.kubernetes.object_names import (
     build_object_id,
     parse_object_id,
 )
-from providers.kubernetes.property_values import UNKNOWN
 from providers.kubernetes.type_tokens import ObjectType, parse_type_token
+from providers.protocol.property_values import UNKNOWN
+from providers.protocol.resource import Failure
 
 CONFIG_MAP = "kubernetes:core/v1:ConfigMap"
 NAMING = Naming("settings", b"seed")

@@ -10,14 +10,15 @@ from gpu_platform.adapters.kube import KubeError, NoConnectionError, ResourcePat
 from providers.kubernetes.annotations import Handling, read_handling
 from providers.kubernetes.configuration import Configuration, read_configuration
 from providers.kubernetes.discovery import read_kinds
-from providers.kubernetes.failures import describe
 from providers.kubernetes.functions import BadArgumentError, UnknownFunctionError, call_function, decode_yaml
 from providers.kubernetes.helm_releases import refusal
 from providers.kubernetes.kubeconfig import build_kubeconfig, find_kubeconfig
 from providers.kubernetes.outputs import build_outputs, build_planned_outputs
-from providers.kubernetes.property_values import UNKNOWN, Properties
 from providers.kubernetes.readiness import judge_readiness
+from providers.kubernetes.secret_kinds import find_secrets
 from providers.kubernetes.type_tokens import ObjectType
+from providers.protocol.failures import describe
+from providers.protocol.property_values import UNKNOWN, Properties
 
 Json = dict[str, Any]
 
@@ -117,8 +118,8 @@ def test_a_preview_does_not_invent_what_the_server_will_give(rehearsed: Json | N
 def test_a_failure_is_one_line_with_the_object_and_the_field() -> None:
     refused = KubeError(422, "Invalid", 'Deployment.apps "a" is invalid: spec.x: Required\nvalue')
 
-    assert describe(refused, DEPLOYMENT, "shop/a", "https://s") == "Deployment shop/a: spec.x: Required value (Invalid)"
-    away = describe(UnreachableError(0, "Unreachable", "no route"), DEPLOYMENT, "", "https://s")
+    assert describe(refused, "Deployment shop/a", "https://s") == "Deployment shop/a: spec.x: Required value (Invalid)"
+    away = describe(UnreachableError(0, "Unreachable", "no route"), "Deployment", "https://s")
     assert away == "Deployment: the API server https://s cannot be reached: no route"
 
 
@@ -186,3 +187,9 @@ def test_a_helm_release_is_refused_with_the_way_out() -> None:
 
     assert "Helm release of gpu-operator v1" in message
     assert "pulumi plugin install resource kubernetes v4.1.0" in message
+
+
+def test_what_a_secret_holds_is_secret_even_where_nobody_said_so() -> None:
+    live = {"data": {"a": "eA=="}, "metadata": {"annotations": {}}}
+
+    assert find_secrets(ObjectType("v1", "Secret"), frozenset(), {}, live) == {("data",)}

@@ -1,38 +1,11 @@
-"""What is different, place by place, and which differences need another object."""
-
-from typing import Any
+"""Which differences need another object."""
 
 import pytest
 
 from gpu_platform.adapters.kube import KubeError
-from providers.kubernetes.diffing import Change, find_changes
-from providers.kubernetes.property_values import UNKNOWN, Path
 from providers.kubernetes.replacement import find_refused, find_replacing
 from providers.kubernetes.type_tokens import ObjectType
-
-ADD, DELETE, UPDATE = Change.ADD, Change.DELETE, Change.UPDATE
-DEPLOYMENT = ObjectType("apps/v1", "Deployment")
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "changes"),
-    [
-        ({"a": {"b": 1}}, {"a": {"b": 1}}, {}),
-        ({"a": {"b": 1}}, {"a": {"b": 2}}, {("a", "b"): UPDATE}),
-        ({"a": {}}, {"a": {"b": 1}}, {("a", "b"): ADD}),
-        ({"a": {"b": 1}}, {"a": {}}, {("a", "b"): DELETE}),
-        ({"a": {"b": 1}}, {"a": UNKNOWN}, {("a",): UPDATE}),
-        ({}, {"a": UNKNOWN}, {("a",): ADD}),
-        ({"a": [1, 2]}, {"a": [1, 3, 4]}, {("a", 1): UPDATE, ("a", 2): ADD}),
-        ({"a": [1, 2]}, {"a": [1]}, {("a", 1): DELETE}),
-        ({"a": [{"b": 1}]}, {"a": [{"b": 2}]}, {("a", 0, "b"): UPDATE}),
-        ({"a": "1"}, {"a": 1}, {("a",): UPDATE}),
-        ({"a": True}, {"a": 1}, {("a",): UPDATE}),
-        ({"a": {"b": 1}}, {"a": [1]}, {("a",): UPDATE}),
-    ],
-)
-def test_changes(old: Any, new: Any, changes: dict[Path, Change]) -> None:
-    assert find_changes(old, new) == changes
+from providers.protocol.property_values import Path
 
 
 @pytest.mark.parametrize(

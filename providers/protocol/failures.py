@@ -3,7 +3,7 @@
 import re
 
 from gpu_platform.adapters.kube import KubeError, UnreachableError
-from providers.kubernetes.type_tokens import ObjectType
+from providers.protocol.resource import Observed
 
 
 class ResourceFailedError(Exception):
@@ -14,9 +14,16 @@ class NotReadyError(ResourceFailedError):
     """The object exists, but does not do its work in time."""
 
 
-def describe(error: KubeError, kind: ObjectType, object_id: str, server: str) -> str:
-    """`object_id` is empty where the question was about the kind as a whole."""
-    name = f"{kind.kind} {object_id}".strip()
+class IncompleteError(ResourceFailedError):
+    """The object exists and Pulumi must remember it, but it did not become ready."""
+
+    def __init__(self, message: str, observed: Observed) -> None:
+        super().__init__(message)
+        self.observed = observed
+
+
+def describe(error: KubeError, name: str, server: str) -> str:
+    """`name` is the object's, with its kind; or only the kind, where the question was about that as a whole."""
     message = " ".join(error.message.split())
     if isinstance(error, UnreachableError):
         return f"{name}: the API server {server} cannot be reached: {message}"

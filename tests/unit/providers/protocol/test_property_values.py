@@ -2,8 +2,8 @@
 
 import pytest
 
-from providers.kubernetes.property_paths import path_text
-from providers.kubernetes.property_values import (
+from providers.protocol.property_paths import path_text
+from providers.protocol.property_values import (
     SECRET_SIGNATURE,
     SIGNATURE_KEY,
     UNKNOWN,
@@ -15,11 +15,7 @@ from providers.kubernetes.property_values import (
     encode_properties,
     without_nulls,
 )
-from providers.kubernetes.secret_places import find_secrets, without_inner
-from providers.kubernetes.type_tokens import ObjectType
-
-CONFIG_MAP = ObjectType("v1", "ConfigMap")
-SECRET = ObjectType("v1", "Secret")
+from providers.protocol.secret_places import find_moved_secrets, without_inner
 
 
 def test_secrets_and_unknowns_survive_the_way_there_and_back() -> None:
@@ -71,14 +67,8 @@ def test_a_secret_that_moved_within_a_list_makes_the_whole_list_secret() -> None
     source = {"env": [{"name": "a", "value": "s"}, {"name": "b", "value": "t"}]}
     marked = frozenset({("env", 1, "value")})
 
-    assert find_secrets(CONFIG_MAP, marked, source, source) == marked
-    assert find_secrets(CONFIG_MAP, marked, source, {"env": source["env"][1:]}) == {("env",)}
-
-
-def test_what_a_secret_holds_is_secret_even_where_nobody_said_so() -> None:
-    live = {"data": {"a": "eA=="}, "metadata": {"annotations": {}}}
-
-    assert find_secrets(SECRET, frozenset(), {}, live) == {("data",)}
+    assert find_moved_secrets(marked, source, source) == marked
+    assert find_moved_secrets(marked, source, {"env": source["env"][1:]}) == {("env",)}
 
 
 def test_a_secret_in_a_secret_is_marked_once() -> None:

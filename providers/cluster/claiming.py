@@ -1,0 +1,42 @@
+"""Taking free stock for a unit that the provider makes or starts."""
+
+from datetime import datetime
+from typing import Any
+
+from gpu_platform.adapters.claims import list_free_stock, release_claim, try_claim
+from gpu_platform.adapters.kube import KubeClient
+from gpu_platform.domain import names
+from gpu_platform.domain.gpu_units import GPUUnitSpec
+from gpu_platform.domain.operations import operation_name
+from gpu_platform.domain.stock import rank_stock
+from providers.cluster.objects import Wanted
+
+Json = dict[str, Any]
+
+
+async def claim_stock(client: KubeClient, wanted: Wanted, now: datetime) -> Json | None:
+    """Oldest first; None when there is none to be had, or none is needed."""
+    if not isinstance(wanted.spec, GPUUnitSpec) or not wanted.spec.running:
+        return None
+    spec_name = wanted.spec.spec_name
+    for stock in rank_stock(await list_free_stock(client, spec_name), spec_name):
+        taken = await try_claim(client, stock, _holder(wanted), claim_mark(wanted), now)
+        if taken is not None:
+            return taken
+    return None
+
+
+async def give_back(client: KubeClient, wanted: Wanted, stock: Json | None) -> None:
+    if stock is not None:
+        await release_claim(client, stock, _holder(wanted))
+
+
+def claim_mark(wanted: Wanted) -> str:
+    """In the place of an Operation's name, and never one: the request that first made this unit has ended, and a claim
+    for what has ended is released at once. One that names no Operation has a minute, in which the unit is made; if this
+    process dies before, the stock is free again after that (reconciler/orphans/plan.py)."""
+    return f"provider-{operation_name(wanted.tenant, wanted.operation_id)}"
+
+
+def _holder(wanted: Wanted) -> str:
+    return names.claim_holder(wanted.namespace or "", wanted.name)

@@ -1,0 +1,192 @@
+"""The life of one object as Pulumi sees it. Works on decoded values; what the wire looks like is `servicer`'s business.
+
+Objects are never applied: created by POST, changed by PUT as they were seen, deleted by their uid.
+"""
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+from pydantic import ValidationError
+
+from gpu_platform.adapters.fault_points import pass_point
+from gpu_platform.adapters.kube import AlreadyExistsError, ConflictError, KubeClient, KubeError, NotFoundError
+from gpu_platform.adapters.kube.requests import delete_that, find
+from gpu_platform.adapters.ledger import build_deletion, open_operation, settle_creation
+from gpu_platform.domain.operations import OPERATORS
+from gpu_platform.domain.tenants import tenant_of
+from gpu_platform.domain.unit_requests import build_started
+from providers.cluster.claiming import claim_stock, give_back
+from providers.cluster.kinds import Kind, build_id, parse_id
+from providers.cluster.objects import (
+    Wanted,
+    build_changed,
+    build_object,
+    build_outputs,
+    build_wanted,
+    observe_object,
+)
+from providers.cluster.plan import Keep, Make, Refuse, plan_create, plan_update
+from providers.cluster.sessions import Session
+from providers.protocol.failures import ResourceFailedError, describe
+from providers.protocol.property_values import Properties
+from providers.protocol.resource import Observed, Resource
+from providers.protocol.waiting import READY, Patience, Verdict, wait_until
+
+Json = dict[str, Any]
+
+TRIES = 5
+"""Against others who write the same object, mostly the reconciler its status."""
+
+GONE_SECONDS = 60.0
+"""For an object to go with its children, where the program says nothing else."""
+
+
+class Lifecycle:
+    """Of objects of one kind, for one engine."""
+
+    def __init__(self, client: KubeClient, kind: Kind, session: Session, now: Callable[[], datetime]) -> None:
+        self._client = client
+        self._kind = kind
+        self._session = session
+        self._now = now
+
+    async def create(self, resource: Resource, inputs: Properties) -> tuple[str, Properties]:
+        wanted = build_wanted(self._kind, resource, inputs.tree)
+        live = await self._make_or_adopt(resource, wanted)
+        return build_id(wanted.namespace, wanted.name), build_outputs(self._kind, live, inputs)
+
+    async def read(self, object_id: str, inputs: Properties) -> Observed | None:
+        """The object as it is now, also for an import, which has no inputs yet; None if it is gone."""
+        namespace, name = parse_id(self._kind, object_id)
+        live = await self._find(namespace, name)
+        if live is None:
+            return None
+        try:
+            return observe_object(self._kind, live, inputs)
+        except ValidationError as error:
+            raise ResourceFailedError(f"{self._label(namespace, name)} cannot be read: {error}") from error
+
+    async def update(self, resource: Resource, outputs: Json, inputs: Properties) -> Properties:
+        wanted = build_wanted(self._kind, resource, inputs.tree)
+        uid, recorded = str(outputs.get("uid", "")), str(outputs.get("acceptedHash", ""))
+        for _ in range(TRIES):
+            match plan_update(wanted, await self._find(wanted.namespace, wanted.name), uid, recorded):
+                case Refuse(reason):
+                    raise ResourceFailedError(reason)
+                case Keep(live):
+                    return build_outputs(self._kind, live, inputs)
+                case change:
+                    changed = await self._change(resource, wanted, change.live)
+            if changed is not None:
+                return build_outputs(self._kind, changed, inputs)
+        raise ResourceFailedError(f"{wanted.label} is being changed by somebody else all the time; try again")
+
+    async def delete(self, resource: Resource, object_id: str, outputs: Json) -> None:
+        namespace, name = parse_id(self._kind, object_id)
+        uid = outputs.get("uid")
+        live = await self._find(namespace, name)
+        if live is None or live["metadata"]["uid"] != uid:
+            return
+        try:
+            await self._record_deletion(live)
+            await delete_that(self._client, self._kind.path, live["metadata"])
+        except (NotFoundError, ConflictError):
+            # Gone, and perhaps another one has its name by now. That one was not meant.
+            return
+        except KubeError as error:
+            raise self._failure(error, namespace, name) from error
+        await self._wait_until_gone(resource, live)
+
+    async def _make_or_adopt(self, resource: Resource, wanted: Wanted) -> Json:
+        for _ in range(TRIES):
+            match plan_create(wanted, await self._find(wanted.namespace, wanted.name)):
+                case Refuse(reason):
+                    raise ResourceFailedError(reason)
+                case Keep(live):
+                    return live
+                case Make():
+                    made = await self._make(resource, wanted)
+            if made is not None:
+                return made
+        raise ResourceFailedError(f"{wanted.label} is made and deleted by somebody else all the time; try again")
+
+    async def _make(self, resource: Resource, wanted: Wanted) -> Json | None:
+        """None: somebody was faster, look again."""
+        stock = await self._claim(resource, wanted)
+        pass_point("provider.stock-claimed")
+        try:
+            return await self._client.create(self._kind.path.collection(wanted.namespace), build_object(wanted, stock))
+        except AlreadyExistsError:
+            await give_back(self._client, wanted, stock)
+            return None
+        except KubeError as error:
+            # When nobody knows whether it was made, the claim is left to the unit, or to the janitor.
+            if error.is_refusal or isinstance(error, NotFoundError):
+                await give_back(self._client, wanted, stock)
+            raise self._failure(error, wanted.namespace, wanted.name) from error
+
+    async def _change(self, resource: Resource, wanted: Wanted, live: Json) -> Json | None:
+        """None: it was written meanwhile, look again."""
+        starts = wanted.runs and not live["spec"].get("running", True)
+        stock = await self._claim(resource, wanted) if starts else None
+        body = build_changed(wanted, build_started(live, stock) if stock is not None else live)
+        try:
+            return await self._client.replace(self._kind.path.item(wanted.name, wanted.namespace), body)
+        except (ConflictError, NotFoundError):
+            await give_back(self._client, wanted, stock)
+            return None
+        except KubeError as error:
+            if error.is_refusal:
+                await give_back(self._client, wanted, stock)
+            raise self._failure(error, wanted.namespace, wanted.name) from error
+
+    async def _claim(self, resource: Resource, wanted: Wanted) -> Json | None:
+        if not wanted.runs:
+            return None
+        try:
+            stock = await claim_stock(self._client, wanted, self._now())
+        except KubeError as error:
+            raise self._failure(error, wanted.namespace, wanted.name) from error
+        if stock is None:
+            await self._session.log.warn(
+                resource.urn,
+                f"there is no free stock for {wanted.label}: it is made without, and runs once its GPUs are free",
+            )
+        return stock
+
+    async def _record_deletion(self, live: Json) -> None:
+        """The wish is recorded first: from then on nobody puts the object back."""
+        if not self._kind.has_accepted_spec:
+            return
+        tenant = tenant_of(live["metadata"]["namespace"]) if self._kind.is_of_tenant else OPERATORS
+        if self._kind.is_of_tenant:
+            await settle_creation(self._client, live, tenant or "", self._now())
+        await open_operation(self._client, build_deletion(live, tenant or ""))
+
+    async def _wait_until_gone(self, resource: Resource, live: Json) -> None:
+        namespace, name, uid = (live["metadata"].get(key) for key in ("namespace", "name", "uid"))
+
+        async def look() -> Verdict:
+            found = await self._find(namespace, name)
+            if found is None or found["metadata"]["uid"] != uid:
+                return READY
+            return Verdict(ready=False, reason="it goes when everything that belongs to it is gone")
+
+        async def report(message: str) -> None:
+            await self._session.log.show(resource.urn, message)
+
+        patience = Patience(resource.timeout_seconds or GONE_SECONDS, report, self._session.cancelled)
+        await wait_until(look, patience, f"{self._label(namespace, name)} is not gone", ResourceFailedError)
+
+    async def _find(self, namespace: str | None, name: str) -> Json | None:
+        try:
+            return await find(self._client, self._kind.path, name, namespace)
+        except KubeError as error:
+            raise self._failure(error, namespace, name) from error
+
+    def _label(self, namespace: str | None, name: str) -> str:
+        return f"{self._kind.name} {build_id(namespace, name)}"
+
+    def _failure(self, error: KubeError, namespace: str | None, name: str) -> ResourceFailedError:
+        return ResourceFailedError(describe(error, self._label(namespace, name), self._client.server))

@@ -1,0 +1,9 @@
+"""What programs and the engine call the provider and its resources."""
+
+PACKAGE = "gpuplatform"
+VERSION = "0.1.0"
+"""Of the resources' inputs and outputs, which programs depend on; not the platform's own."""
+
+GPU_UNIT = f"{PACKAGE}:index:GpuUnit"
+STOCK_POOL = f"{PACKAGE}:index:StockPool"
+GPU_SPEC = f"{PACKAGE}:index:GpuSpec"

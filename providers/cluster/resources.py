@@ -1,0 +1,115 @@
+"""The resources as a Python program declares them."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pulumi
+
+from providers.cluster.package import GPU_SPEC, GPU_UNIT, STOCK_POOL, VERSION
+
+Spec = pulumi.Input[Mapping[str, Any]]
+
+
+class _Declared(pulumi.CustomResource):
+    """What the three have in common."""
+
+    spec: pulumi.Output[Any]
+    """As accepted, with its defaults said."""
+
+    uid: pulumi.Output[str]
+
+    def __init__(
+        self, token: str, resource_name: str, properties: Mapping[str, Any], opts: pulumi.ResourceOptions | None
+    ) -> None:
+        known_later = {"uid": None, "acceptedHash": None}
+        options = pulumi.ResourceOptions.merge(pulumi.ResourceOptions(version=VERSION), opts)
+        super().__init__(token, resource_name, {**properties, **known_later}, options)
+
+    # Not by the SDK's translation of names, which would also reach into the spec.
+
+    @property
+    def accepted_hash(self) -> pulumi.Output[str]:
+        """SHA-256 of what was accepted, as it stands in the object's annotation `accepted-spec`."""
+        return self._output("acceptedHash")
+
+    @property
+    def operation_id(self) -> pulumi.Output[str | None]:
+        return self._output("operationID")
+
+    @property
+    def request_hash(self) -> pulumi.Output[str | None]:
+        return self._output("requestHash")
+
+    def _output(self, name: str) -> pulumi.Output[Any]:
+        output: pulumi.Output[Any] = self.__dict__[name]
+        return output
+
+
+class GpuUnit(_Declared):
+    """A unit of a tenant. Exists already as it is declared here: taken over as it is, and nothing is written. Does not
+    exist: made, in the place of free stock where there is some."""
+
+    tenant: pulumi.Output[str]
+    name: pulumi.Output[str]
+    namespace: pulumi.Output[str]
+
+    def __init__(
+        self,
+        resource_name: str,
+        *,
+        name: pulumi.Input[str],
+        spec: Spec,
+        tenant: pulumi.Input[str] | None = None,
+        operation_id: pulumi.Input[str] | None = None,
+        request_hash: pulumi.Input[str] | None = None,
+        opts: pulumi.ResourceOptions | None = None,
+    ) -> None:
+        """`spec` as in a GPUUnit. Without a tenant it is `default`; `operation_id` and `request_hash` say which request
+        it comes from."""
+        properties = {"tenant": tenant, "name": name, "spec": spec, "namespace": None}
+        super().__init__(GPU_UNIT, resource_name, {**properties, **_provenance(operation_id, request_hash)}, opts)
+
+
+class StockPool(_Declared):
+    """A pool of warm stock, in the namespace of the stock."""
+
+    name: pulumi.Output[str]
+    namespace: pulumi.Output[str]
+
+    def __init__(
+        self,
+        resource_name: str,
+        *,
+        name: pulumi.Input[str],
+        spec: Spec,
+        operation_id: pulumi.Input[str] | None = None,
+        request_hash: pulumi.Input[str] | None = None,
+        opts: pulumi.ResourceOptions | None = None,
+    ) -> None:
+        """`spec` as in a StockPool."""
+        properties = {"name": name, "spec": spec, "namespace": None}
+        super().__init__(STOCK_POOL, resource_name, {**properties, **_provenance(operation_id, request_hash)}, opts)
+
+
+class GpuSpec(_Declared):
+    """An entry of the catalogue."""
+
+    name: pulumi.Output[str]
+
+    def __init__(
+        self,
+        resource_name: str,
+        *,
+        name: pulumi.Input[str],
+        spec: Spec,
+        operation_id: pulumi.Input[str] | None = None,
+        request_hash: pulumi.Input[str] | None = None,
+        opts: pulumi.ResourceOptions | None = None,
+    ) -> None:
+        """`spec` as in a GPUSpec."""
+        properties = {"name": name, "spec": spec}
+        super().__init__(GPU_SPEC, resource_name, {**properties, **_provenance(operation_id, request_hash)}, opts)
+
+
+def _provenance(operation_id: pulumi.Input[str] | None, request_hash: pulumi.Input[str] | None) -> dict[str, Any]:
+    return {"operationID": operation_id, "requestHash": request_hash}

@@ -1,0 +1,16 @@
+"""What the provider may do in Kubernetes."""
+
+from gpu_platform.domain.access import Rule, Scope
+from gpu_platform.domain.names import GROUP
+
+RULES = (
+    Rule((Scope.TENANTS,), GROUP, ("gpuunits",), ("get", "create", "update", "delete")),
+    # A unit that is made new takes the place of free stock.
+    Rule((Scope.STOCK,), GROUP, ("gpuunits",), ("list", "patch")),
+    # That a unit is deleted on purpose is recorded first, and what made it is marked as done.
+    Rule((Scope.TENANTS,), GROUP, ("operations",), ("get", "create")),
+    Rule((Scope.TENANTS,), GROUP, ("operations/status",), ("patch",)),
+    Rule((Scope.STOCK,), GROUP, ("operations",), ("get", "create")),
+    Rule((Scope.STOCK,), GROUP, ("stockpools",), ("get", "create", "update", "delete")),
+    Rule((Scope.CLUSTER,), GROUP, ("gpuspecs",), ("get", "create", "update", "delete")),
+)
