@@ -66,7 +66,9 @@ def run_on_own_cluster(chosen: list[str], console: Console) -> list[Figure]:
     with tempfile.TemporaryDirectory(prefix="gpu-bench-") as root:
         directory = ClusterDirectory(Path(root) / "cluster")
         console.print("[bold cyan]▸ start a cluster[/]")
-        record = lifecycle.up(directory, ensure_parts(), lifecycle.Wish(nodes=NODES, gpus=GPUS, tied=True))
+        record = lifecycle.up(
+            directory, ensure_parts(), lifecycle.Wish(nodes=NODES, gpus=GPUS, stack_worker=False, tied=True)
+        )
         try:
             return asyncio.run(measure(chosen, directory, record, console))
         finally:

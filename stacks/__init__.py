@@ -1,0 +1,1 @@
+"""The Automation API side: one stack per unit, storage, function and pool."""

@@ -1,0 +1,21 @@
+"""Runs Pulumi for one stack: records, previews, destroys. Synchronous; called from worker threads.
+
+It decides nothing about when a stack is due, and holds no lease: callers see to it that one of them works on a stack.
+"""
+
+from stacks.runner.failures import Fault, RunnerStoppedError, StackFailedError, UnfitPulumiError
+from stacks.runner.previews import Preview, PreviewStep, PropertyChange
+from stacks.runner.runner import Recorded, RunnerSettings, StackRunner
+
+__all__ = [
+    "Fault",
+    "Preview",
+    "PreviewStep",
+    "PropertyChange",
+    "Recorded",
+    "RunnerSettings",
+    "RunnerStoppedError",
+    "StackFailedError",
+    "StackRunner",
+    "UnfitPulumiError",
+]

@@ -1,0 +1,98 @@
+"""Where a stack's state lies: 256 roots below one backend URL, and what Pulumi keeps in a root on disk.
+
+The files are Pulumi's own. Here they are read, counted and thrown away, never written.
+"""
+
+import gzip
+import hashlib
+import json
+import shutil
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+from gpu_platform.domain.stacks import StackAddress
+
+Json = dict[str, Any]
+
+KEPT_UPDATES = 5
+"""Newest updates of a stack's history that stay. Pulumi itself never throws one away. Chosen by feel."""
+
+STATE_SUFFIXES = (".json.gz", ".json")
+"""As we write it, and as somebody else's CLI may have left it."""
+
+
+def shard_of(stack: str) -> str:
+    return hashlib.sha256(stack.encode()).hexdigest()[:2]
+
+
+def build_root_url(backend_url: str, stack: str) -> str:
+    """One directory listing is part of every CLI call, and a root with 10,000 stacks doubles the time of each."""
+    parts = urlsplit(backend_url)
+    return urlunsplit(parts._replace(path=f"{parts.path.rstrip('/')}/{shard_of(stack)}"))
+
+
+def find_directory(url: str) -> Path | None:
+    """The directory behind a `file://` URL; None for any other backend."""
+    parts = urlsplit(url)
+    return Path(parts.netloc + parts.path).expanduser() if parts.scheme == "file" else None
+
+
+def build_absolute_url(url: str) -> str:
+    """Of a directory: the CLI works in another one than we do."""
+    directory = find_directory(url)
+    return url if directory is None else urlunsplit(urlsplit(url)._replace(netloc="", path=str(directory.absolute())))
+
+
+@dataclass(frozen=True)
+class StackFiles:
+    """One stack in a root on disk."""
+
+    root: Path
+    address: StackAddress
+
+    @property
+    def locks(self) -> Path:
+        return self._below("locks", "organization") / self.address.stack
+
+    @property
+    def history(self) -> Path:
+        return self._below("history") / self.address.stack
+
+    def find_state(self) -> Path | None:
+        directory, name = self._below("stacks"), self.address.stack
+        return next((path for suffix in STATE_SUFFIXES if (path := directory / f"{name}{suffix}").is_file()), None)
+
+    def read_state(self) -> Json | None:
+        path = self.find_state()
+        if path is None:
+            return None
+        raw = path.read_bytes()
+        state: Json = json.loads(gzip.decompress(raw) if path.suffix == ".gz" else raw)
+        return state
+
+    def prune_history(self) -> None:
+        """An update has four files that begin with `<stack>-<nanoseconds>.`."""
+        files: dict[str, list[Path]] = {}
+        for path in self.history.glob(f"{self.address.stack}-*"):
+            files.setdefault(path.name.removeprefix(self.address.stack).split(".")[0], []).append(path)
+        for update in sorted(files)[:-KEPT_UPDATES]:
+            for path in files[update]:
+                path.unlink(missing_ok=True)
+
+    def remove_remains(self) -> None:
+        """What `stack rm` leaves: copies of the state, and directories."""
+        states = self._below("stacks")
+        for suffix in STATE_SUFFIXES:
+            for ending in (".bak", ".bak.attrs"):
+                (states / f"{self.address.stack}{suffix}{ending}").unlink(missing_ok=True)
+        for directory in (self.history, self._below("backups") / self.address.stack):
+            shutil.rmtree(directory, ignore_errors=True)
+        with suppress(OSError):
+            # Not with a lock in it: that is somebody's.
+            self.locks.rmdir()
+
+    def _below(self, *names: str) -> Path:
+        return self.root.joinpath(".pulumi", *names, self.address.project)

@@ -1,0 +1,86 @@
+"""The event loop that the SDK gives a program, and what the SDK leaves behind when the CLI ends before the program.
+
+That is no rare case: when a provider refuses, the CLI ends, and the program still waits for its answer. The SDK then
+tries to log to the CLI, fails, and neither closes the loop nor keeps quiet about it.
+"""
+
+import asyncio
+import logging
+import time
+from typing import Any
+
+import grpc
+
+LEAVE_SECONDS = 5.0
+"""How long a program may take to notice that the CLI has ended. It notices at once: the connection breaks."""
+
+POLL_SECONDS = 0.005
+
+ASYNCIO_LOGGER = logging.getLogger("asyncio")
+GRPC_SERVER_LOGGER = logging.getLogger("grpc._server")
+
+log = logging.getLogger(__name__)
+
+
+class AsyncioLogLevel:
+    """The SDK switches asyncio's logging off, for the whole process, whenever a program begins."""
+
+    def __init__(self) -> None:
+        self._level = ASYNCIO_LOGGER.level
+
+    def remember(self) -> None:
+        if ASYNCIO_LOGGER.level != logging.CRITICAL:
+            self._level = ASYNCIO_LOGGER.level
+
+    def restore(self) -> None:
+        ASYNCIO_LOGGER.setLevel(self._level)
+
+
+class ProgramLoop:
+    """Made within the program, so within its loop."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._task = asyncio.current_task()
+        self._theirs = self._loop.get_exception_handler()
+        self._loop.set_exception_handler(self._handle)
+
+    def close(self) -> None:
+        """After the end of the CLI, so that the SDK has no further use for the loop once the program has left it."""
+        deadline = time.monotonic() + LEAVE_SECONDS
+        while self._task is not None and not self._task.done() and time.monotonic() < deadline:
+            time.sleep(POLL_SECONDS)
+        if not self._loop.is_running():
+            self._loop.close()
+
+    def _handle(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """The failure itself is told once, by the runner; tasks that nobody waits for any more are not worth a word.
+
+        On a broken connection the SDK's handler would stop the loop in the middle of everything: a cancelled program
+        ends in good order.
+        """
+        error = context.get("exception")
+        if is_lost_connection(error) and self._task is not None:
+            self._task.cancel()
+        elif isinstance(error, grpc.RpcError) and self._theirs is not None:
+            self._theirs(loop, context)
+        log.debug("in a program's event loop: %s", context.get("message"))
+
+
+def is_lost_connection(error: object) -> bool:
+    return isinstance(error, grpc.RpcError) and error.code() is grpc.StatusCode.UNAVAILABLE
+
+
+class LostConnectionFilter(logging.Filter):
+    """Drops the trace of a program that lost its CLI. Other failures of a server stay."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return not (record.exc_info and is_lost_connection(record.exc_info[1]))
+
+
+LOST_CONNECTION_FILTER = LostConnectionFilter()
+
+
+def quiet_lost_connections() -> None:
+    """For the whole process; twice is fine."""
+    GRPC_SERVER_LOGGER.addFilter(LOST_CONNECTION_FILTER)

@@ -1,0 +1,248 @@
+"""The runner: one stack, one call, as few CLI processes as Pulumi needs."""
+
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from gpu_platform.adapters.fault_points import pass_point
+from gpu_platform.domain.stacks import StackAddress
+from stacks.runner.backend import StackFiles, build_absolute_url, build_root_url, find_directory, shard_of
+from stacks.runner.cli import PulumiProcesses
+from stacks.runner.encryption import ensure_salt
+from stacks.runner.event_loops import AsyncioLogLevel, quiet_lost_connections
+from stacks.runner.failures import Fault, StackFailedError
+from stacks.runner.locks import remove_dead_locks
+from stacks.runner.previews import Preview
+from stacks.runner.programs import ObservedProgram
+from stacks.runner.workplace import Workplace
+
+Json = dict[str, Any]
+Program = Callable[[], None]
+
+PACKAGE = "gpuplatform"
+
+ENVIRONMENT = {
+    "PULUMI_SKIP_UPDATE_CHECK": "true",
+    "PULUMI_DISABLE_AUTOMATIC_PLUGIN_ACQUISITION": "true",
+    # State is saved once, at the end. A killed run leaves the state as it was, and the provider adopts what it made.
+    "PULUMI_SKIP_CHECKPOINTS": "true",
+    # Without it every CLI call lists all stacks, to warn of an old layout.
+    "PULUMI_DIY_BACKEND_NO_LEGACY_WARNING": "true",
+    "PULUMI_DIY_BACKEND_GZIP": "true",
+    "PULUMI_DIY_BACKEND_DISABLE_CHECKPOINT_BACKUPS": "true",
+    # Every CLI call writes a log file, and first looks at all that are there.
+    "PULUMI_LOG_ROTATION_MAX_AGE_DAYS": "1",
+    "PULUMI_LOG_ROTATION_MAX_TOTAL_MB": "20",
+    # The CLI lives for half a second: to collect less garbage saves a tenth of its time, and costs 5 MB.
+    "GOGC": "400",
+}
+
+
+@dataclass(frozen=True)
+class RunnerSettings:
+    backend_url: str
+    """Any that Pulumi knows. Stacks are spread over 256 roots below it."""
+
+    work_directory: Path
+    """Outside of any git checkout: each update would look for the commit."""
+
+    passphrase: str = field(repr=False)
+    pulumi: Path | None = None
+    """The CLI; None: the one on PATH."""
+
+    up_timeout: float = 120.0
+    """Seconds for one CLI process."""
+
+    grace: float = 10.0
+    """Seconds between interrupting and killing it."""
+
+
+@dataclass(frozen=True)
+class Recorded:
+    outputs: dict[str, Any]
+    resources: int
+    """What the program declared and is there now."""
+
+    changes: dict[str, int]
+    """Resources by operation, those that stay the same included."""
+
+
+class StackRunner:
+    def __init__(self, settings: RunnerSettings, provider_port: int) -> None:
+        self._work_directory = settings.work_directory.absolute()
+        self._backend_url = build_absolute_url(settings.backend_url)
+        self._processes = PulumiProcesses(settings.pulumi, settings.up_timeout, settings.grace)
+        self._home = self._work_directory / "pulumi-home"
+        self._home.mkdir(parents=True, exist_ok=True)
+        self._salt = ensure_salt(self._work_directory / "encryption-salt", settings.passphrase)
+        self._environment = {
+            **ENVIRONMENT,
+            "PULUMI_CONFIG_PASSPHRASE": settings.passphrase,
+            "PULUMI_DEBUG_PROVIDERS": f"{PACKAGE}:{provider_port}",
+        }
+        self._backend_directory = find_directory(self._backend_url)
+        self._backend_was_there = False
+        self._recorded: set[StackAddress] = set()
+        self._log_level = AsyncioLogLevel()
+        quiet_lost_connections()
+
+    def record(self, address: StackAddress, program: Program, *, refresh: bool = False) -> Recorded:
+        """Two processes for a new stack, one for any other. `refresh` looks at the cluster instead of the state."""
+        files, place = self._open(address), self._place(address)
+        observed = self._observe(program)
+        with self._ended_cleanly(files, place):
+            place.prepare(self._salt)
+            if not self._is_there(address, files):
+                place.initialise()
+                pass_point("runner.init-done")
+            # Forgotten until it has succeeded: somebody may have removed the stack, and the next call makes it again.
+            self._recorded.discard(address)
+            try:
+                run = place.update(observed, refresh=refresh)
+            finally:
+                if files:
+                    files.prune_history()
+        self._recorded.add(address)
+        pass_point("runner.up-done")
+        return Recorded(observed.outputs, run.resources, run.changes)
+
+    def destroy(self, address: StackAddress) -> None:
+        """Deletes what the stack made, then the stack. One that is not there is fine."""
+        files, place = self._open(address), self._place(address)
+        with self._ended_cleanly(files, place):
+            if files is None or files.find_state():
+                place.prepare(self._salt)
+                try:
+                    place.destroy()
+                    pass_point("runner.destroy-done")
+                    place.remove()
+                except StackFailedError as error:
+                    if error.fault is not Fault.NOT_FOUND:
+                        raise
+        self._recorded.discard(address)
+        if files:
+            files.remove_remains()
+        shutil.rmtree(place.directory, ignore_errors=True)
+
+    def preview(self, address: StackAddress, program: Program) -> Preview:
+        """What `record` with `refresh` would do now. Takes no lock and writes nothing but scratch files."""
+        files = self._open(address)
+        with tempfile.TemporaryDirectory(dir=self._work_directory, prefix="preview-") as name:
+            scratch = Path(name)
+            place = self._place(address, scratch / "work")
+            place.prepare(self._salt)
+            if files is None or files.find_state():
+                try:
+                    return place.preview(self._observe(program))
+                except StackFailedError as error:
+                    if error.fault is not Fault.NOT_FOUND:
+                        raise
+            # The CLI previews stacks that exist: an empty one, elsewhere, stands in for it.
+            (scratch / "state").mkdir()
+            place = self._place(address, scratch / "work", f"file://{scratch / 'state'}")
+            place.initialise()
+            return place.preview(self._observe(program))
+
+    def exists(self, address: StackAddress) -> bool:
+        files = self._open(address)
+        return files.find_state() is not None if files else self.read_state(address) is not None
+
+    def read_state(self, address: StackAddress) -> Json | None:
+        """The checkpoint as Pulumi keeps it: `{version, checkpoint: {latest: {resources, …}}}`, secrets encrypted.
+
+        Costs a process where the backend is not a directory.
+        """
+        files = self._open(address)
+        if files:
+            try:
+                return files.read_state()
+            except (OSError, ValueError, EOFError) as error:
+                raise StackFailedError(
+                    Fault.BACKEND, f"the state of {address.stack} cannot be read: {error}"
+                ) from error
+        place = self._place(address)
+        place.prepare(self._salt)
+        exported = place.export()
+        return exported and {"version": exported["version"], "checkpoint": {"latest": exported["deployment"]}}
+
+    def heal_lock(self, address: StackAddress, *, lease_expired: bool) -> bool:
+        """Whether a lock was removed and the stack is free now. A live holder's lock is never touched.
+
+        `lease_expired` says that the holder's lease ran out, and the longest possible run after it: the only proof
+        there is for a holder on another host.
+        """
+        files = self._open(address)
+        if files:
+            return remove_dead_locks(files.locks, address.stack, lease_expired=lease_expired)
+        if not lease_expired:
+            return False
+        place = self._place(address)
+        place.prepare(self._salt)
+        try:
+            place.cancel_update()
+        except StackFailedError as error:
+            if error.fault is not Fault.NOT_FOUND:
+                raise
+            return False
+        return True
+
+    def interrupt(self, address: StackAddress) -> None:
+        """Ends a `record` or `destroy` of this stack that is under way: it fails as CANCELLED. Does not wait."""
+        self._processes.interrupt(str(self._place(address).directory))
+
+    def stop(self) -> None:
+        """Interrupts what runs, and kills what does not end within the grace. Later calls raise."""
+        self._processes.stop()
+
+    def _observe(self, program: Program) -> ObservedProgram:
+        self._log_level.remember()
+        return ObservedProgram(program, self._log_level)
+
+    def _place(self, address: StackAddress, directory: Path | None = None, url: str | None = None) -> Workplace:
+        parent = self._work_directory / "stacks" / shard_of(address.stack)
+        url = url or build_root_url(self._backend_url, address.stack)
+        return Workplace(
+            address=address,
+            directory=directory or parent / f"{address.project}.{address.stack}",
+            home=self._home,
+            environment={**self._environment, "PULUMI_BACKEND_URL": url},
+            processes=self._processes,
+        )
+
+    def _open(self, address: StackAddress) -> StackFiles | None:
+        """The stack's files; None where the backend is not a directory.
+
+        A backend that was there and is gone has to be an error: to find no stacks in it would be to forget them all.
+        """
+        self._processes.refuse_if_stopped()
+        if self._backend_directory is None:
+            return None
+        try:
+            if not self._backend_was_there:
+                self._backend_directory.mkdir(parents=True, exist_ok=True)
+            root = self._backend_directory / shard_of(address.stack)
+            root.mkdir(exist_ok=True)
+        except OSError as error:
+            raise StackFailedError(
+                Fault.BACKEND, f"the backend {self._backend_directory} cannot be used: {error.strerror}"
+            ) from error
+        self._backend_was_there = True
+        return StackFiles(root, address)
+
+    def _is_there(self, address: StackAddress, files: StackFiles | None) -> bool:
+        return files.find_state() is not None if files else address in self._recorded
+
+    @contextmanager
+    def _ended_cleanly(self, files: StackFiles | None, place: Workplace) -> Iterator[None]:
+        """A process that we killed ourselves leaves a lock, and there is no better proof than having killed it."""
+        try:
+            with self._processes.interruptible(str(place.directory)):
+                yield
+        except StackFailedError as error:
+            if files and error.fault in {Fault.TIMEOUT, Fault.CANCELLED}:
+                remove_dead_locks(files.locks, files.address.stack, lease_expired=False)
+            raise

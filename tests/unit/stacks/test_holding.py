@@ -1,0 +1,143 @@
+"""Who may work on a stack: one at a time, and the next one as soon as the last is provably gone or its time is over."""
+
+import asyncio
+import os
+import socket
+import subprocess
+import sys
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from gpu_platform.adapters.kube.errors import ConflictError, UnreachableError
+from gpu_platform.adapters.stack_leases import Holder, is_dead, parse_holder
+from stacks.worker.holding import Terms, end_processes_of, renewed
+
+Json = dict[str, Any]
+
+OWN = Holder(socket.gethostname(), os.getpid(), "own")
+ELSEWHERE = Holder("elsewhere", 7, "theirs").identity
+NOW = datetime(2026, 11, 16, tzinfo=UTC)
+
+
+def lease(holder: str | None, version: str = "1") -> Json:
+    spec = {"holderIdentity": holder, "leaseDurationSeconds": 30, "leaseTransitions": 4}
+    return {"metadata": {"name": "gpu-unit.default.a", "resourceVersion": version}, "spec": spec}
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.time = 1000.0
+
+    def __call__(self) -> float:
+        return self.time
+
+
+def dead_pid() -> int:
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    return process.pid
+
+
+def test_a_lease_that_nobody_holds_is_free_at_once() -> None:
+    terms = Terms(OWN, Clock())
+    assert terms.seconds_left(None) == 0
+    assert terms.seconds_left(lease(None)) == 0
+    assert terms.seconds_left(lease(OWN.identity)) == 0
+
+
+def test_a_holder_elsewhere_is_waited_for_as_long_as_its_lease_does_not_change() -> None:
+    clock = Clock()
+    terms = Terms(OWN, clock)
+    assert terms.seconds_left(lease(ELSEWHERE)) == 30
+    clock.time += 29
+    assert terms.seconds_left(lease(ELSEWHERE)) == 1
+    assert terms.seconds_left(lease(ELSEWHERE, version="2")) == 30
+    clock.time += 31
+    assert terms.seconds_left(lease(ELSEWHERE, version="2")) == 0
+    assert not terms.is_long_over(lease(ELSEWHERE, version="2"), longest_run=10)
+    clock.time += 10
+    assert terms.is_long_over(lease(ELSEWHERE, version="2"), longest_run=10)
+
+
+def test_a_process_of_this_host_that_is_no_more_is_not_waited_for() -> None:
+    gone = Holder(OWN.host, dead_pid(), "gone").identity
+    assert Terms(OWN, Clock()).seconds_left(lease(gone)) == 0
+
+
+@pytest.mark.parametrize(
+    ("holder", "dead"),
+    [
+        ("", False),
+        ("not a holder", False),
+        (ELSEWHERE, False),
+        (OWN.identity, False),
+        (Holder(OWN.host, OWN.pid, "an earlier one").identity, True),
+        (Holder(OWN.host, os.getppid(), "alive").identity, False),
+    ],
+)
+def test_a_holder_is_dead_only_on_proof(holder: str, dead: bool) -> None:
+    assert is_dead(holder, OWN) is dead
+
+
+def test_a_holder_is_read_as_it_was_written() -> None:
+    assert parse_holder(OWN.identity) == OWN
+
+
+def test_only_the_stale_holders_own_process_for_this_stack_is_ended() -> None:
+    sleep = [sys.executable, "-c", "import time; time.sleep(60)"]
+    its, other = subprocess.Popen([*sleep, "default.a"]), subprocess.Popen([*sleep, "default.ab"])
+    try:
+        assert end_processes_of(Holder("elsewhere", OWN.pid, "x").identity, "default.a") == 0
+        assert end_processes_of(OWN.identity, "default.a") == 1
+        assert its.wait(5) < 0
+        assert other.poll() is None
+    finally:
+        for process in (its, other):
+            process.kill()
+            process.wait()
+
+
+class Leases:
+    """Answers renewals as it was told to."""
+
+    def __init__(self, *answers: Exception | None) -> None:
+        self.answers = list(answers)
+        self.renewals = 0
+
+    async def create(self, path: str, body: Json) -> Json:
+        raise NotImplementedError
+
+    async def delete(self, path: str, body: Json | None = None) -> Json:
+        raise NotImplementedError
+
+    async def replace(self, path: str, body: Json) -> Json:  # noqa: ARG002 - as the real one
+        self.renewals += 1
+        answer = self.answers.pop(0) if self.answers else None
+        if answer is not None:
+            raise answer
+        return body
+
+
+async def hold(leases: Leases, seconds: float, life: float = 0.06) -> tuple[bool, list[str]]:
+    lost: list[str] = []
+    async with renewed(leases, lease(OWN.identity), life, lambda: NOW, lambda: lost.append("lost")) as held:
+        await asyncio.sleep(seconds)
+    return held.is_lost, lost
+
+
+async def test_a_lease_is_renewed_while_the_work_goes_on() -> None:
+    leases = Leases()
+    assert await hold(leases, 0.5) == (False, [])
+    assert leases.renewals >= 5
+
+
+async def test_a_superseded_holder_is_told_once() -> None:
+    assert await hold(Leases(None, ConflictError(409, "Conflict", "changed")), 0.3) == (True, ["lost"])
+
+
+async def test_a_holder_that_cannot_renew_gives_up_when_its_time_is_over() -> None:
+    away = UnreachableError(0, "Unreachable", "away")
+    assert await hold(Leases(*[away] * 100), 0.5) == (True, ["lost"])
+    assert await hold(Leases(away), 0.6, life=0.9) == (False, [])
