@@ -1,4 +1,4 @@
-# One image for all processes of the platform: `gpu-platform api`, `gpu-platform reconciler`. Built by
+# One image for all processes of the platform: `gpu-platform api`, `reconciler` and `stack-worker`. Built by
 # `docker build --tag gpu-platform .`; tests/architecture/test_dockerfile.py checks every path and command in it.
 
 FROM python:3.12-slim AS packages
@@ -9,11 +9,17 @@ RUN python -m venv /opt/venv \
         --requirement /build/requirements.txt \
     && /opt/venv/bin/pip uninstall --yes --quiet pip
 
+# The stack worker runs Pulumi's own command; the programs are ours, so it needs neither a language host nor a plugin.
+FROM pulumi/pulumi-base:3.259.0 AS pulumi
+
 FROM python:3.12-slim
+COPY --from=pulumi /pulumi/bin/pulumi /usr/local/bin/pulumi
 COPY --from=packages /opt/venv /opt/venv
 COPY gpu_platform /opt/gpu-platform/gpu_platform
 COPY platform_api /opt/gpu-platform/platform_api
+COPY providers /opt/gpu-platform/providers
 COPY reconciler /opt/gpu-platform/reconciler
+COPY stacks /opt/gpu-platform/stacks
 COPY --chmod=0755 tools/image/gpu-platform /usr/local/bin/gpu-platform
 ENV PATH=/opt/venv/bin:/usr/local/bin:/usr/bin:/bin \
     PYTHONPATH=/opt/gpu-platform \

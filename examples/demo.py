@@ -41,12 +41,11 @@ def main() -> None:
         place = ClusterDirectory(Path(root) / "cluster")
         option = ("--dir", str(place.root))
         try:
-            step("Start etcd, Kubernetes, NATS, the nodes, the reconciler and the API: all of them real processes")
+            step("Start etcd, Kubernetes, NATS and the nodes, bootstrap with Pulumi, start the platform's processes")
             run(PLATFORM, "dev", "up", *option)
             os.environ.update(cluster_environment(place, get_record(place), os.environ["PATH"]))
-            step("Bootstrap with Pulumi")
-            run("pulumi", "stack", "select", "--create", "dev")
-            run("pulumi", "up", "--yes", "--skip-preview", "--suppress-progress")
+            step("Ask Pulumi what is left to do")
+            run("pulumi", "preview", "--expect-no-changes", "--suppress-progress")
             with open_api() as api:
                 show_platform(place, api)
             step("What runs now")
@@ -67,6 +66,11 @@ def show_platform(place: ClusterDirectory, api: httpx.Client) -> None:
 
     step("Send the same request again, over plain REST: nothing is rented twice")
     show_replays(api)
+
+    step("Its Pulumi stack: what was accepted is recorded, after the answer")
+    until(lambda: is_recorded(api), "the unit's stack")
+    run(PLATFORM, "units", "stack", "web")
+    run(PLATFORM, "units", "preview", "web")
 
     step("Make drift: delete the unit's Deployment behind its back")
     asyncio.run(show_drift(place))
@@ -155,6 +159,10 @@ def is_ready(api: httpx.Client) -> bool:
     except httpx.TransportError:
         return False
     return answer.is_success and answer.json()["data"]["phase"] == "Ready"
+
+
+def is_recorded(api: httpx.Client) -> bool:
+    return bool(api.get("/gpu-units/web/stack").json()["data"]["recorded"])
 
 
 def until(question: Callable[[], bool], what: str) -> None:

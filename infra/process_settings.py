@@ -3,6 +3,7 @@
 Ports that probes and Services ask, and the Lease that the Roles name, are no matter of configuration there.
 """
 
+from pathlib import Path
 from typing import Any, Final, Literal
 
 import yaml
@@ -11,6 +12,7 @@ from gpu_platform.settings import split_address
 from platform_api.settings import ApiSettings
 from reconciler.rules import LEASE
 from reconciler.settings import ReconcilerSettings
+from stacks.worker.settings import StackWorkerSettings
 
 # On all of the pod's addresses: the kubelet and the Service come from outside.
 API_ADDRESS: Final = "0.0.0.0:8080"
@@ -35,13 +37,31 @@ class HostedReconcilerSettings(ReconcilerSettings):
     kubeconfig: None = None
 
 
+PASSPHRASE_DIRECTORY: Final = "/etc/gpu-platform-passphrase"  # noqa: S105 - where it lies
+STACK_METRICS_ADDRESS: Final = "0.0.0.0:9403"
+STACK_PROBE_ADDRESS: Final = "0.0.0.0:9404"
+
+
+class HostedStackWorkerSettings(StackWorkerSettings):
+    # In the one directory of the pod that can be written.
+    state_directory: Path = Path("/tmp/stacks")  # noqa: S108 - the pod's own
+    passphrase_file: Path | None = Path(PASSPHRASE_DIRECTORY, "passphrase")
+    pulumi: None = None
+    metrics_address: Literal["0.0.0.0:9403"] = STACK_METRICS_ADDRESS
+    probe_address: Literal["0.0.0.0:9404"] = STACK_PROBE_ADDRESS
+    kubeconfig: None = None
+
+
+HostedSettings = HostedApiSettings | HostedReconcilerSettings | HostedStackWorkerSettings
+
 PROMISED = {
     HostedApiSettings: ("httpAddr", "auth", "kubeMode"),
     HostedReconcilerSettings: ("leaderElect", "leaseNamespace", "leaseName", "metricsAddress", "probeAddress"),
+    HostedStackWorkerSettings: ("stateDirectory", "passphraseFile", "metricsAddress", "probeAddress"),
 }
 
 
-def render_settings(settings: HostedApiSettings | HostedReconcilerSettings) -> str:
+def render_settings(settings: HostedSettings) -> str:
     """The process's settings file: what is promised and what was said. The rest is left to the image's own defaults,
     because an older image would refuse a key that it does not know yet."""
     everything: dict[str, Any] = settings.model_dump(mode="json", by_alias=True)

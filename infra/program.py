@@ -16,10 +16,11 @@ from infra.components.nats import NatsServers, NatsServersArgs
 from infra.components.workloads import PlatformWorkloads, PlatformWorkloadsArgs
 from infra.objects.nats import nats_url
 from infra.objects.roles import Account
-from infra.objects.workloads import API, RECONCILER, api_url
+from infra.objects.workloads import API, RECONCILER, STACK_WORKER, api_url
 from infra.settings import PlatformSettings, is_secret, read_settings
 from platform_api.rules import RULES as API_RULES
 from reconciler.rules import rules_of
+from stacks.worker.rules import RULES as STACK_WORKER_RULES
 
 PROJECT = "gpu-platform"
 """The configuration's namespace, whoever runs the program under whichever project."""
@@ -58,9 +59,14 @@ def _declare_access(settings: PlatformSettings, namespaces: PlatformNamespaces) 
     """Also where the processes do not run in the cluster: they may have come by these rights from outside."""
     controllers = settings.workloads.reconciler.settings.controllers
     tenant_namespaces = tuple(namespaces.tenant_namespaces.values())
+    accounts = (
+        Account(API, API_RULES),
+        Account(RECONCILER, rules_of(controllers)),
+        Account(STACK_WORKER, STACK_WORKER_RULES),
+    )
     return [
         ProcessAccess(account.name, ProcessAccessArgs(account, tenant_namespaces, after=[namespaces]))
-        for account in (Account(API, API_RULES), Account(RECONCILER, rules_of(controllers)))
+        for account in accounts
     ]
 
 

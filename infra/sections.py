@@ -11,7 +11,7 @@ from gpu_platform.domain.pool_requests import CatalogueName
 from gpu_platform.domain.quantities import QuantityError, parse_amount, parse_quantity
 from gpu_platform.domain.stock_pools import StockPoolSpec
 from gpu_platform.settings import Settings
-from infra.process_settings import HostedApiSettings, HostedReconcilerSettings
+from infra.process_settings import HostedApiSettings, HostedReconcilerSettings, HostedStackWorkerSettings
 
 DnsLabel = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")]
 ObjectName = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$")]
@@ -187,6 +187,27 @@ class Reconciler(Settings):
     settings: HostedReconcilerSettings = HostedReconcilerSettings()
 
 
+class StackWorker(Settings):
+    """Keeps a Pulumi stack for each unit and pool. Off where nobody has a backend for them: units are served alike."""
+
+    enabled: bool = False
+    replicas: Replicas = 2
+    resources: Amounts = Amounts(cpu="2", memory="2Gi")
+    passphrase_secret: ObjectName = "gpu-platform-stacks"  # noqa: S105 - where it lies
+    """Its entry `passphrase` opens the stacks' secrets."""
+
+    environment_secret: ObjectName | None = None
+    """Its entries are environment variables: the credentials of the backend."""
+
+    settings: HostedStackWorkerSettings = HostedStackWorkerSettings()
+
+    @model_validator(mode="after")
+    def _check_backend_is_said(self) -> Self:
+        if self.enabled and self.settings.backend_url is None:
+            raise ValueError("settings.backendURL is needed where enabled is true: a pod's own files end with it")
+        return self
+
+
 class Workloads(Settings):
     """The platform's own processes."""
 
@@ -196,6 +217,7 @@ class Workloads(Settings):
     placement: Placement = Placement()
     api: Api = Api()
     reconciler: Reconciler = Reconciler()
+    stack_worker: StackWorker = StackWorker()
     service_monitors: ServiceMonitors = ServiceMonitors()
 
     @model_validator(mode="after")

@@ -21,10 +21,11 @@ from platform_api.http.frame import UNEXPECTED, Application, Frame, current_requ
 from platform_api.inventory import endpoints as inventory
 from platform_api.jobs import endpoints as jobs
 from platform_api.specs import endpoints as specs
+from platform_api.stacks import endpoints as stacks
 from platform_api.stock_pools import endpoints as stock_pools
 from platform_api.stock_units import endpoints as stock_units
 
-RESOURCES = (health, gpu_units, stock_units, stock_pools, jobs, specs, inventory, documents)
+RESOURCES = (health, gpu_units, stock_units, stock_pools, stacks, jobs, specs, inventory, documents)
 
 ROUTERS: tuple[APIRouter, ...] = tuple(resource.router for resource in RESOURCES)
 BODIES: tuple[type[Value], ...] = tuple(body for resource in RESOURCES for body in resource.BODIES)

@@ -15,14 +15,15 @@ from gpu_platform.adapters.kube.connection import open_client
 from gpu_platform.adapters.kube.events import EventRecorder
 from gpu_platform.adapters.kube.guarded import GuardedClient
 from gpu_platform.adapters.kube.leader import LeaderElector, Leadership, always_leading
-from reconciler.loop import ControllerLoop
-from reconciler.metrics import Metrics
-from reconciler.probes import build_metrics_application, build_probe_application, find_unready, served
+from gpu_platform.control.loop import ControllerLoop
+from gpu_platform.control.metrics import Metrics
+from gpu_platform.control.probes import build_metrics_application, build_probe_application, find_unready, served
 from reconciler.settings import ReconcilerSettings
 
 log = logging.getLogger(__name__)
 
 COMPONENT = "gpu-platform-reconciler"
+METRICS = "gpu_platform_reconciler"
 
 STOP_SECONDS = 10.0
 """For the passes under way to end. Pods get 30 s in Kubernetes, and the lease is given back after this."""
@@ -40,7 +41,7 @@ async def run_reconciler(settings: ReconcilerSettings, build_loops: BuildLoops) 
         asyncio.get_running_loop().add_signal_handler(number, stop_requested.set)
     async with AsyncExitStack() as stack:
         client = await stack.enter_async_context(await open_client(settings.kubeconfig, f"{COMPONENT}/{os.getpid()}"))
-        metrics = Metrics()
+        metrics = Metrics(METRICS)
         elector = LeaderElector(client, settings.lease_namespace, settings.lease_name)
         leadership = elector.leadership if settings.leader_elect else always_leading()
         writer = GuardedClient(client, leadership, metrics.count_write)

@@ -8,8 +8,8 @@ from gpu_platform.adapters.kube import KubeClient
 from gpu_platform.adapters.kube.cache import ObjectCache
 from gpu_platform.adapters.kube.events import EventRecorder
 from gpu_platform.adapters.kube.guarded import GuardedClient
-from reconciler.loop import ControllerLoop
-from reconciler.metrics import Metrics
+from gpu_platform.control.loop import ControllerLoop
+from gpu_platform.control.metrics import Metrics
 from reconciler.operations.controller import OperationsController
 from reconciler.orphans.controller import OrphansController
 from reconciler.settings import ReconcilerSettings

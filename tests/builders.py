@@ -47,6 +47,8 @@ def make_stock(name: str = "pool-0", *, claimed_by: str | None = None, phase: st
 
 def make_pool(replicas: int = 2, *, status: Json | None = None, **spec: Any) -> Json:
     return {
+        "apiVersion": names.API_VERSION,
+        "kind": "StockPool",
         "metadata": {
             "name": "pool",
             "namespace": names.STOCK_NAMESPACE,

@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 from gpu_platform.adapters.kube.errors import ConflictError, NotFoundError
 from gpu_platform.adapters.kube.paths import GPU_UNITS
-from gpu_platform.adapters.kube.requests import as_seen
+from gpu_platform.adapters.kube.requests import Getter, as_seen
 from gpu_platform.domain import names
 from gpu_platform.domain.stock import claim_holder_of
 
@@ -14,6 +14,16 @@ Json = dict[str, Any]
 
 class Patcher(Protocol):
     async def patch(self, path: str, body: Json) -> Json: ...
+
+
+async def list_free_stock(client: Getter, spec_name: str) -> tuple[Json, ...]:
+    """What the API server itself calls free; not all of it is Ready."""
+    selectors = {
+        "fieldSelector": f"spec.specName={spec_name}",
+        "labelSelector": f"{names.LABEL_STOCK_STATE}={names.STOCK_FREE}",
+    }
+    answer = await client.get(GPU_UNITS.collection(names.STOCK_NAMESPACE), selectors)
+    return tuple(answer["items"])
 
 
 async def try_claim(client: Patcher, stock: Json, holder: str, operation: str, now: datetime) -> Json | None:

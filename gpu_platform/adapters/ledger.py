@@ -12,11 +12,24 @@ from gpu_platform.adapters.kube.errors import AlreadyExistsError, ConflictError,
 from gpu_platform.adapters.kube.paths import OPERATIONS
 from gpu_platform.adapters.kube.requests import as_seen, find
 from gpu_platform.domain import names
-from gpu_platform.domain.operations import FINAL_PHASES, OperationPhase, OperationSpec, OperationStatus
+from gpu_platform.domain.metadata import annotations_of
+from gpu_platform.domain.operations import (
+    FINAL_PHASES,
+    OperationKind,
+    OperationPhase,
+    OperationSpec,
+    OperationStatus,
+    OperationTarget,
+    delete_operation_name,
+    operation_name,
+    request_hash,
+)
 
 Json = dict[str, Any]
 
 OPEN_TRIES = 5
+
+DELETIONS = {"GPUUnit": OperationKind.DELETE_UNIT, "StockPool": OperationKind.DELETE_STOCK_POOL}
 
 
 class LedgerClient(Protocol):
@@ -49,6 +62,20 @@ def build_operation(name: str, namespace: str, spec: OperationSpec) -> Json:
     }
 
 
+def build_deletion(item: Json, tenant: str) -> Json:
+    """The operation that asks for the end of this very unit or pool. Once it is recorded, nobody puts the object
+    back."""
+    metadata = item["metadata"]
+    target = OperationTarget(
+        kind=item["kind"], namespace=metadata["namespace"], name=metadata["name"], uid=metadata["uid"]
+    )
+    name = delete_operation_name(tenant, metadata["uid"])
+    spec = OperationSpec(
+        operation_id=name, kind=DELETIONS[item["kind"]], request_hash=request_hash(target), target=target
+    )
+    return build_operation(name, metadata["namespace"], spec)
+
+
 async def open_operation(client: LedgerClient, operation: Json) -> Opened:
     """Record it, unless one of its name is recorded. NotFoundError: there is no such namespace."""
     metadata = operation["metadata"]
@@ -75,6 +102,23 @@ async def finish_operation(
     """End it as it was seen; ConflictError or NotFoundError when somebody else has written or removed it since."""
     status = OperationStatus(phase=phase, finished_at=now, target_uid=target_uid, expires_at=expires_at)
     return await patch_operation_status(client, operation, status)
+
+
+async def settle_creation(client: LedgerClient, unit: Json, tenant: str, now: datetime) -> None:
+    """Mark the operation that made this unit, if nobody has yet. Once the unit is gone, nothing else says that it ever
+    was: the operation would be repeated or forgotten."""
+    operation_id = annotations_of(unit).get(names.ANNOTATION_OPERATION_ID)
+    if operation_id is None:
+        return
+    metadata = unit["metadata"]
+    operation = await find(client, OPERATIONS, operation_name(tenant, operation_id), metadata["namespace"])
+    if operation is None or is_final(operation):
+        return
+    try:
+        await finish_operation(client, operation, OperationPhase.SUCCEEDED, now, target_uid=metadata["uid"])
+    except (ConflictError, NotFoundError):
+        # Its owner, or the operations controller, was faster; either marks this unit.
+        return
 
 
 async def patch_operation_status(client: LedgerClient, operation: Json, status: OperationStatus) -> Json:

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from gpu_platform.adapters.claims import release_claim
 from gpu_platform.adapters.kube.errors import AlreadyExistsError, ConflictError
 from gpu_platform.adapters.kube.paths import GPU_UNITS
-from gpu_platform.adapters.kube.requests import find
+from gpu_platform.adapters.kube.requests import delete_that, find
 from gpu_platform.domain import names
 from gpu_platform.domain.metadata import annotations_of
 from gpu_platform.domain.stock import claim_holder_of
@@ -61,10 +61,8 @@ async def replace_unit(client: UnitClient, unit: Json) -> Json:
 
 
 async def delete_unit(client: UnitClient, namespace: str, name: str, uid: str) -> None:
-    """That very unit. It stays, on its way out, until its children are gone. NotFoundError: it is gone;
-    ConflictError: another one has its name."""
-    body = {"preconditions": {"uid": uid}, "propagationPolicy": "Foreground"}
-    await client.delete(GPU_UNITS.item(name, namespace), body)
+    """As `delete_that`."""
+    await delete_that(client, GPU_UNITS, {"namespace": namespace, "name": name, "uid": uid})
 
 
 async def list_claims(client: UnitClient, operation_name: str) -> tuple[Json, ...]:

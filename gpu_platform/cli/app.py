@@ -5,7 +5,22 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from gpu_platform.cli import api, bootstrap, dev, health, ops, pools, preview, reconciler, specs, stock, tools, units
+from gpu_platform.cli import (
+    api,
+    bootstrap,
+    dev,
+    health,
+    ops,
+    pools,
+    preview,
+    reconciler,
+    specs,
+    stack,
+    stack_worker,
+    stock,
+    tools,
+    units,
+)
 from gpu_platform.cli.errors import PlatformError
 from gpu_platform.cli.failures import print_error
 from gpu_platform.devcluster.errors import DevClusterError
@@ -47,6 +62,8 @@ app.command("health")(health.health)
 app.add_typer(dev.app, name="dev")
 app.command("api")(api.api)
 app.command("reconciler")(reconciler.reconciler)
+app.command("stack", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(stack.stack)
+app.command("stack-worker")(stack_worker.stack_worker)
 app.command("bootstrap")(bootstrap.bootstrap)
 app.command("preview")(preview.preview)
 app.command("tools")(tools.tools)

@@ -18,7 +18,9 @@ from gpu_platform.cli.views import (
     JobView,
     Json,
     PoolView,
+    PreviewView,
     SpecView,
+    StackView,
     StockUnitView,
     UnitView,
 )
@@ -130,6 +132,17 @@ class PlatformClient:
         view: AddressView = self._data("GET", f"{_unit_path(name)}/address")
         return view
 
+    def get_unit_stack(self, name: str) -> StackView:
+        view: StackView = self._data("GET", f"{_unit_path(name)}/stack")
+        return view
+
+    def preview_unit(self, name: str, operation_id: str) -> Accepted[PreviewView]:
+        return self._accepted(f"{_unit_path(name)}/preview", {"operationID": operation_id})
+
+    def find_preview(self, name: str, operation_id: str) -> PreviewView | None:
+        path = f"{_unit_path(name)}/previews/{_segment(operation_id)}"
+        return _find(lambda: self._data("GET", path), "preview_not_found")
+
     def read_logs(
         self, name: str, *, follow: bool = False, tail: int | None = None, previous: bool = False, stamps: bool = False
     ) -> Iterator[bytes]:
@@ -194,6 +207,10 @@ class PlatformClient:
 
     def update_pool(self, name: str, change: Json) -> PoolView:
         view: PoolView = self._data("PUT", _pool_path(name), body=change)
+        return view
+
+    def get_pool_stack(self, name: str) -> StackView:
+        view: StackView = self._data("GET", f"{_pool_path(name)}/stack")
         return view
 
     def delete_pool(self, name: str) -> None:

@@ -27,6 +27,7 @@ app = typer.Typer(help="The embedded cluster: real parts on this machine, for de
 
 STATE_COLOURS = {
     "ready": "green",
+    "done": "green",
     "starting": "yellow",
     "restarting": "yellow",
     "waiting": "dim",
@@ -49,7 +50,7 @@ def up(
     directory: Directory = DEFAULT_DIRECTORY,
     nodes: Annotated[int | None, typer.Option(min=0, max=500, help="Simulated GPU nodes (4).")] = None,
     gpus: Annotated[int | None, typer.Option(min=0, max=64, help="GPUs of each node (8).")] = None,
-    only: Annotated[Only | None, typer.Option(help="Leave out the platform's own processes.")] = None,
+    only: Annotated[Only | None, typer.Option(help="Leave out the bootstrap and the platform's processes.")] = None,
     from_path: Annotated[FromPath, typer.Option(help="Take fitting parts from PATH.")] = FromPath.AUTO,
     foreground: Annotated[bool, typer.Option(help="Stay; Ctrl-C stops the cluster.")] = False,
 ) -> None:
@@ -165,9 +166,10 @@ class _ShownStatus:
 
     def _say(self, current: ClusterStatus) -> None:
         for process in current.processes:
-            if process.state == "ready" and process.name not in self._said:
+            if process.is_fine and process.name not in self._said:
                 self._said.add(process.name)
-                self._console.print(f"  {process.name} is ready at {process.address}")
+                where = f"is ready at {process.address}" if process.state == "ready" else f"is done: {process.address}"
+                self._console.print(f"  {process.name} {where}")
 
 
 def _status_table(current: ClusterStatus, now: float) -> Table:

@@ -21,6 +21,7 @@ from gpu_platform.cli.options import (
     said,
 )
 from gpu_platform.cli.replays import new_operation_id, replayable
+from gpu_platform.cli.stacks import print_stack
 from gpu_platform.cli.tables import (
     build_age,
     build_details,
@@ -161,6 +162,13 @@ def delete(name: Name, as_json: AsJson = False, url: Url = None) -> None:
         print_line(f"{name} is being deleted")
 
 
+@app.command()
+def stack(name: Name, as_json: AsJson = False, url: Url = None) -> None:
+    """Show what Pulumi has recorded of a pool."""
+    with connect(url) as client:
+        print_stack(client.get_pool_stack(name), as_json=as_json)
+
+
 def _print_pool(pool: PoolView) -> None:
     fields = {
         "name": pool["name"],
@@ -172,6 +180,7 @@ def _print_pool(pool: PoolView) -> None:
         "available": pool["available"],
         "claimed": pool["claimed"],
         "image": pool.get("image"),
+        "stack": pool.get("stack"),
         "age": build_age(pool["createdAt"], now()),
     }
     print_table(build_details(fields))

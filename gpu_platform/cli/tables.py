@@ -27,6 +27,11 @@ COLOURS = {
     "running": "yellow",
     "succeeded": "green",
     "failed": "red",
+    # what a preview would do
+    "create": "green",
+    "update": "yellow",
+    "replace": "red",
+    "delete": "red",
     # events
     "Warning": "yellow",
     "added": "green",
@@ -104,6 +109,11 @@ def show(value: object) -> Text:
 
 def coloured(word: str) -> Text:
     return Text(word, style=COLOURS.get(word, ""))
+
+
+def coloured_word(word: str) -> tuple[str, str]:
+    """The same, as a part of a line."""
+    return word, COLOURS.get(word, "")
 
 
 def parse_instant(text: str) -> datetime:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from gpu_platform.cli import unit_options, unit_streams
+from gpu_platform.cli import stacks, unit_options, unit_streams
 from gpu_platform.cli.client import PlatformClient
 from gpu_platform.cli.connection import connect
 from gpu_platform.cli.errors import PlatformError
@@ -17,6 +17,7 @@ from gpu_platform.cli.tables import (
     build_details,
     build_why,
     coloured,
+    coloured_word,
     now,
     print_json,
     print_line,
@@ -93,6 +94,9 @@ def create(
     file: unit_options.File = None,
     operation_id: OperationId = None,
     wait: Wait = False,
+    wait_recorded: Annotated[
+        bool, typer.Option("--wait-recorded", help="Stay until its stack is recorded; exit with 1 when it is not.")
+    ] = False,
     timeout: Timeout = DEFAULT_TIMEOUT,
     as_json: AsJson = False,
     url: Url = None,
@@ -109,6 +113,8 @@ def create(
         unit = accepted.view
         if not accepted.is_new and not as_json:
             print_line(f"{name} was accepted before, with the same operation")
+        if wait_recorded:
+            stacks.wait_recorded(client, name, deadline, as_json=as_json)
         _finish(client, unit, deadline if wait else None, "Ready", as_json=as_json)
 
 
@@ -211,10 +217,6 @@ def _finish(client: PlatformClient, unit: UnitView, deadline: Deadline | None, g
         print_line(f"{unit['name']}: ", coloured_word(unit["phase"]), f" ({why})" if why else "")
 
 
-def coloured_word(word: str) -> tuple[str, str]:
-    return word, str(coloured(word).style)
-
-
 def _wait_settled(client: PlatformClient, unit: UnitView, deadline: Deadline, phase: str) -> UnitView:
     name, generation = unit["name"], unit["generation"]
     settled = wait_for(
@@ -258,9 +260,11 @@ def _print_unit(unit: UnitView) -> None:
         "node": unit.get("nodeName"),
         "stock": unit.get("sourceStockName"),
         "operation": unit.get("operationID"),
+        "stack": unit.get("stack"),
         "age": build_age(unit["createdAt"], now()),
     }
     print_table(build_details(fields))
 
 
+stacks.add_commands(app)
 unit_streams.add_commands(app)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 from gpu_platform.cli.tables import build_why
-from gpu_platform.cli.views import JobView, PoolView, StockUnitView, UnitView
+from gpu_platform.cli.views import JobView, PoolView, PreviewView, StackView, StockUnitView, UnitView
 
 
 class Outcome(Enum):
@@ -77,6 +77,24 @@ def judge_filled(pool: PoolView | None) -> Verdict:
         return Verdict(Outcome.NOT_YET, state)
     outcomes = {"Ready": Outcome.DONE, "Failed": Outcome.FAILED}
     return Verdict(outcomes.get(pool["phase"], Outcome.NOT_YET), state)
+
+
+def judge_recorded(stack: StackView | None) -> Verdict:
+    """A try that failed is no end: it is tried again."""
+    if stack is None:
+        return Verdict(Outcome.FAILED, "it is gone")
+    if stack["recorded"]:
+        return Verdict(Outcome.DONE, "recorded")
+    error = stack.get("error")
+    return Verdict(Outcome.NOT_YET, f"failed {stack['failures']} times: {error}" if error else "not recorded yet")
+
+
+def judge_preview(preview: PreviewView | None) -> Verdict:
+    if preview is None:
+        return Verdict(Outcome.FAILED, "the platform does not know it")
+    state = build_state(preview["phase"], build_why(preview))
+    outcomes = {"Succeeded": Outcome.DONE, "Failed": Outcome.FAILED}
+    return Verdict(outcomes.get(preview["phase"], Outcome.NOT_YET), state)
 
 
 def build_state(phase: str, why: str) -> str:

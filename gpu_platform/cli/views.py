@@ -23,6 +23,7 @@ class UnitView(TypedDict):
     createdAt: str
     nodeName: NotRequired[str | None]
     accessURL: NotRequired[str | None]
+    stack: NotRequired[str | None]
     reason: NotRequired[str | None]
     message: NotRequired[str | None]
 
@@ -39,6 +40,42 @@ class EventView(TypedDict):
 class AddressView(TypedDict):
     url: str
     reach: Literal["cluster", "host"]
+
+
+class StackView(TypedDict):
+    name: str
+    recorded: bool
+    acceptedHash: str
+    recordedHash: NotRequired[str | None]
+    recordedAt: NotRequired[str | None]
+    resources: NotRequired[int | None]
+    outputs: NotRequired[Json | None]
+    error: NotRequired[str | None]
+    failures: int
+
+
+class PropertyChangeView(TypedDict):
+    path: str
+    kind: str
+    old: NotRequired[Any]
+    new: NotRequired[Any]
+
+
+class PreviewStepView(TypedDict):
+    op: str
+    resource: str
+    type: str
+    properties: list[PropertyChangeView]
+
+
+class PreviewView(TypedDict):
+    operationID: str
+    unit: str
+    phase: Literal["Pending", "Running", "Succeeded", "Failed"]
+    reason: NotRequired[str | None]
+    message: NotRequired[str | None]
+    changes: NotRequired[dict[str, int] | None]
+    steps: NotRequired[list[PreviewStepView] | None]
 
 
 class StockUnitView(TypedDict):
@@ -67,6 +104,7 @@ class PoolView(TypedDict):
     generation: int
     observedGeneration: NotRequired[int | None]
     createdAt: str
+    stack: NotRequired[str | None]
     reason: NotRequired[str | None]
     message: NotRequired[str | None]
 

@@ -15,8 +15,10 @@ class OperationKind(StrEnum):
     CREATE_UNIT = "CreateUnit"
     START_UNIT = "StartUnit"
     DELETE_UNIT = "DeleteUnit"
+    DELETE_STOCK_POOL = "DeleteStockPool"
     SEED_STOCK_UNITS = "SeedStockUnits"
     CREATE_STOCK_POOL = "CreateStockPool"
+    PREVIEW_UNIT = "PreviewUnit"
 
 
 class OperationPhase(StrEnum):
@@ -27,6 +29,9 @@ class OperationPhase(StrEnum):
 
 
 FINAL_PHASES = (OperationPhase.SUCCEEDED, OperationPhase.FAILED)
+
+OPERATORS = ""
+"""The tenant under which operators' operations are recorded: they share one ledger."""
 
 
 class OperationTarget(Value):
@@ -66,10 +71,17 @@ class OperationStatus(Value):
         datetime | None, Field(description="When it may be forgotten; set once its object is gone.")
     ] = None
     target_uid: Annotated[str | None, Field(max_length=63, description="The very object that it made.")] = None
+    result: Annotated[dict[str, Any] | None, Field(description="What it found out, where that is its purpose.")] = None
 
 
 RETENTION = timedelta(days=7)
 """How long an operation is kept after its object is gone: a late retry must find it."""
+
+PREVIEW_RETENTION = timedelta(hours=1)
+"""How long a preview is kept after its end: what it says is about the cluster as it was then."""
+
+PREVIEW_PATIENCE = timedelta(minutes=10)
+"""How long a preview waits for a stack worker. Chosen by feel: far more than a queue of them takes."""
 
 TAKEOVER = timedelta(seconds=15)
 """When somebody else finishes an operation that nobody finished."""
@@ -84,7 +96,7 @@ def operation_name(tenant: str, operation_id: str) -> str:
 
 
 def delete_operation_name(tenant: str, uid: str) -> str:
-    """Deleting one unit is one operation, however often it is asked for."""
+    """Deleting one object is one operation, however often it is asked for."""
     return f"delete-{_digest(tenant, uid)}"
 
 

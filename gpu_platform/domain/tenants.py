@@ -41,6 +41,14 @@ def tenant_namespace(tenant: str) -> str:
     return DEFAULT_INSTANCE_NAMESPACE if tenant == DEFAULT_TENANT else f"{INSTANCE_NAMESPACE_PREFIX}{tenant}"
 
 
+def tenant_of(namespace: str) -> str | None:
+    """The tenant whose namespace this is; None where no tenant's things live."""
+    if namespace == DEFAULT_INSTANCE_NAMESPACE:
+        return DEFAULT_TENANT
+    tenant = namespace.removeprefix(INSTANCE_NAMESPACE_PREFIX)
+    return tenant if tenant != namespace and TENANT_NAME.fullmatch(tenant) else None
+
+
 def may(roles: frozenset[Role], needed: frozenset[Role]) -> bool:
     """Whether somebody with these roles may do what any of the needed ones may."""
     return any(IMPLIED[role] & needed for role in roles)

@@ -8,21 +8,34 @@ from gpu_platform.domain.names import SYSTEM_NAMESPACE
 from infra.objects.amounts import build_amounts
 from infra.objects.metadata import Json, app_labels, build_metadata
 from infra.objects.security import CONTAINER_SECURITY, POD_SECURITY
-from infra.process_settings import API_ADDRESS, METRICS_ADDRESS, PROBE_ADDRESS, port_of, render_settings
-from infra.sections import Amounts, Placement, Workloads
+from infra.process_settings import (
+    API_ADDRESS,
+    METRICS_ADDRESS,
+    PASSPHRASE_DIRECTORY,
+    PROBE_ADDRESS,
+    STACK_METRICS_ADDRESS,
+    STACK_PROBE_ADDRESS,
+    port_of,
+    render_settings,
+)
+from infra.sections import Amounts, Placement, StackWorker, Workloads
 
 API = "gpu-platform-api"
 RECONCILER = "gpu-platform-reconciler"
+STACK_WORKER = "gpu-platform-stack-worker"
 API_SERVICE_PORT = 80
 
 SETTINGS_DIRECTORY = "/etc/gpu-platform"
 GRACE_SECONDS = 30
 """The reconciler gives its passes 10 s and the API its requests 5 s; then the lease is given back."""
 
+STACK_GRACE_SECONDS = 60
+"""A worker gives Pulumi 15 s to end by itself, and as long again to save what it has done."""
+
 
 @dataclass(frozen=True)
 class Process:
-    """What sets one of our processes apart from the other."""
+    """What sets one of our processes apart from the others."""
 
     name: str
     subcommand: str
@@ -40,9 +53,16 @@ class Process:
     """The one that its Service offers."""
 
     offered_port: int
+    options: tuple[str, ...] = ()
+    """Of the subcommand, beside its settings file."""
+
+    passphrase_secret: str | None = None
+    environment_secret: str | None = None
+    grace_seconds: int = GRACE_SECONDS
+    scratch: str = "64Mi"
 
 
-def build_processes(workloads: Workloads) -> tuple[Process, Process]:
+def build_processes(workloads: Workloads) -> tuple[Process, ...]:
     api = Process(
         name=API,
         subcommand="api",
@@ -54,6 +74,8 @@ def build_processes(workloads: Workloads) -> tuple[Process, Process]:
         liveness_path="/livez",
         service_port="http",
         offered_port=API_SERVICE_PORT,
+        # The stack worker is a Deployment of its own here.
+        options=("--no-stack-worker",),
     )
     reconciler = Process(
         name=RECONCILER,
@@ -67,7 +89,27 @@ def build_processes(workloads: Workloads) -> tuple[Process, Process]:
         service_port="metrics",
         offered_port=port_of(METRICS_ADDRESS),
     )
-    return api, reconciler
+    return (api, reconciler, *([_stack_worker(workloads.stack_worker)] if workloads.stack_worker.enabled else []))
+
+
+def _stack_worker(wanted: StackWorker) -> Process:
+    return Process(
+        name=STACK_WORKER,
+        subcommand="stack-worker",
+        settings=render_settings(wanted.settings),
+        replicas=wanted.replicas,
+        resources=wanted.resources,
+        ports={"metrics": port_of(STACK_METRICS_ADDRESS), "probes": port_of(STACK_PROBE_ADDRESS)},
+        probe_port="probes",
+        liveness_path="/healthz",
+        service_port="metrics",
+        offered_port=port_of(STACK_METRICS_ADDRESS),
+        passphrase_secret=wanted.passphrase_secret,
+        environment_secret=wanted.environment_secret,
+        grace_seconds=STACK_GRACE_SECONDS,
+        # Work directories and Pulumi's logs.
+        scratch="1Gi",
+    )
 
 
 def build_workload(process: Process, workloads: Workloads) -> tuple[Json, ...]:
@@ -134,6 +176,8 @@ def build_service_monitors(workloads: Workloads) -> Iterator[Json]:
         return
     endpoint: Json = {"path": "/metrics", "interval": f"{monitors.interval_seconds}s"}
     yield _service_monitor(RECONCILER, monitors.labels, {"port": "metrics", **endpoint})
+    if workloads.stack_worker.enabled:
+        yield _service_monitor(STACK_WORKER, monitors.labels, {"port": "metrics", **endpoint})
     if monitors.api_key_secret:
         key = {"name": monitors.api_key_secret, "key": "key"}
         yield _service_monitor(
@@ -167,17 +211,27 @@ def _pod(process: Process, workloads: Workloads) -> Json:
         "serviceAccountName": process.name,
         "automountServiceAccountToken": True,
         "enableServiceLinks": False,
-        "terminationGracePeriodSeconds": GRACE_SECONDS,
+        "terminationGracePeriodSeconds": process.grace_seconds,
         "securityContext": POD_SECURITY,
         "topologySpreadConstraints": [spread],
         "containers": [_container(process, workloads)],
         "volumes": [
             {"name": "settings", "configMap": {"name": build_settings(process)["metadata"]["name"]}},
-            {"name": "scratch", "emptyDir": {"sizeLimit": "64Mi"}},
+            {"name": "scratch", "emptyDir": {"sizeLimit": process.scratch}},
+            *_passphrase_volume(process),
         ],
         **({"imagePullSecrets": secrets} if secrets else {}),
         **_placement(workloads.placement),
     }
+
+
+def _passphrase_volume(process: Process) -> list[Json]:
+    if process.passphrase_secret is None:
+        return []
+    items = [{"key": "passphrase", "path": "passphrase"}]
+    # Readable by the pod's own group: the process is not root.
+    secret = {"secretName": process.passphrase_secret, "items": items, "defaultMode": 0o440}
+    return [{"name": "passphrase", "secret": secret}]
 
 
 def _placement(placement: Placement) -> Json:
@@ -194,7 +248,14 @@ def _container(process: Process, workloads: Workloads) -> Json:
         "name": process.subcommand,
         "image": workloads.image,
         "imagePullPolicy": "IfNotPresent",
-        "command": ["gpu-platform", process.subcommand, "--config", f"{SETTINGS_DIRECTORY}/{_settings_file(process)}"],
+        "command": [
+            "gpu-platform",
+            process.subcommand,
+            "--config",
+            f"{SETTINGS_DIRECTORY}/{_settings_file(process)}",
+            *process.options,
+        ],
+        **({"envFrom": [{"secretRef": {"name": process.environment_secret}}]} if process.environment_secret else {}),
         "ports": [
             {"name": name, "containerPort": port, "protocol": "TCP"} for name, port in sorted(process.ports.items())
         ],
@@ -208,6 +269,11 @@ def _container(process: Process, workloads: Workloads) -> Json:
         "volumeMounts": [
             {"name": "settings", "mountPath": SETTINGS_DIRECTORY, "readOnly": True},
             {"name": "scratch", "mountPath": "/tmp"},  # noqa: S108 - the root file system is read-only
+            *(
+                [{"name": "passphrase", "mountPath": PASSPHRASE_DIRECTORY, "readOnly": True}]
+                if process.passphrase_secret
+                else []
+            ),
         ],
     }
 

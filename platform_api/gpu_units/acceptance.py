@@ -131,24 +131,6 @@ class Acceptance:
             )
         return unit
 
-    async def settle(self, caller: Caller, unit: Json) -> None:
-        """Mark the operation that made this unit, if nobody has yet. Once the unit is gone, nothing else says that it
-        ever was: the operation would be repeated or forgotten."""
-        operation_id = annotations_of(unit).get(names.ANNOTATION_OPERATION_ID)
-        if operation_id is None:
-            return
-        path = OPERATIONS.item(operation_name(caller.tenant, operation_id), caller.namespace)
-        uid = unit["metadata"]["uid"]
-        try:
-            operation = await self._client.get(path)
-            if not is_final(operation):
-                await finish_operation(self._client, operation, OperationPhase.SUCCEEDED, self._now(), target_uid=uid)
-        except NotFoundError:
-            return
-        except ConflictError:
-            # Its owner, or the operations controller, was faster; either marks this unit.
-            return
-
     async def wait_for_end(self, operation: Json) -> Json | None:
         """The operation once it has ended; None once it was removed; a 503 when neither happens in time."""
         if is_final(operation):

@@ -8,8 +8,17 @@ from typing import Any
 from gpu_platform.adapters.claims import release_claim
 from gpu_platform.adapters.fault_points import pass_point
 from gpu_platform.adapters.kube import ConflictError, NotFoundError
-from gpu_platform.adapters.ledger import build_operation, finish_operation, open_operation, remove_operation
-from gpu_platform.adapters.unit_writes import delete_unit, find_unit, replace_unit
+from gpu_platform.adapters.kube.paths import GPU_UNITS
+from gpu_platform.adapters.kube.requests import delete_that
+from gpu_platform.adapters.ledger import (
+    build_deletion,
+    build_operation,
+    finish_operation,
+    open_operation,
+    remove_operation,
+    settle_creation,
+)
+from gpu_platform.adapters.unit_writes import find_unit, replace_unit
 from gpu_platform.domain import names
 from gpu_platform.domain.gpu_units import GPUUnitSpec
 from gpu_platform.domain.operations import (
@@ -19,7 +28,6 @@ from gpu_platform.domain.operations import (
     OperationPhase,
     OperationSpec,
     OperationTarget,
-    delete_operation_name,
     request_hash,
     start_operation_name,
 )
@@ -66,15 +74,11 @@ class UnitChanges:
     async def delete(self, caller: Caller, name: str) -> None:
         """The wish is recorded first: from then on nobody puts the unit back."""
         unit = await self._get_own(caller, name)
-        await self._acceptance.settle(caller, unit)
-        target = _target_of(unit)
-        operation = _operation(
-            delete_operation_name(caller.tenant, target.uid or ""), caller, OperationKind.DELETE_UNIT, target
-        )
-        await open_operation(self._client, operation)
+        await settle_creation(self._client, unit, caller.tenant, self._now())
+        await open_operation(self._client, build_deletion(unit, caller.tenant))
         pass_point("api.delete-recorded")
         try:
-            await delete_unit(self._client, target.namespace, target.name, target.uid or "")
+            await delete_that(self._client, GPU_UNITS, unit["metadata"])
         except (ConflictError, NotFoundError):
             # Gone, and perhaps another one has its name by now. That one was not meant.
             return

@@ -4,10 +4,8 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any
 
-from gpu_platform.adapters.claims import try_claim
+from gpu_platform.adapters.claims import list_free_stock, try_claim
 from gpu_platform.adapters.kube import KubeError
-from gpu_platform.adapters.kube.paths import GPU_UNITS
-from gpu_platform.domain import names
 from gpu_platform.domain.stock import rank_stock
 from platform_api.cluster import Cluster
 from platform_api.metrics import ApiMetrics
@@ -31,18 +29,10 @@ class StockClaimer:
         indexed = self._cluster.available_stock(spec_name)
         stock = await self._take(self._rank(indexed, spec_name, stock_name), holder, operation)
         if stock is None:
-            listed = await self._list(spec_name)
+            listed = await list_free_stock(self._cluster.client, spec_name)
             stock = await self._take(self._rank(listed, spec_name, stock_name), holder, operation)
         self._metrics.count_claim("taken" if stock else "none")
         return stock
-
-    async def _list(self, spec_name: str) -> list[Json]:
-        selectors = {
-            "fieldSelector": f"spec.specName={spec_name}",
-            "labelSelector": f"{names.LABEL_STOCK_STATE}={names.STOCK_FREE}",
-        }
-        answer = await self._cluster.client.get(GPU_UNITS.collection(names.STOCK_NAMESPACE), selectors)
-        return list(answer["items"])
 
     def _rank(self, stock: Iterable[Json], spec_name: str, stock_name: str | None) -> tuple[Json, ...]:
         ranked = rank_stock(stock, spec_name)

@@ -1,7 +1,7 @@
 """`/api/v1/gpu-units`."""
 
 from collections.abc import AsyncGenerator
-from typing import Annotated
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Depends, Header, Query, Request
 from fastapi.responses import PlainTextResponse, Response
@@ -42,11 +42,17 @@ Units = Annotated[UnitService, Depends(units_of)]
     openapi_extra=body_of(CreateUnit),
 )
 async def create_unit(
-    caller: Editor, units: Units, body: Annotated[CreateUnit, Depends(decoded(CreateUnit))]
+    caller: Editor,
+    units: Units,
+    body: Annotated[CreateUnit, Depends(decoded(CreateUnit))],
+    wait: Annotated[
+        Literal["recorded"] | None, Query(description="Answer when its stack is recorded, or after 30 s.")
+    ] = None,
 ) -> Response:
-    """Rent a unit. Answered when it is recorded, not when it is ready: see its `phase`."""
+    """Rent a unit. Answered when it is accepted, not when it is ready: see its `phase`."""
     accepted = await units.acceptance.accept(caller, body)
-    return _answer_unit(accepted.unit, 201 if accepted.is_new else 200)
+    stack_recorded = await units.recordings.wait(accepted.unit) if wait else None
+    return _answer_unit(accepted.unit, 201 if accepted.is_new else 200, stack_recorded)
 
 
 @router.get(
@@ -149,8 +155,9 @@ async def get_logs(
     return await _stream(request, caller, lines, "text/plain; charset=utf-8")
 
 
-def _answer_unit(unit: Json, status: int = 200) -> Response:
-    return answer(view_of(unit), status, {"ETag": etag_of(unit)})
+def _answer_unit(unit: Json, status: int = 200, stack_recorded: bool | None = None) -> Response:
+    view = view_of(unit).model_copy(update={"stack_recorded": stack_recorded})
+    return answer(view, status, {"ETag": etag_of(unit)})
 
 
 async def _stream(request: Request, caller: Caller, parts: AsyncGenerator[bytes, None], media_type: str) -> Response:

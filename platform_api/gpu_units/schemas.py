@@ -10,18 +10,17 @@ from gpu_platform.domain.conditions import find_condition
 from gpu_platform.domain.gpu_specs import SpecName
 from gpu_platform.domain.gpu_units import Access, GPUUnitSpec, GPUUnitStatus, Phase, Template
 from gpu_platform.domain.metadata import annotations_of
+from gpu_platform.domain.stacks import stack_name_of
 from gpu_platform.domain.unit_requests import Image, UnitRequest
 from gpu_platform.domain.value import Value
 
 Json = dict[str, Any]
 
+OperationIDText = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[!-~]([ -~]*[!-~])?$")]
 OperationID = Annotated[
-    str,
+    OperationIDText,
     Field(
         alias="operationID",
-        min_length=1,
-        max_length=200,
-        pattern=r"^[!-~]([ -~]*[!-~])?$",
         description="Chosen by the caller, new for each new wish: sent again, the request is answered, not repeated.",
     ),
 ]
@@ -86,6 +85,10 @@ class UnitView(Value):
     node_name: str | None = None
     service_name: str | None = None
     access_url: Annotated[str | None, Field(alias="accessURL")] = None
+    stack: Annotated[str | None, Field(description="The Pulumi stack that keeps it, recorded yet or not.")] = None
+    stack_recorded: Annotated[
+        bool | None, Field(description="Only in the answer to wait=recorded: whether it came to that in time.")
+    ] = None
     reason: str | None = None
     message: str | None = None
 
@@ -138,6 +141,7 @@ def view_of(unit: Json) -> UnitView:
         node_name=status.node_name,
         service_name=status.service_name,
         access_url=None if is_leaving else status.access_url,
+        stack=stack_name_of(unit),
         reason=ready.reason if ready else None,
         message=ready.message if ready else None,
     )

@@ -9,6 +9,7 @@ from platform_api.gpu_units.changes import UnitChanges
 from platform_api.gpu_units.claiming import StockClaimer
 from platform_api.gpu_units.reads import UnitReads
 from platform_api.metrics import ApiMetrics
+from platform_api.stacks.recording import RecordingWaits
 
 
 class UnitService:
@@ -20,3 +21,4 @@ class UnitService:
         self.acceptance = Acceptance(cluster, claimer, now)
         self.changes = UnitChanges(cluster, claimer, self.acceptance, now)
         self.reads = UnitReads(cluster.client, development_addresses=development_addresses)
+        self.recordings = RecordingWaits(cluster.client)

@@ -7,7 +7,8 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from gpu_platform.adapters.ledger import spec_of, status_of
-from gpu_platform.domain.operations import OperationKind, OperationPhase
+from gpu_platform.domain.operations import OperationKind, OperationPhase, OperationTarget
+from gpu_platform.domain.stacks import address_of
 from gpu_platform.domain.value import Value
 
 Json = dict[str, Any]
@@ -50,6 +51,7 @@ class JobView(Value):
     error: Annotated[str | None, Field(description="Why it failed.")] = None
     object_name: Annotated[str, Field(description="The pool that it makes.")]
     object_namespace: str
+    stack: Annotated[str | None, Field(description="The Pulumi stack of that pool; none once it failed.")] = None
     created_at: datetime
     updated_at: datetime
 
@@ -70,6 +72,13 @@ def view_of(operation: Json) -> JobView:
         error=error,
         object_name=spec.target.name,
         object_namespace=spec.target.namespace,
+        stack=_stack_name(spec.target) if status.phase is not OperationPhase.FAILED else None,
         created_at=created_at,
         updated_at=status.finished_at or status.started_at or created_at,
     )
+
+
+def _stack_name(target: OperationTarget) -> str | None:
+    """From its name: the pool may not be there yet."""
+    address = address_of({"kind": target.kind, "metadata": {"namespace": target.namespace, "name": target.name}})
+    return address.full_name if address is not None else None

@@ -14,6 +14,7 @@ from gpu_platform.adapters.ledger import Opened, build_operation, open_operation
 from gpu_platform.domain import names
 from gpu_platform.domain.gpu_specs import GPUSpecSpec
 from gpu_platform.domain.operations import (
+    OPERATORS,
     OperationKind,
     OperationSpec,
     OperationTarget,
@@ -28,9 +29,6 @@ from platform_api.http.errors import ApiError, conflict, invalid, invalid_field,
 from platform_api.jobs.schemas import JobView, is_job, view_of
 
 Json = dict[str, Any]
-
-OPERATORS = ""
-"""The tenant under which operators' operations are recorded: they share one ledger."""
 
 PAGE = 500
 LIST_LIMIT = 500

@@ -7,6 +7,7 @@ from pydantic import Field
 
 from gpu_platform.domain.conditions import find_condition
 from gpu_platform.domain.pool_requests import Gpu, PoolName, PoolRequest, default_pool_name
+from gpu_platform.domain.stacks import stack_name_of
 from gpu_platform.domain.stock_pools import REPLICAS_LIMIT, PoolPhase, StockPoolSpec, StockPoolStatus
 from gpu_platform.domain.unit_requests import Image
 from gpu_platform.domain.value import Value
@@ -71,6 +72,7 @@ class PoolView(Value):
     observed_generation: int | None = None
     last_sync_time: datetime | None = None
     created_at: datetime
+    stack: Annotated[str | None, Field(description="The Pulumi stack that keeps it, recorded yet or not.")] = None
     reason: str | None = None
     message: str | None = None
 
@@ -95,6 +97,7 @@ def view_of(pool: Json) -> PoolView:
         observed_generation=status.observed_generation,
         last_sync_time=status.last_sync_time,
         created_at=datetime.fromisoformat(metadata["creationTimestamp"]),
+        stack=stack_name_of(pool),
         reason=ready.reason if ready else None,
         message=ready.message if ready else None,
     )

@@ -4,9 +4,11 @@ from typing import Any
 
 from gpu_platform.adapters.kube import ConflictError, NotFoundError
 from gpu_platform.adapters.kube.paths import STOCK_POOLS
-from gpu_platform.adapters.kube.requests import find
+from gpu_platform.adapters.kube.requests import delete_that, find
+from gpu_platform.adapters.ledger import build_deletion, open_operation
 from gpu_platform.domain import names
 from gpu_platform.domain.metadata import annotations_of
+from gpu_platform.domain.operations import OPERATORS
 from gpu_platform.domain.stock_pools import StockPoolSpec
 from gpu_platform.domain.unit_requests import accepted_text
 from platform_api.bounded_client import BoundedClient
@@ -60,12 +62,12 @@ async def change_pool(client: BoundedClient, name: str, change: ChangeStockPool,
 
 
 async def delete_pool(client: BoundedClient, name: str) -> None:
-    """That very pool. It stays, on its way out, until its stock is gone."""
+    """That very pool; the wish is recorded first. It stays, on its way out, until its stock is gone."""
     pool = await get_pool(client, name)
     refuse_owned(pool, "stock pool")
-    body = {"preconditions": {"uid": pool["metadata"]["uid"]}, "propagationPolicy": "Foreground"}
+    await open_operation(client, build_deletion(pool, OPERATORS))
     try:
-        await client.delete(_path(name), body)
+        await delete_that(client, STOCK_POOLS, pool["metadata"])
     except (ConflictError, NotFoundError):
         # That one is gone; another one of its name is not what was meant.
         return

@@ -2,13 +2,13 @@
 
 from gpu_platform.adapters.fault_points import pass_point
 from gpu_platform.adapters.kube import AlreadyExistsError, KubeError, NotFoundError
-from gpu_platform.adapters.kube.paths import GPU_SPECS, STOCK_POOLS
+from gpu_platform.adapters.kube.paths import GPU_SPECS, GPU_UNITS, STOCK_POOLS, ResourcePath
+from gpu_platform.adapters.kube.requests import delete_that
 from gpu_platform.adapters.ledger import patch_operation_status, remove_operation
 from gpu_platform.adapters.unit_writes import (
     NameTakenError,
     UnitClient,
     create_or_adopt_unit,
-    delete_unit,
     release_claims,
     replace_unit,
 )
@@ -18,6 +18,7 @@ from reconciler.operations.plan import (
     CreatePool,
     CreateSpec,
     CreateUnit,
+    DeletePool,
     DeleteUnit,
     ReleaseClaims,
     RemoveOperation,
@@ -39,7 +40,11 @@ async def apply_step(step: Step, record: Record, client: UnitClient) -> None:
         case CreateUnit() | StartUnit() | CreateSpec() | CreatePool():
             await _make(step, client)
         case DeleteUnit(unit):
-            await _delete(unit["metadata"], client)
+            await _delete(GPU_UNITS, unit["metadata"], client)
+            pass_point("operations.unit-deleted")
+        case DeletePool(pool):
+            await _delete(STOCK_POOLS, pool["metadata"], client)
+            pass_point("operations.pool-deleted")
         case WriteStatus(status):
             await patch_operation_status(client, record.item, status)
             pass_point("operations.finished" if status.phase in FINAL_PHASES else "operations.begun")
@@ -72,9 +77,8 @@ async def _make(step: CreateUnit | StartUnit | CreateSpec | CreatePool, client: 
         raise
 
 
-async def _delete(unit: dict[str, str], client: UnitClient) -> None:
+async def _delete(path: ResourcePath, metadata: dict[str, str], client: UnitClient) -> None:
     try:
-        await delete_unit(client, unit["namespace"], unit["name"], unit["uid"])
+        await delete_that(client, path, metadata)
     except NotFoundError:
         return
-    pass_point("operations.unit-deleted")

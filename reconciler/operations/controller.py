@@ -7,12 +7,12 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from gpu_platform.adapters.unit_writes import UnitClient
-from reconciler.loop import Key, Trigger
+from gpu_platform.control.loop import Key, Trigger
+from gpu_platform.control.results import Done, RequeueAfter, Result
 from reconciler.operations.apply import RefusedError, apply_step
 from reconciler.operations.observe import observe_operation
 from reconciler.operations.observed import Observed
 from reconciler.operations.plan import Plan, plan_operation
-from reconciler.results import Done, RequeueAfter, Result
 from reconciler.world import World, key_of
 
 log = logging.getLogger(__name__)

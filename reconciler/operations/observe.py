@@ -39,6 +39,8 @@ async def observe_operation(
 
 async def _look(client: UnitClient, record: Record) -> Observed:
     target = record.spec.target
+    if record.spec.kind is OperationKind.PREVIEW_UNIT:
+        return Observed(record)
     if record.spec.kind in JOBS:
         request = parse_stock_request(record)
         if request is None:
@@ -48,6 +50,8 @@ async def _look(client: UnitClient, record: Record) -> Observed:
             catalogue=await find(client, GPU_SPECS, request.spec_name),
             pool=await find(client, STOCK_POOLS, target.name, target.namespace),
         )
+    if record.spec.kind is OperationKind.DELETE_STOCK_POOL:
+        return Observed(record, pool=await find(client, STOCK_POOLS, target.name, target.namespace))
     # The claims first: one that was consumed since then shows as its unit, which is looked for after it.
     claims = () if record.spec.kind is OperationKind.DELETE_UNIT else await list_claims(client, record.name)
     return Observed(record, unit=await find_unit(client, target.namespace, target.name), claims=claims)

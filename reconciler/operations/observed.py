@@ -8,6 +8,9 @@ from gpu_platform.domain.operations import OperationKind, OperationSpec, Operati
 Json = dict[str, Any]
 
 JOBS = (OperationKind.SEED_STOCK_UNITS, OperationKind.CREATE_STOCK_POOL)
+DELETIONS = (OperationKind.DELETE_UNIT, OperationKind.DELETE_STOCK_POOL)
+OF_STOCK = (*JOBS, OperationKind.DELETE_STOCK_POOL)
+"""About pools, which live with the stock."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +52,7 @@ class Observed:
     """Of a job: the GPUSpec."""
 
     pool: Json | None = None
-    """Of a job: whatever has the name of its pool."""
+    """Of one about a pool: whatever has the name of its pool."""
 
     refusal: str | None = None
     """In the API server's words: why it will never accept what was tried in this pass."""

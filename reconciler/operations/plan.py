@@ -14,6 +14,8 @@ from gpu_platform.domain.gpu_specs import GPUSpecSpec
 from gpu_platform.domain.metadata import annotations_of
 from gpu_platform.domain.operations import (
     FINAL_PHASES,
+    PREVIEW_PATIENCE,
+    PREVIEW_RETENTION,
     RETENTION,
     TAKEOVER,
     OperationKind,
@@ -31,12 +33,12 @@ from gpu_platform.domain.pool_requests import (
 )
 from gpu_platform.domain.stock import claimed_at, is_from
 from gpu_platform.domain.unit_requests import UnitRequest, build_started, build_unit
-from reconciler.operations.observed import JOBS, Observed, Record
+from reconciler.operations.observed import DELETIONS, JOBS, OF_STOCK, Observed, Record
 
 Json = dict[str, Any]
 
 DELETE_GRACE = timedelta(seconds=2)
-"""How long the API has to delete the unit itself."""
+"""How long the API has to delete the object itself."""
 
 LONGEST_WAIT = timedelta(hours=1)
 """Between two looks at an operation that is only kept: clocks are set, and a week is long."""
@@ -63,6 +65,11 @@ class DeleteUnit:
 
 
 @dataclass(frozen=True)
+class DeletePool:
+    pool: Json
+
+
+@dataclass(frozen=True)
 class CreateSpec:
     body: Json
 
@@ -82,7 +89,17 @@ class RemoveOperation:
     pass
 
 
-Step = ReleaseClaims | CreateUnit | StartUnit | DeleteUnit | CreateSpec | CreatePool | WriteStatus | RemoveOperation
+Step = (
+    ReleaseClaims
+    | CreateUnit
+    | StartUnit
+    | DeleteUnit
+    | DeletePool
+    | CreateSpec
+    | CreatePool
+    | WriteStatus
+    | RemoveOperation
+)
 
 
 @dataclass(frozen=True)
@@ -110,12 +127,12 @@ def plan_operation(observed: Observed, now: datetime) -> Plan:
 
     | operation                | state                                               | step                               |
     | ------------------------ | --------------------------------------------------- | ---------------------------------- |
-    | at its end               | its object exists, and it is no StartUnit           | none                               |
-    | at its end               | any other, no expiry set                            | expires in 7 days                  |
+    | at its end               | its object exists; it is no StartUnit, PreviewUnit  | none                               |
+    | at its end               | any other, no expiry set                            | expires in 7 days, PreviewUnit 1 h |
     | at its end               | expiry ahead                                        | none, look again then              |
     | at its end               | expiry passed                                       | remove                             |
-    | any                      | its target is in another namespace; a job's, not in | Failed · InvalidTarget             |
-    |                          | that of the stock                                   |                                    |
+    | any                      | its target is in another namespace; a pool's, not   | Failed · InvalidTarget             |
+    |                          | in that of the stock                                |                                    |
     | CreateUnit, StartUnit    | younger than 15 s                                   | none, look again then              |
     | CreateUnit               | its unit exists, it holds others                    | release them                       |
     | CreateUnit               | its unit exists                                     | Succeeded                          |
@@ -131,10 +148,10 @@ def plan_operation(observed: Observed, now: datetime) -> Plan:
     | StartUnit                | it is stopped, it holds claims                      | start it on the oldest             |
     | StartUnit                | the API server refuses that                         | release the claims                 |
     | StartUnit                | it is stopped, no claims                            | remove: nothing was accepted       |
-    | DeleteUnit               | younger than 2 s                                    | none, look again then              |
-    | DeleteUnit               | that unit exists                                    | delete it                          |
-    | DeleteUnit               | that unit is going                                  | none, its end brings the next look |
-    | DeleteUnit               | that unit is gone                                   | Succeeded, expires in 7 days       |
+    | DeleteUnit, DeleteStockPool | younger than 2 s                                 | none, look again then              |
+    | DeleteUnit, DeleteStockPool | that unit or pool exists                         | delete it                          |
+    | DeleteUnit, DeleteStockPool | that unit or pool is going                       | none, its end brings the next look |
+    | DeleteUnit, DeleteStockPool | that unit or pool is gone                        | Succeeded, expires in 7 days       |
     | SeedStockUnits, CreateStockPool | nobody can read the request                  | Failed · InvalidRequest            |
     | SeedStockUnits, CreateStockPool | the API server refuses spec or pool          | Failed · Refused                   |
     | SeedStockUnits, CreateStockPool | not begun                                    | Running                            |
@@ -147,6 +164,8 @@ def plan_operation(observed: Observed, now: datetime) -> Plan:
     | SeedStockUnits           | all units were made once                            | Succeeded                          |
     | SeedStockUnits           | its pool exists, not noted yet                      | note it                            |
     | SeedStockUnits           | some are still to be made                           | none, the pool brings the next look |
+    | PreviewUnit              | younger than 10 min: it is a stack worker's         | none, look again then              |
+    | PreviewUnit              | nobody finished it                                  | Failed · NoWorker, expires in 1 h  |
     """
     record = observed.record
     if record.status.phase in FINAL_PHASES:
@@ -160,10 +179,12 @@ def plan_operation(observed: Observed, now: datetime) -> Plan:
             return _plan_create(observed, now)
         case OperationKind.START_UNIT:
             return _plan_start(observed, now)
-        case OperationKind.DELETE_UNIT:
+        case OperationKind.DELETE_UNIT | OperationKind.DELETE_STOCK_POOL:
             return _plan_delete(observed, now)
         case OperationKind.SEED_STOCK_UNITS | OperationKind.CREATE_STOCK_POOL:
             return _plan_job(observed, now)
+        case OperationKind.PREVIEW_UNIT:
+            return _plan_preview(record, now)
 
 
 def due_at(record: Record) -> datetime:
@@ -171,14 +192,16 @@ def due_at(record: Record) -> datetime:
     created_at = datetime.fromisoformat(record.item["metadata"]["creationTimestamp"])
     if record.spec.kind in JOBS:
         return created_at
-    return created_at + (DELETE_GRACE if record.spec.kind is OperationKind.DELETE_UNIT else TAKEOVER)
+    if record.spec.kind is OperationKind.PREVIEW_UNIT:
+        return created_at + PREVIEW_PATIENCE
+    return created_at + (DELETE_GRACE if record.spec.kind in DELETIONS else TAKEOVER)
 
 
 def _is_in_reach(record: Record) -> bool:
     """An operation acts in its own namespace only: no tenant's request may touch another's things."""
     namespace = record.spec.target.namespace
     is_own = namespace == record.item["metadata"]["namespace"]
-    return is_own and (record.spec.kind not in JOBS or names.is_stock_namespace(namespace))
+    return is_own and (record.spec.kind not in OF_STOCK or names.is_stock_namespace(namespace))
 
 
 def _plan_end(observed: Observed, now: datetime) -> Plan:
@@ -186,7 +209,7 @@ def _plan_end(observed: Observed, now: datetime) -> Plan:
     if status.expires_at is None:
         if observed.object_exists and _outlives_its_object(observed.record):
             return Plan()
-        return Plan(WriteStatus(status.model_copy(update={"expires_at": now + RETENTION})))
+        return Plan(WriteStatus(status.model_copy(update={"expires_at": now + _retention(observed.record)})))
     left = status.expires_at - now
     if left > timedelta():
         return Plan(wait=min(left, LONGEST_WAIT), why="it is kept for late retries")
@@ -194,8 +217,13 @@ def _plan_end(observed: Observed, now: datetime) -> Plan:
 
 
 def _outlives_its_object(record: Record) -> bool:
-    """A start does not: the generation is in its name, so nobody can ask for it again."""
-    return record.spec.kind is not OperationKind.START_UNIT
+    """A start does not: the generation is in its name, so nobody can ask for it again. Nor does a preview, which is
+    only worth reading while it is new."""
+    return record.spec.kind not in (OperationKind.START_UNIT, OperationKind.PREVIEW_UNIT)
+
+
+def _retention(record: Record) -> timedelta:
+    return PREVIEW_RETENTION if record.spec.kind is OperationKind.PREVIEW_UNIT else RETENTION
 
 
 def _plan_create(observed: Observed, now: datetime) -> Plan:
@@ -236,12 +264,12 @@ def _plan_persisted(observed: Observed, unit: Json, now: datetime) -> Plan:
 
 
 def _plan_delete(observed: Observed, now: datetime) -> Plan:
-    unit = _find_target(observed)
-    if unit is None:
+    target = _find_target(observed)
+    if target is None:
         return _succeed(observed.record, now, observed.record.spec.target.uid, object_is_gone=True)
-    if _is_going(unit):
-        return Plan(why="the unit is on its way out")
-    return Plan(DeleteUnit(unit))
+    if _is_going(target):
+        return Plan(why="it is on its way out")
+    return Plan(DeleteUnit(target) if observed.record.spec.kind is OperationKind.DELETE_UNIT else DeletePool(target))
 
 
 def _plan_job(observed: Observed, now: datetime) -> Plan:
@@ -278,6 +306,15 @@ def _plan_filling(record: Record, request: StockRequest, pool: Json, now: dateti
     return Plan(why=f"{seeded} of {request.replicas} stock units were made")
 
 
+def _plan_preview(record: Record, now: datetime) -> Plan:
+    minutes = PREVIEW_PATIENCE.seconds // 60
+    if record.status.phase is OperationPhase.RUNNING:
+        message = f"a stack worker began it, and no one finished it within {minutes} minutes; ask again"
+    else:
+        message = f"no stack worker took it up within {minutes} minutes; does `gpu-platform stack-worker` run?"
+    return _fail(record, now, "NoWorker", message)
+
+
 def _succeed(record: Record, now: datetime, uid: str | None, *, object_is_gone: bool = False) -> Plan:
     update = {"phase": OperationPhase.SUCCEEDED, "target_uid": uid}
     return _finish(record, now, update, object_is_gone=object_is_gone)
@@ -289,7 +326,7 @@ def _fail(record: Record, now: datetime, reason: str, message: str, *, object_is
 
 
 def _finish(record: Record, now: datetime, update: Json, *, object_is_gone: bool) -> Plan:
-    expiry = {"expires_at": now + RETENTION} if object_is_gone or not _outlives_its_object(record) else {}
+    expiry = {"expires_at": now + _retention(record)} if object_is_gone or not _outlives_its_object(record) else {}
     return Plan(WriteStatus(record.status.model_copy(update={**update, "finished_at": now, **expiry})))
 
 
@@ -302,9 +339,9 @@ def _is_its(unit: Json, spec: OperationSpec) -> bool:
 
 
 def _find_target(observed: Observed) -> Json | None:
-    """That very unit, not another one of its name."""
-    unit = observed.unit
-    return unit if unit is not None and unit["metadata"]["uid"] == observed.record.spec.target.uid else None
+    """That very unit or pool, not another one of its name."""
+    found = observed.pool if observed.record.spec.kind in OF_STOCK else observed.unit
+    return found if found is not None and found["metadata"]["uid"] == observed.record.spec.target.uid else None
 
 
 def _was_changed_since(unit: Json, record: Record) -> bool:

@@ -10,7 +10,7 @@ RULES = (
     Rule((Scope.TENANTS,), GROUP, ("gpuunits",), ("get", "create", "update", "delete")),
     # Claims: those of an operation are listed, and given back.
     Rule((Scope.STOCK,), GROUP, ("gpuunits",), ("list", "patch")),
-    # Jobs make pools, and the catalogue entry of a spec that is new.
-    Rule((Scope.STOCK,), GROUP, ("stockpools",), ("get", "create")),
+    # Jobs make pools and remove them, and they make the catalogue entry of a spec that is new.
+    Rule((Scope.STOCK,), GROUP, ("stockpools",), ("get", "create", "delete")),
     Rule((Scope.CLUSTER,), GROUP, ("gpuspecs",), ("get", "create")),
 )

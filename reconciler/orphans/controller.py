@@ -8,10 +8,11 @@ from gpu_platform.adapters.claims import release_claim
 from gpu_platform.adapters.kube import ResourcePath
 from gpu_platform.adapters.kube.paths import DEPLOYMENTS, NETWORK_POLICIES, SERVICES
 from gpu_platform.adapters.unit_writes import UnitClient, find_unit
+from gpu_platform.control.loop import Key, Trigger
+from gpu_platform.control.results import RequeueAfter, Result
 from gpu_platform.domain import names
 from gpu_platform.domain.stock import is_from
 from reconciler.guarded_writes import delete_seen
-from reconciler.loop import Key, Trigger
 from reconciler.orphans.plan import (
     DeleteOrphan,
     Observed,
@@ -19,7 +20,6 @@ from reconciler.orphans.plan import (
     ends_of,
     plan_orphans,
 )
-from reconciler.results import RequeueAfter, Result
 from reconciler.world import World, key_of
 from reconciler.writer import Writer
 

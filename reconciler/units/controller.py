@@ -4,12 +4,12 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any
 
+from gpu_platform.control.loop import Key, Trigger
+from gpu_platform.control.results import Done, RequeueAfter, Result
 from gpu_platform.domain import names
 from gpu_platform.domain.metadata import annotations_of, labels_of
 from gpu_platform.domain.stock import claim_holder_of, is_claimed
-from reconciler.loop import Key, Trigger
 from reconciler.own_writes import PATIENCE, OwnWrites
-from reconciler.results import Done, RequeueAfter, Result
 from reconciler.units.apply import apply_plan, places_of
 from reconciler.units.observe import observe_unit
 from reconciler.units.plan import UnitSettings, plan_unit

@@ -16,7 +16,14 @@ from tests.architecture.repository import ROOT, list_files
 INSTRUCTIONS = re.sub(r"\\\n\s*", "", re.sub(r"(?m)^\s*#.*\n", "", (ROOT / "Dockerfile").read_text())).splitlines()
 COPIES = [line.split()[1:] for line in INSTRUCTIONS if line.startswith("COPY")]
 FROM_HERE = [(words[-2], words[-1]) for words in COPIES if not any(word.startswith("--from") for word in words)]
-MODULES = {"api": "platform_api", "reconciler": "reconciler"}
+MODULES = {"api": "platform_api", "reconciler": "reconciler", "stack-worker": "stacks.worker"}
+EVERYTHING = Workloads.model_validate(
+    {
+        "enabled": True,
+        "image": "example/platform:1",
+        "stackWorker": {"enabled": True, "settings": {"backendURL": "s3://example"}},
+    }
+)
 PACKAGES = {source: target for source, target in FROM_HERE if (ROOT / source / "__init__.py").is_file()}
 
 
@@ -37,7 +44,7 @@ def test_every_package_that_the_processes_need_is_in_the_image(tmp_path: Path) -
     for package in PACKAGES:
         command = [sys.executable, "-c", look.format(package, str(tmp_path))]
         assert subprocess.run(command, env=environment, cwd=tmp_path, check=False).returncode == 0, package
-    for process in build_processes(Workloads()):
+    for process in build_processes(EVERYTHING):
         for module in (f"gpu_platform.cli {process.subcommand}", MODULES[process.subcommand]):
             done = subprocess.run(
                 [sys.executable, "-m", *module.split(), "--help"],
@@ -64,5 +71,5 @@ def test_the_image_runs_as_nobody_in_particular_and_is_made_of_pinned_packages()
     [install] = [line for line in INSTRUCTIONS if "pip install" in line]
     assert "--require-hashes" in install
     stages = [line.split()[1] for line in INSTRUCTIONS if line.startswith("FROM")]
-    assert len(stages) == 2
+    assert len(stages) == 3
     assert all(":" in image and not image.endswith(":latest") for image in stages)

@@ -39,6 +39,15 @@ ALLOWED = {
     "reconciler/units/__init__.py": "",
     "reconciler/units/rules.py": "import gpu_platform.domain.names",
     "reconciler/loop.py": "import gpu_platform.domain.names, gpu_platform.adapters.kube.client, gpu_platform.settings",
+    "gpu_platform/control/__init__.py": "",
+    "gpu_platform/control/loop.py": "import gpu_platform.adapters.kube.client, gpu_platform.settings",
+    "providers/cluster/__init__.py": "",
+    "providers/cluster/rules.py": "import gpu_platform.domain.names",
+    "providers/kubernetes/__init__.py": "",
+    "stacks/__init__.py": "",
+    "stacks/worker/__init__.py": "",
+    "stacks/worker/rules.py": "import gpu_platform.domain.names, providers.cluster.rules",
+    "stacks/worker/process.py": "import pulumi, gpu_platform.control.loop, gpu_platform.settings, providers.plugin",
 }
 
 # What to add to one of the modules above, and the contract that it breaks.
@@ -54,6 +63,8 @@ VIOLATIONS = {
     "not-platform-api": ("reconciler/loop.py", "import platform_api.app"),
     "providers": ("providers/plugin.py", "import gpu_platform.devcluster.nodes"),
     "not-providers": ("infra/program.py", "import providers.plugin"),
+    "stacks": ("stacks/worker/process.py", "import gpu_platform.devcluster.nodes"),
+    "not-stacks": ("platform_api/app.py", "import stacks.worker.process"),
     "rules": ("reconciler/units/rules.py", "import reconciler.settings"),
     "infra": ("infra/program.py", "import gpu_platform.devcluster.nodes"),
     "not-infra": ("gpu_platform/cli/dev.py", "import infra.program"),

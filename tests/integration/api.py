@@ -1,10 +1,10 @@
 """The API as its callers meet it: processes of this tree on the session's cluster, and clients with keys."""
 
+import asyncio
 import base64
 import json
 import secrets
-import socket
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ import httpx
 
 from gpu_platform.adapters.kube import KubeClient
 from gpu_platform.adapters.kube.paths import SECRETS
+from gpu_platform.devcluster.ports import _bind_any
 from gpu_platform.domain import names
 from gpu_platform.domain.api_keys import KEYS_SECRET, KeyRecord, build_key, hash_secret
 from gpu_platform.domain.tenants import Role
@@ -31,8 +32,8 @@ def open_api(url: str, key: str | None) -> httpx.AsyncClient:
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
+    """Not one of the kernel's own choice: that could become some connection's before our server binds it."""
+    with _bind_any() as probe:
         port: int = probe.getsockname()[1]
         return port
 
@@ -53,7 +54,7 @@ async def api_process(
         yield daemon, f"http://127.0.0.1:{port}"
 
 
-async def wait_ready(api: httpx.AsyncClient, within: float = 30) -> None:
+async def wait_ready(api: httpx.AsyncClient, within: float = 60) -> None:
     async def is_ready() -> bool:
         try:
             return (await api.get("/readyz")).status_code == 200
@@ -61,6 +62,13 @@ async def wait_ready(api: httpx.AsyncClient, within: float = 30) -> None:
             return False
 
     await eventually(is_ready, within=within)
+
+
+async def patiently(ask: Callable[[], Awaitable[httpx.Response]]) -> httpx.Response:
+    """As every caller should: a 503 with Retry-After is asked again."""
+    while (answer := await ask()).status_code == 503:
+        await asyncio.sleep(int(answer.headers["Retry-After"]))
+    return answer
 
 
 async def add_key(kube: KubeClient, tenant: str, *roles: Role) -> str:

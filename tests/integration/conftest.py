@@ -41,7 +41,9 @@ def cluster() -> Iterator[RunningCluster]:
     """Ends with this process, whatever its death, and leaves nothing on disk."""
     with tempfile.TemporaryDirectory(prefix="gpu-test-") as root:
         directory = ClusterDirectory(Path(root) / "cluster")
-        record = lifecycle.up(directory, ensure_parts(), lifecycle.Wish(nodes=NODES, gpus=GPUS, tied=True))
+        # Without the stack worker: Pulumi would take half of the cores from the tests of everything else.
+        wish = lifecycle.Wish(nodes=NODES, gpus=GPUS, stack_worker=False, tied=True)
+        record = lifecycle.up(directory, ensure_parts(), wish)
         try:
             yield RunningCluster(directory, record)
         finally:

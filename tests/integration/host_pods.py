@@ -50,7 +50,7 @@ class Pods:
     async def get(self, name: str) -> Json:
         return await self.kube.get(PODS.item(name, self.namespace))
 
-    async def wait(self, name: str, condition: Callable[[Json], Any], within: float = 30) -> Json:
+    async def wait(self, name: str, condition: Callable[[Json], Any], within: float = 60) -> Json:
         async def question() -> Json | None:
             pod = await self.get(name)
             return pod if condition(pod) else None
@@ -118,7 +118,7 @@ async def is_without_processes(pod: Json) -> None:
     async def question() -> bool:
         return not processes(pod)
 
-    await eventually(question, within=10)
+    await eventually(question)
 
 
 async def fetch(pod: Json, path: str = "/", method: str = "GET") -> str:

@@ -135,7 +135,7 @@ class Ground:
                 follower = Follower(namespace, self.kube, proxy, CountingClient(client._api))
                 await follower.create("one", "two", "three")
                 running = asyncio.create_task(follower.cache.run())
-                await follower.sees_everything(within=10)
+                await follower.sees_everything(within=30)
                 yield follower
                 running.cancel()
                 await asyncio.wait({running})

@@ -6,6 +6,7 @@
 import asyncio
 import os
 import sys
+import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -14,17 +15,20 @@ from gpu_platform.adapters.kube.cache import ObjectCache
 from gpu_platform.adapters.kube.events import EventRecorder
 from gpu_platform.adapters.kube.guarded import GuardedClient
 from gpu_platform.adapters.kube.paths import CONFIG_MAPS
+from gpu_platform.control.loop import ControllerLoop, Key, Trigger
+from gpu_platform.control.metrics import Metrics
+from gpu_platform.control.results import Done, Result
 from reconciler.__main__ import main
-from reconciler.loop import ControllerLoop, Key, Trigger
-from reconciler.metrics import Metrics
-from reconciler.results import Done, Result
 from reconciler.settings import ReconcilerSettings
 
 Json = dict[str, Any]
 
 LABEL = "mirror-this"
 STEPS = 20
-STEP_SECONDS = 0.05
+STEP_SECONDS = 0.15
+"""A pass takes seconds, so that also a busy machine stops the process before its end."""
+
+SHOWN_WITHIN = 10.0
 
 
 def mirrored(item: Json) -> tuple[str | None, int, int]:
@@ -53,8 +57,18 @@ class MirrorController:
             notes = {"mirrored": wanted, "step": str(step), "by": str(os.getpid())}
             await self._writer.patch(CONFIG_MAPS.item(name, namespace), {"metadata": {"annotations": notes}})
             await asyncio.sleep(STEP_SECONDS)
+        await self._wait_shown(namespace, name, wanted)
         await self._events.record(item, "Normal", "Mirrored", f"the label says {wanted}")
         return Done()
+
+    async def _wait_shown(self, namespace: str, name: str, wanted: str) -> None:
+        """Until the watch has shown the last write: else the next pass would begin anew."""
+        deadline = time.monotonic() + SHOWN_WITHIN
+        while time.monotonic() < deadline:
+            item = self._cache.get(namespace, name)
+            if item is None or mirrored(item)[:2] == (wanted, STEPS):
+                return
+            await asyncio.sleep(0.02)
 
 
 def build_loops(

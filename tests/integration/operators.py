@@ -28,7 +28,7 @@ def seed_request(operation_id: str, **fields: Any) -> Json:
     return {"operationID": operation_id, "specName": "g1.1", "replicas": 1, **fields}
 
 
-async def job_ends(api: httpx.AsyncClient, operation_id: str, within: float = 30) -> Json:
+async def job_ends(api: httpx.AsyncClient, operation_id: str, within: float = 60) -> Json:
     async def ended() -> Json | None:
         job: Json = (await api.get(f"{JOBS}/{operation_id}")).json()["data"]
         return job if job["status"] in ("succeeded", "failed") else None

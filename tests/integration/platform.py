@@ -56,7 +56,7 @@ async def find(kube: KubeClient, path: str) -> Json | None:
 
 
 async def unit_in_phase(
-    kube: KubeClient, name: str, phase: str, namespace: str = INSTANCES, within: float = 30.0
+    kube: KubeClient, name: str, phase: str, namespace: str = INSTANCES, within: float = 60.0
 ) -> Json:
     async def in_phase() -> Json | None:
         unit = await get_unit(kube, name, namespace)
@@ -112,14 +112,14 @@ async def stock_pool(kube: KubeClient, name: str, replicas: int, **spec: Any) ->
     }
     await kube.create(STOCK_POOLS.collection(STOCK), body)
     try:
-        yield await available_pool(kube, name, replicas)
+        yield await available_pool(kube, name, replicas, within=60 + replicas)
     finally:
         await kube.delete(STOCK_POOLS.item(name, STOCK))
 
         async def is_gone() -> bool:
             return not await stock_of(kube, name)
 
-        await eventually(is_gone, within=60)
+        await eventually(is_gone, within=60 + replicas)
 
 
 async def claim(kube: KubeClient, pool: str, unit: str, namespace: str = INSTANCES, spec: str = "g1.1") -> Json:

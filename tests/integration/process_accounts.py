@@ -25,7 +25,11 @@ async def use_a_unit(api: httpx.AsyncClient, kube: KubeClient) -> None:
     ports = {"template": {"ports": [{"name": "http", "port": 8000}]}}
     assert (await api.post(UNITS, json=unit_request("boot", **ports))).status_code == 201
     await unit_in_phase(kube, "boot", "Ready")
-    assert (await api.get(f"{unit}/events")).json()["data"] != []
+
+    async def is_told() -> bool:
+        return bool((await api.get(f"{unit}/events")).json()["data"] != [])
+
+    await eventually(is_told)
     assert (await api.post(f"{unit}/stop")).status_code == 200
     await unit_in_phase(kube, "boot", "Stopped")
 

@@ -51,7 +51,7 @@ async def key_of(
         await remove_key(kube, key)
 
 
-async def wait_known(api: httpx.AsyncClient, within: float = 15) -> None:
+async def wait_known(api: httpx.AsyncClient, within: float = 30) -> None:
     async def is_known() -> bool:
         return (await api.get(UNITS)).status_code != 401
 

@@ -66,6 +66,8 @@ CALLS = {
     "events": ("GET", "/events", None),
     "logs": ("GET", "/logs", None),
     "address": ("GET", "/address", None),
+    "stack": ("GET", "/stack", None),
+    "preview": ("POST", "/preview", {}),
 }
 
 

@@ -4,7 +4,9 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import httpx
@@ -30,6 +32,7 @@ from tests.waiting import eventually
 
 Json = dict[str, Any]
 
+HEALTH = "/api/v1/health"
 NOTICED_WITHIN = 3.0
 ANSWERED_WITHIN = 3.0
 HEALTH_WITHIN = 2.0
@@ -39,9 +42,6 @@ GIVEN_UP_WITHIN = 30.0
 """An idle connection that is silently dead is tried at most until it has been idle for 15 s."""
 
 CALLS = 50
-SLACK = 0.5
-"""For the test's own part of the work, on a machine that has other things to do."""
-
 CROWD_SLACK = 3.0
 """For fifty callers and the proxy, which share one thread of the test: with everything refused at once, which takes
 the API 30 ms, they have been seen to take 1.3 s on a busy machine."""
@@ -68,6 +68,17 @@ class Served:
             if line.startswith("VmRSS:")
         ]
         return int(line.split()[1]) * 1_024
+
+    async def noted(self, count: int, status: int, path: str | None = None) -> list[float]:
+        """How many milliseconds the requests with this answer took by the process's own clock, once it has noted so
+        many: it does so after the answer is sent."""
+
+        async def are_there() -> list[float] | None:
+            requests = [entry for entry in self.daemon.entries() if entry["message"] == "request"]
+            of_these = [each for each in requests if each["status"] == status and path in (None, each["path"])]
+            return [each["milliseconds"] for each in of_these] if len(of_these) >= count else None
+
+        return await eventually(are_there)
 
 
 @pytest.fixture
@@ -119,35 +130,34 @@ def assert_unavailable(answer: httpx.Response) -> None:
 async def test_while_kubernetes_is_lost_everybody_is_told_in_time(served: Served, outage: str) -> None:
     api = served.api
     memory_before = served.memory_bytes()
+    broken_at = datetime.now(UTC)
     served.break_it(outage)
-    broken_at = time.monotonic()
     first = asyncio.gather(*(timed(call) for call in mixed_calls(api, CALLS)))
-    health, took = await timed(api.get("/api/v1/health"))
+    health, took = await timed(api.get(HEALTH))
     assert health.status_code == 200
-    assert took < HEALTH_WITHIN
+    assert took < HEALTH_WITHIN + CROWD_SLACK
 
-    why = await eventually(lambda: is_unready(api), within=NOTICED_WITHIN + SLACK)
-    assert time.monotonic() - broken_at < NOTICED_WITHIN + SLACK
+    why = await eventually(lambda: is_unready(api), within=NOTICED_WITHIN + CROWD_SLACK)
     assert "Kubernetes does not answer" in why
     for answer, took in await first:
         assert_unavailable(answer)
         assert took < ANSWERED_WITHIN + CROWD_SLACK
-    # The limit itself is held against the process's own clock.
-    noted = [entry for entry in served.daemon.entries() if entry["message"] == "request" and entry["status"] == 503]
-    assert len(noted) >= CALLS
-    assert max(entry["milliseconds"] for entry in noted) < ANSWERED_WITHIN * 1_000
+    # The limits themselves are held against the process's own clock.
+    lost = await served.daemon.says("kubernetes.lost")
+    assert (datetime.fromisoformat(lost["time"]) - broken_at).total_seconds() < NOTICED_WITHIN
+    assert max(await served.noted(CALLS, 503)) < ANSWERED_WITHIN * 1_000
 
-    health, took = await timed(api.get("/api/v1/health"))
-    assert took < HEALTH_WITHIN
+    health = await api.get(HEALTH)
+    assert max(await served.noted(2, 200, HEALTH)) < HEALTH_WITHIN * 1_000
     view = health.json()["data"]
     assert (view["kubernetesConnected"], bool(view["kubeError"]), bool(view["degraded"])) == (False, True, True)
     assert (await api.get("/livez")).status_code == 200
 
-    for _ in range(5):
-        answers = [await timed(call) for call in mixed_calls(api, 8)]
-        for answer, _ in answers:
-            assert_unavailable(answer)
-        assert sorted(took for _, took in answers)[len(answers) // 2] < FAILS_FAST_WITHIN
+    for round_number in range(1, 6):
+        for call in mixed_calls(api, 8):
+            assert_unavailable(await call)
+        noted = await served.noted(CALLS + 8 * round_number, 503)
+        assert median(noted[-8:]) < FAILS_FAST_WITHIN * 1_000
     for _ in range(10):
         for answer in await asyncio.gather(*mixed_calls(api, CALLS)):
             assert_unavailable(answer)
@@ -156,7 +166,7 @@ async def test_while_kubernetes_is_lost_everybody_is_told_in_time(served: Served
     served.mend()
     await wait_ready(api, within=HEALED_WITHIN)
     assert (await api.get(UNITS)).status_code == 200
-    view = (await api.get("/api/v1/health")).json()["data"]
+    view = (await api.get(HEALTH)).json()["data"]
     assert (view["kubernetesConnected"], "kubeError" in view) == (True, False)
 
 
@@ -164,7 +174,7 @@ async def test_connections_that_died_silently_are_given_up_soon(served: Served) 
     """As behind a router that has lost its state: the old ones never answer again, and say nothing of it."""
     api = served.api
     served.break_it("hangs")
-    await eventually(lambda: is_unready(api), within=NOTICED_WITHIN + SLACK)
+    await eventually(lambda: is_unready(api), within=NOTICED_WITHIN + CROWD_SLACK)
     served.mend(forget=True)
 
     async def all_are_answered() -> bool:

@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from gpu_platform.adapters.kube import KubeClient
 from gpu_platform.domain.tenants import Role
 from platform_api.app import ROUTERS
-from tests.integration.api import UNITS, api_process, code_of, open_api, unit_request, wait_ready
+from tests.integration.api import UNITS, api_process, code_of, open_api, patiently, unit_request, wait_ready
 from tests.integration.conftest import RunningCluster
 from tests.integration.platform import create_unit, delete_unit, ensure_spec, get_unit, unit_body, unit_in_phase
 from tests.integration.tenants import Tenant, tenant
@@ -151,6 +152,8 @@ async def test_the_wrong_role_is_a_403_that_says_which_one_is_needed(acme: Tenan
         (f"{UNITS}/missing/events", "gpuunit_not_found"),
         (f"{UNITS}/missing/logs", "gpuunit_not_found"),
         (f"{UNITS}/missing/address", "gpuunit_not_found"),
+        (f"{UNITS}/missing/stack", "gpuunit_not_found"),
+        (f"{UNITS}/missing/previews/any", "preview_not_found"),
         (f"{JOBS}/missing", "job_not_found"),
         ("/api/v1/operator/stockpools/missing", "stockpool_not_found"),
         ("/api/v1/operator/specs/missing", "spec_not_found"),
@@ -202,10 +205,14 @@ async def test_a_key_that_asks_too_fast_gets_a_429_and_is_told_when_to_come_back
         open_api(url, cluster.record.api_key) as api,
     ):
         await wait_ready(api)
-        answers = [await api.get(f"{UNITS}/x") for _ in range(5)]
-        assert [answer.status_code for answer in answers][:3] == [404, 404, 404]
-        assert_refused(answers[-1], 429, "too_many_requests")
-        await asyncio.sleep(int(answers[-1].headers["retry-after"]) + 0.1)
+        began_at = time.monotonic()
+        answers = await asyncio.gather(*(api.get(f"{UNITS}/x") for _ in range(20)))
+        let_in = [answer for answer in answers if answer.status_code == 404]
+        assert 3 <= len(let_in) <= 3 + time.monotonic() - began_at
+        refused = [answer for answer in answers if answer not in let_in]
+        for answer in refused:
+            assert_refused(answer, 429, "too_many_requests")
+        await asyncio.sleep(int(refused[-1].headers["retry-after"]) + 0.1)
         assert (await api.get(f"{UNITS}/x")).status_code == 404
         assert (await api.get("/api/v1/health")).status_code == 200
 
@@ -216,10 +223,8 @@ async def test_many_starts_without_stock_are_all_refused_alike(kube: KubeClient,
     await ensure_spec(kube, {**spec, "spec": {"memory": "1Gi", "gpu": 0}})
     await create_unit(kube, unit_body("hungry", specName="none.1", running=False))
     await unit_in_phase(kube, "hungry", "Stopped")
-    answers = await asyncio.gather(*(api.post(f"{UNITS}/hungry/start") for _ in range(30)))
-    codes = {code_of(answer) for answer in answers}
-    assert "insufficient_capacity" in codes
-    assert codes <= {"insufficient_capacity", "operation_in_progress"}
+    answers = await asyncio.gather(*(patiently(lambda: api.post(f"{UNITS}/hungry/start")) for _ in range(30)))
+    assert {code_of(answer) for answer in answers} == {"insufficient_capacity"}
     await delete_unit(kube, "hungry")
 
 

@@ -279,6 +279,7 @@ async def test_init_containers_and_sidecars_keep_their_order(pods: Pods) -> None
 
 
 async def test_probes_flip_readiness_and_restart_what_is_not_alive(pods: Pods) -> None:
+    impatient = {"periodSeconds": 1, "failureThreshold": 1, "timeoutSeconds": 20}
     main = {
         "name": "main",
         "image": "none",
@@ -286,8 +287,8 @@ async def test_probes_flip_readiness_and_restart_what_is_not_alive(pods: Pods) -
         "env": [POD_IP],
         "ports": [{"name": "http", "containerPort": 8080}],
         "startupProbe": {"httpGet": {"path": "/", "port": "http"}, "periodSeconds": 1, "failureThreshold": 30},
-        "readinessProbe": {"httpGet": {"path": "/ready", "port": 8080}, "periodSeconds": 1, "failureThreshold": 1},
-        "livenessProbe": {"httpGet": {"path": "/live", "port": 8080}, "periodSeconds": 1, "failureThreshold": 1},
+        "readinessProbe": {"httpGet": {"path": "/ready", "port": 8080}, **impatient},
+        "livenessProbe": {"httpGet": {"path": "/live", "port": 8080}, **impatient},
     }
     pod = await pods.running("probed", main)
     await fetch(pod, "/ready", "POST")
@@ -359,7 +360,9 @@ class TestDeletion:
         main["lifecycle"] = {"preStop": {"exec": {"command": ["touch", "/data/hook"]}}}
         deaf = shell("trap '' TERM; while :; do sleep 0.05; done", name="deaf")
         main["volumeMounts"] = [{"name": "data", "mountPath": "/data"}]
-        await pods.running("hooked", main, deaf, volumes=[{"name": "data", "emptyDir": {}}])
+        # While the other one is deaf, the log can be read.
+        volumes, grace = [{"name": "data", "emptyDir": {}}], {"terminationGracePeriodSeconds": 15}
+        await pods.running("hooked", main, deaf, volumes=volumes, **grace)
         await pods.delete("hooked")
         await pods.log_has("hooked", "hook", container="main")
 

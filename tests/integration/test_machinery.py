@@ -17,12 +17,13 @@ from gpu_platform.adapters.kube import KubeClient, KubeError
 from gpu_platform.adapters.kube.connection import open_client
 from gpu_platform.adapters.kube.guarded import GuardedClient
 from gpu_platform.adapters.kube.leadership import Leadership, NotLeaderError
-from gpu_platform.adapters.kube.paths import CONFIG_MAPS, EVENTS, LEASES
+from gpu_platform.adapters.kube.paths import CONFIG_MAPS, EVENTS, LEASES, SERVICE_ACCOUNTS
 from gpu_platform.devcluster.readiness import admin_tls
 from gpu_platform.devcluster.status import ProcessStatus, read_status
 from tests.integration.conftest import RunningCluster
 from tests.integration.machinery import LEASE, Ground
 from tests.integration.mirror_daemon import LABEL, STEPS, mirrored
+from tests.integration.platform import find
 from tests.waiting import eventually
 
 HEALED_WITHIN = 75.0
@@ -54,7 +55,7 @@ async def tell_of_a_quiet_hour(ground: Ground) -> None:
             assert follower.cache.seconds_since_contact < 45
             return follower.client.watches >= 3
 
-        await eventually(third_watch, within=90, every=0.5)
+        await eventually(third_watch, within=150, every=0.5)
         await follower.change("one")
 
         assert await follower.sees_everything(within=10) < 2
@@ -107,7 +108,7 @@ async def tell_of_a_killed_leader(ground: Ground) -> None:
         first.signal(signal.SIGKILL)
         await ground.set_label(namespace, "one", "blue")
 
-        seconds = await ground.is_mirrored(namespace, "one", lambda *seen: seen[::2] == ("blue", second.pid))
+        seconds = await ground.is_mirrored(namespace, "one", lambda *seen: seen[::2] == ("blue", second.pid), within=60)
         assert seconds <= 20
         assert (await second.says("leader.started"))["epoch"] == 2
 
@@ -118,11 +119,11 @@ async def tell_of_a_stopped_leader(ground: Ground) -> None:
         await ground.is_mirrored(namespace, "one", lambda value, step, _: value == "red" and step >= 3)
         first.signal(signal.SIGSTOP)
         stopped_at = time.monotonic()
-        await ground.is_mirrored(namespace, "one", lambda *seen: seen == ("red", STEPS, second.pid))
+        await ground.is_mirrored(namespace, "one", lambda *seen: seen == ("red", STEPS, second.pid), within=90)
         await asyncio.sleep(stopped_at + 30 - time.monotonic())
         before = await ground.kube.get(CONFIG_MAPS.item("one", namespace))
         first.signal(signal.SIGCONT)
-        await first.says("leader.lost", within=5)
+        await first.says("leader.lost")
         await asyncio.sleep(5)
 
         assert await ground.kube.get(CONFIG_MAPS.item("one", namespace)) == before
@@ -145,7 +146,8 @@ async def tell_of_an_orderly_end(ground: Ground) -> None:
         assert [entry for entry in first.entries() if entry["level"] in ("warning", "error")] == []
 
         await ground.set_label(namespace, "one", "blue")
-        assert await ground.is_mirrored(namespace, "one", lambda *seen: seen[::2] == ("blue", second.pid)) < 5
+        # It was handed over: who waits for the Lease's end waits 15 s.
+        assert await ground.is_mirrored(namespace, "one", lambda *seen: seen[::2] == ("blue", second.pid)) < 10
         second.signal(signal.SIGINT)
         assert await second.ends() == 0
 
@@ -270,6 +272,13 @@ async def test_a_version_that_the_server_forgot_leads_to_a_new_list(ground: Grou
         assert follower.deleted == {"two"}
         assert follower.client.expired == 1
         assert follower.client.lists == 2
+    await wait_for_controllers(ground)
+
+
+async def wait_for_controllers(ground: Ground) -> None:
+    """Until Kubernetes' own controllers are back at the restarted API server too: whoever comes next needs them."""
+    async with ground.namespace() as namespace:
+        await eventually(lambda: find(ground.kube, SERVICE_ACCOUNTS.item("default", namespace)), within=120)
 
 
 async def compact(cluster: RunningCluster) -> None:
@@ -297,4 +306,4 @@ async def restart_api_server(cluster: RunningCluster, kube: KubeClient) -> None:
             return False
         return api_server().restarts > restarts and api_server().state == "ready"
 
-    await eventually(is_back, within=60)
+    await eventually(is_back, within=120)

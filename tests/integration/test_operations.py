@@ -43,7 +43,7 @@ Json = dict[str, Any]
 
 HASH = "a" * 64
 LEFT_POOL = "left-behind"
-ENDED_WITHIN = TAKEOVER.total_seconds() + 10
+ENDED_WITHIN = TAKEOVER.total_seconds() + 30
 """Seconds. The design allows 60 after the death of a process."""
 
 
@@ -73,7 +73,7 @@ def path_of(operation: Json, subresource: str | None = None) -> str:
     return OPERATIONS.item(operation["metadata"]["name"], operation["metadata"]["namespace"], subresource)
 
 
-async def operation_in_phase(kube: KubeClient, operation: Json, phase: str, within: float = 30) -> Json:
+async def operation_in_phase(kube: KubeClient, operation: Json, phase: str, within: float = 60) -> Json:
     async def in_phase() -> Json | None:
         now = await kube.get(path_of(operation))
         return now if now.get("status", {}).get("phase") == phase else None
@@ -81,7 +81,7 @@ async def operation_in_phase(kube: KubeClient, operation: Json, phase: str, with
     return await eventually(in_phase, within=within)
 
 
-async def operation_removed(kube: KubeClient, operation: Json, within: float = 30) -> None:
+async def operation_removed(kube: KubeClient, operation: Json, within: float = 60) -> None:
     async def is_gone() -> bool:
         return await find(kube, path_of(operation)) is None
 

@@ -1,18 +1,20 @@
 """What the API shows of the platform itself: health, inventory, catalogue, figures; and to whom."""
 
-import time
+from collections import Counter
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import httpx
 import pytest
 
 from gpu_platform.adapters.kube import KubeClient
+from gpu_platform.adapters.kube.paths import GPU_UNITS
 from gpu_platform.domain.tenants import Role
 from tests.integration.api import add_key, api_process, code_of, open_api, remove_key, wait_ready
 from tests.integration.conftest import GPUS, NODES, RunningCluster
 from tests.integration.operators import POOLS, STOCK_UNITS, new_id, seed_request
-from tests.integration.platform import stock_pool
+from tests.integration.platform import STOCK, stock_of, stock_pool
 from tests.tcp_proxy import TcpProxy, write_kubeconfig_through
 from tests.unit.platform_api.test_collector import NAMES
 from tests.waiting import eventually
@@ -23,17 +25,19 @@ HEALTH = "/api/v1/health"
 INVENTORY = "/api/v1/operator/inventory"
 SPECS = "/api/v1/operator/specs"
 
-AT_ONCE = 0.5
-"""Seconds, on a machine that runs a whole cluster beside it."""
+AT_ONCE = 500
+HEALTH_LIMIT = 2_000
+"""Milliseconds, on a machine that runs a whole cluster beside it; the limit is for its worst moment."""
 
 
 async def test_parity_3_health_counts_nodes_gpus_and_units(api: httpx.AsyncClient, kube: KubeClient) -> None:
-    before = (await api.get(HEALTH)).json()["data"]
     async with stock_pool(kube, f"h-{new_id()}", 2):
 
         async def counted() -> Json | None:
+            """Other tests' stock may be on its way out."""
+            there = len((await kube.get(GPU_UNITS.collection(STOCK)))["items"])
             health: Json = (await api.get(HEALTH)).json()["data"]
-            return health if health["stockUnitCount"] >= before["stockUnitCount"] + 2 else None
+            return health if health["stockUnitCount"] == there >= 2 else None
 
         health = await eventually(counted)
 
@@ -52,21 +56,23 @@ async def test_parity_3_health_counts_nodes_gpus_and_units(api: httpx.AsyncClien
 
 async def test_the_inventory_says_where_the_gpus_are(api: httpx.AsyncClient, kube: KubeClient) -> None:
     pool = f"i-{new_id()}"
-    before = (await api.get(INVENTORY)).json()["data"]
     async with stock_pool(kube, pool, 3):
+        places = Counter(unit["status"]["nodeName"] for unit in await stock_of(kube, pool))
 
         async def counted() -> Json | None:
+            """Its pools, specs and nodes are counted from what came by different ways."""
             inventory: Json = (await api.get(INVENTORY)).json()["data"]
-            mine = [each for each in inventory["pools"] if each["name"] == pool]
-            is_full = mine and mine[0]["available"] == 3
-            return inventory if is_full and _used(inventory) >= _used(before) + 3 else None
+            available = {each["name"]: each["available"] for each in inventory["pools"]}
+            free = {each["specName"]: each["available"] for each in inventory["specs"]}
+            used = {node["name"]: node["used"] for node in inventory["nodes"]}
+            is_full = available.get(pool) == 3 and free["g1.1"] >= 3
+            return inventory if is_full and all(used[node] >= count for node, count in places.items()) else None
 
         inventory = await eventually(counted)
 
+    assert places.total() == 3
     assert inventory["kubernetesConnected"] is True
     assert inventory["nodeCount"] == len(inventory["nodes"]) == NODES + 1
-    [spec] = [each for each in inventory["specs"] if each["specName"] == "g1.1"]
-    assert spec["available"] >= 3
     assert all(node["used"] <= node["allocatable"] for node in inventory["nodes"])
 
 
@@ -131,7 +137,7 @@ async def test_parity_67_with_kubernetes_frozen_health_figures_and_refusals_come
             proxy.freeze()
 
             async def is_noticed() -> Json | None:
-                health = await answered_at_once(api, HEALTH)
+                health: Json = (await api.get(HEALTH)).json()["data"]
                 return health if health["kubernetesConnected"] is False else None
 
             health = await eventually(is_noticed, within=10)
@@ -142,23 +148,15 @@ async def test_parity_67_with_kubernetes_frozen_health_figures_and_refusals_come
             assert unready.status_code == 503
             assert unready.text.startswith("Kubernetes does not answer")
             assert "runtime_metrics_scrape_success 0.0" in (await api.get("/metrics")).text.splitlines()
-            began_at = time.monotonic()
             refused = await api.post(STOCK_UNITS, json=seed_request(new_id()))
             assert (refused.status_code, code_of(refused)) == (503, "service_unavailable")
-            assert time.monotonic() - began_at < 3
 
             proxy.thaw()
             await wait_ready(api)
+            # By the process's own clock: the test and its proxy have other things to do, too.
+            requests = [entry for entry in daemon.entries() if entry["message"] == "request"]
+            assert {entry["path"] for entry in requests} == {HEALTH, STOCK_UNITS}
+            assert median(entry["milliseconds"] for entry in requests) < AT_ONCE
+            assert max(entry["milliseconds"] for entry in requests) < HEALTH_LIMIT
             report = await daemon.says("runtime status")
             assert set(report) >= {"health", "stock", "units"}
-
-
-async def answered_at_once(api: httpx.AsyncClient, path: str) -> Json:
-    began_at = time.monotonic()
-    data: Json = (await api.get(path)).json()["data"]
-    assert time.monotonic() - began_at < AT_ONCE
-    return data
-
-
-def _used(inventory: Json) -> int:
-    return sum(node["used"] for node in inventory["nodes"])

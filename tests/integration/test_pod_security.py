@@ -10,9 +10,17 @@ from gpu_platform.adapters.kube.paths import NAMESPACES, PODS
 from gpu_platform.domain.gpu_specs import GPUSpecSpec
 from gpu_platform.domain.gpu_units import GPUUnitSpec
 from reconciler.units.resources import UnitBuild, build_deployment
+from tests.waiting import eventually
 
 Json = dict[str, Any]
 Enforce = Callable[[str], Awaitable[str]]
+
+REFUSED_BY_ALL: Json = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"name": "probe"},
+    "spec": {"hostNetwork": True, "containers": [{"name": "main", "image": "example/any"}]},
+}
 
 
 @pytest.fixture
@@ -22,6 +30,12 @@ def enforced(kube: KubeClient, namespace: str) -> Enforce:
     async def enforce(profile: str) -> str:
         labels = {"pod-security.kubernetes.io/enforce": profile}
         await kube.patch(NAMESPACES.item(namespace), {"metadata": {"labels": labels}})
+
+        async def is_enforced() -> bool:
+            return not await is_accepted(kube, namespace, REFUSED_BY_ALL)
+
+        # The API server takes a moment to follow its own namespaces.
+        await eventually(is_enforced)
         return namespace
 
     return enforce

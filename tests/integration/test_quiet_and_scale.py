@@ -3,17 +3,18 @@
 import asyncio
 import os
 import signal
+from pathlib import Path
 from typing import Any
 
 import aiohttp
 
-from gpu_platform.adapters.kube import KubeClient
+from gpu_platform.adapters.kube import KubeClient, KubeError
 from gpu_platform.adapters.kube.paths import DEPLOYMENTS, GPU_UNITS
-from gpu_platform.devcluster.status import read_status
 from gpu_platform.domain import names
 from tests.integration.audit import AuditLog
 from tests.integration.conftest import RunningCluster
 from tests.integration.platform import INSTANCES, create_unit, ensure_spec, unit_body
+from tests.integration.processes import pid_of
 from tests.waiting import eventually
 
 Json = dict[str, Any]
@@ -22,6 +23,7 @@ QUIET_UNITS = 200
 MANY_UNITS = 1_000
 WRITES_PER_UNIT = 8
 AT_ONCE = 20
+LIST_SECONDS = 60
 HTTP = {"ports": [{"name": "http", "port": 8000}]}
 TINY: Json = {
     "apiVersion": names.API_VERSION,
@@ -53,7 +55,8 @@ async def create_many(kube: KubeClient, prefix: str, count: int) -> None:
 
 
 async def ready_count(kube: KubeClient, prefix: str) -> int:
-    units = (await kube.get(GPU_UNITS.collection(INSTANCES), {"labelSelector": f"test={prefix}"}))["items"]
+    selector = {"labelSelector": f"test={prefix}"}
+    units = (await kube.get(GPU_UNITS.collection(INSTANCES), selector, timeout=LIST_SECONDS))["items"]
     return sum(unit.get("status", {}).get("phase") == "Ready" for unit in units)
 
 
@@ -65,15 +68,24 @@ async def all_ready(kube: KubeClient, prefix: str, count: int, within: float) ->
 
 
 async def delete_many(kube: KubeClient, prefix: str) -> None:
-    await kube.delete(f"{GPU_UNITS.collection(INSTANCES)}?labelSelector=test%3D{prefix}", timeout=60)
+    async def are_deleted() -> bool:
+        try:
+            await kube.delete(f"{GPU_UNITS.collection(INSTANCES)}?labelSelector=test%3D{prefix}", timeout=LIST_SECONDS)
+        except KubeError as error:
+            # Of so many, a busy API server deletes no more than it has time for.
+            if error.reason != "Timeout":
+                raise
+            return False
+        return True
+
+    await eventually(are_deleted, within=300)
 
     async def are_gone() -> bool:
-        left = await kube.get(
-            DEPLOYMENTS.collection(INSTANCES), {"labelSelector": f"{names.LABEL_NAME}={names.NAME_VALUE}"}
-        )
+        selector = {"labelSelector": f"{names.LABEL_NAME}={names.NAME_VALUE}"}
+        left = await kube.get(DEPLOYMENTS.collection(INSTANCES), selector, timeout=LIST_SECONDS)
         return not any(item["metadata"]["name"].startswith(f"unit-{prefix}-") for item in left["items"])
 
-    await eventually(are_gone, within=120, every=0.5)
+    await eventually(are_gone, within=300, every=0.5)
 
 
 async def passes(cluster: RunningCluster, controller: str = "units") -> float:
@@ -94,20 +106,22 @@ async def test_a_second_pass_over_unchanged_units_sends_no_mutating_request(
 ) -> None:
     """The second pass is that of a new process: it remembers nothing of the first."""
     await create_many(kube, "quiet", QUIET_UNITS)
-    await all_ready(kube, "quiet", QUIET_UNITS, within=90)
+    await all_ready(kube, "quiet", QUIET_UNITS, within=180)
     await nothing_more_is_written(cluster)
     log = AuditLog.from_here(cluster.directory.audit_log)
-    [reconciler] = [each for each in read_status(cluster.directory).processes if each.name == "reconciler"]
-    assert reconciler.pid is not None
-    os.kill(reconciler.pid, signal.SIGTERM)
+    first = pid_of(cluster, "reconciler")
+    os.kill(first, signal.SIGTERM)
 
     async def has_passed_all() -> bool:
+        if Path(f"/proc/{first}").exists():
+            # On its way out it still answers for itself.
+            return False
         try:
             return await passes(cluster) >= QUIET_UNITS
         except aiohttp.ClientError:
             return False
 
-    await eventually(has_passed_all, within=60)
+    await eventually(has_passed_all, within=120)
     assert log.counts() == {}
     await delete_many(kube, "quiet")
 
@@ -115,7 +129,7 @@ async def test_a_second_pass_over_unchanged_units_sends_no_mutating_request(
 async def test_a_thousand_units_are_ready_with_few_writes_each(kube: KubeClient, cluster: RunningCluster) -> None:
     log = AuditLog.from_here(cluster.directory.audit_log)
     await create_many(kube, "many", MANY_UNITS)
-    await all_ready(kube, "many", MANY_UNITS, within=180)
+    await all_ready(kube, "many", MANY_UNITS, within=600)
     await nothing_more_is_written(cluster)
     counts = log.counts()
     assert counts["create", "deployments"] >= MANY_UNITS

@@ -37,11 +37,11 @@ class Client:
     async def connect(cls, proxy: TcpProxy) -> "Client":
         return cls(*await asyncio.open_connection(HOST, proxy.port))
 
-    async def says(self, text: bytes, within: float = 1.0) -> bytes:
+    async def says(self, text: bytes, within: float = 10.0) -> bytes:
         self._writer.write(text)
         return await self.hears(within)
 
-    async def hears(self, within: float = 1.0) -> bytes:
+    async def hears(self, within: float = 10.0) -> bytes:
         return await asyncio.wait_for(self._reader.read(1000), within)
 
     async def close(self) -> None:
@@ -76,6 +76,7 @@ async def test_frozen_connections_are_silent_and_deliver_after_the_thaw(proxy: T
 
 async def test_forgotten_connections_stay_dead_and_new_ones_work(proxy: TcpProxy) -> None:
     client = await Client.connect(proxy)
+    await client.says(b"before")
     proxy.freeze()
     proxy.thaw(forget=True)
 

@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -21,7 +22,10 @@ from gpu_platform.devcluster.parts.processes import ProcessGroup
 from gpu_platform.devcluster.parts.store import Store, choose_cache_root
 from gpu_platform.devcluster.parts.toolchain import ensure_go, find_go
 
-DEADLINE_SECONDS = 60.0
+DEADLINE_SECONDS = 300.0
+"""Against tests that hang: the compiler shares the machine with others."""
+
+PROGRESS = re.compile(r".+: (started|\d+ s, .*)")
 
 # Enough for the compiler to be busy for a second or two: time to interrupt it.
 SLOW_FUNCTIONS = 1500
@@ -361,7 +365,7 @@ def test_the_command_ends_on_ctrl_c_with_one_line_and_no_process_left(command: P
 
     assert run.returncode == 130
     assert output == ""
-    assert [line for line in errors.splitlines() if not line.endswith(": started")] == [
+    assert [line for line in errors.splitlines() if not PROGRESS.fullmatch(line)] == [
         "Interrupted: nothing is left running, and the next run continues from here."
     ]
     assert bench.list_processes(apart_from=run.pid) == []

@@ -11,6 +11,7 @@ from gpu_platform.adapters.kube.paths import GPU_UNITS, OPERATIONS
 from gpu_platform.domain import names
 from tests.integration.admission import refused_image
 from tests.integration.api import UNITS, code_of
+from tests.integration.conftest import RunningCluster
 from tests.integration.platform import (
     INSTANCES,
     STOCK,
@@ -21,6 +22,7 @@ from tests.integration.platform import (
     stock_of,
     stock_pool,
 )
+from tests.integration.processes import asleep
 from tests.integration.renting import SPEC, give_back, in_phase, rent, spec_body, wish
 from tests.waiting import eventually
 
@@ -251,27 +253,33 @@ async def test_a_unit_of_somebody_elses_stack_is_theirs_to_change(api: httpx.Asy
 
 
 @pytest.mark.usefixtures("pool")
-async def test_a_named_stock_unit_is_taken_or_none(api: httpx.AsyncClient, kube: KubeClient) -> None:
+async def test_a_named_stock_unit_is_taken_or_none(
+    cluster: RunningCluster, api: httpx.AsyncClient, kube: KubeClient
+) -> None:
     *_, youngest = await free_stock(kube)
-    answer = await api.post(UNITS, json=wish("chosen", stockName=youngest))
+    # Awake, it would soon make another one of that name.
+    with asleep(cluster, "reconciler"):
+        answer = await api.post(UNITS, json=wish("chosen", stockName=youngest))
+        again = await api.post(UNITS, json=wish("chosen-again", stockName=youngest))
     assert answer.json()["data"]["sourceStockName"] == youngest
-    again = await api.post(UNITS, json=wish("chosen-again", stockName=youngest))
     assert (again.status_code, code_of(again)) == (409, "insufficient_capacity")
     await give_back(api, kube, "chosen")
 
 
 @pytest.mark.usefixtures("rented")
 async def test_a_stopped_unit_frees_its_gpus_and_starts_in_the_place_of_other_stock(
-    api: httpx.AsyncClient, kube: KubeClient
+    cluster: RunningCluster, api: httpx.AsyncClient, kube: KubeClient
 ) -> None:
     assert (await api.post(f"{UNITS}/rented/stop")).status_code == 200
     stopped = await in_phase(api, "rented", "Stopped")
     assert "accessURL" not in stopped
     refused = await api.post(f"{UNITS}/rented/restart")
     assert (refused.status_code, code_of(refused)) == (409, "operation_conflict")
-    started = await api.post(f"{UNITS}/rented/start")
-    assert started.status_code == 200
-    source = await find(kube, GPU_UNITS.item(started.json()["data"]["sourceStockName"], STOCK))
+    # Awake, it would soon have put the unit into the place of its stock.
+    with asleep(cluster, "reconciler"):
+        started = await api.post(f"{UNITS}/rented/start")
+        assert started.status_code == 200
+        source = await find(kube, GPU_UNITS.item(started.json()["data"]["sourceStockName"], STOCK))
     assert source is not None
     assert source["metadata"]["annotations"][names.ANNOTATION_CLAIMED_BY] == f"{INSTANCES}/rented"
     again = await api.post(f"{UNITS}/rented/start")

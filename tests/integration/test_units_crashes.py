@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -141,7 +142,7 @@ async def test_the_operations_controller_may_die_while_it_finishes_them(
                 "GPU_PLATFORM_FAULT": fault,
             }
             async with running_daemon("reconciler", tmp_path / f"{fault}.log", settings) as daemon:
-                assert await daemon.ends(within=40) == -9
+                assert await daemon.ends(within=90) == -9
     await wait_settled(kube, victim.namespace)
     unit = await replay(victim, body)
     assert unit["name"] == "finished-late"
@@ -220,7 +221,8 @@ async def test_a_lost_answer_never_claims_twice(cluster: RunningCluster, kube: K
                 sending = asyncio.create_task(api.post(UNITS, json=body))
                 await asyncio.sleep(0.004 * number)
                 proxy.cut()
-                with pytest.raises(httpx.TransportError):
+                # On a fast machine the answer may have come before; the first cut is always in time.
+                with pytest.raises(httpx.TransportError) if number == 0 else suppress(httpx.TransportError):
                     await sending
             unit = await replay(victim, body)
             assert unit["name"] == body["name"]

@@ -14,7 +14,7 @@ from gpu_platform.adapters.kube import KubeClient
 from gpu_platform.adapters.kube.paths import GPU_UNITS, OPERATIONS, STOCK_POOLS
 from gpu_platform.domain import names
 from gpu_platform.domain.tenants import Role
-from tests.integration.api import UNITS, api_process, code_of, open_api, unit_request, wait_ready
+from tests.integration.api import UNITS, api_process, code_of, open_api, patiently, unit_request, wait_ready
 from tests.integration.conftest import RunningCluster
 from tests.integration.platform import STOCK, available_pool, ensure_spec, stock_pool
 from tests.integration.renting import spec_body
@@ -58,12 +58,7 @@ async def together(requests: Sequence[Awaitable[httpx.Response]]) -> list[httpx.
 
 
 async def post_patiently(api: httpx.AsyncClient, body: Json) -> httpx.Response:
-    """As every caller should: a 503 with Retry-After is asked again."""
-    while True:
-        answer = await api.post(UNITS, json=body)
-        if answer.status_code != 503:
-            return answer
-        await asyncio.sleep(int(answer.headers["Retry-After"]))
+    return await patiently(lambda: api.post(UNITS, json=body))
 
 
 async def units_of(kube: KubeClient, namespace: str) -> list[Json]:
@@ -77,7 +72,7 @@ async def clear(kube: KubeClient, namespace: str) -> None:
     async def is_empty() -> bool:
         return not await units_of(kube, namespace)
 
-    await eventually(is_empty, within=60)
+    await eventually(is_empty, within=180)
 
 
 async def test_ten_stock_units_make_ten_units_whatever_the_crowd(
@@ -86,13 +81,14 @@ async def test_ten_stock_units_make_ten_units_whatever_the_crowd(
     async with stock_pool(kube, "race-never", 10, specName=SPEC, replenish="Never"):
         turns = itertools.cycle(replicas)
         answers = await together(
-            [next(turns).post(UNITS, json=unit_request(f"crowd-{number}", specName=SPEC)) for number in range(64)]
+            [post_patiently(next(turns), unit_request(f"crowd-{number}", specName=SPEC)) for number in range(64)]
         )
-        codes = Counter(answer.status_code for answer in answers)
-        assert codes == {201: 10, 409: 54}
-        assert {code_of(answer) for answer in answers if answer.status_code == 409} == {"insufficient_capacity"}
-        sources = {answer.json()["data"]["sourceStockName"] for answer in answers if answer.status_code == 201}
-        assert len(sources) == 10
+        # 200, where the first try was answered with a 503 and finished in the background.
+        served = [answer for answer in answers if answer.status_code in (200, 201)]
+        refused = [answer for answer in answers if answer not in served]
+        assert (len(served), len(refused)) == (10, 54), Counter(answer.text for answer in answers)
+        assert {(answer.status_code, code_of(answer)) for answer in refused} == {(409, "insufficient_capacity")}
+        assert len({answer.json()["data"]["sourceStockName"] for answer in served}) == 10
         assert len(await units_of(kube, namespace_of_tenant)) == 10
         pool_path = STOCK_POOLS.item("race-never", STOCK)
         await kube.patch(pool_path, {"spec": {"replenish": "Always"}})
@@ -180,7 +176,8 @@ async def test_stop_racing_with_start_ends_in_one_of_the_two(
             )
             # A start that lost gave its stock back, which takes a moment to be ready again.
             refused = [answer for answer in answers if answer.status_code != 200]
-            assert all(code_of(answer) == "insufficient_capacity" for answer in refused), refused
+            codes = {code_of(answer) for answer in refused}
+            assert codes <= {"insufficient_capacity", "operation_in_progress"}, refused
             view = (await first.get(path)).json()["data"]
             wanted = "Ready" if view["running"] else "Stopped"
 

@@ -13,6 +13,10 @@ class Getter(Protocol):
     async def get(self, path: str, params: dict[str, str] | None = None) -> Json: ...
 
 
+class Deleter(Protocol):
+    async def delete(self, path: str, body: Json | None = None) -> Json: ...
+
+
 async def find(client: Getter, path: ResourcePath, name: str, namespace: str | None = None) -> Json | None:
     """The object, if there is one."""
     try:
@@ -30,6 +34,13 @@ async def list_pages(client: Getter, path: str, params: Mapping[str, str], size:
         if not (token := page["metadata"].get("continue")):
             return
         asked = {**asked, "continue": token}
+
+
+async def delete_that(client: Deleter, path: ResourcePath, metadata: Mapping[str, str]) -> None:
+    """That very object. It stays, on its way out, until its children are gone. NotFoundError: it is gone;
+    ConflictError: another one has its name."""
+    body = {"preconditions": {"uid": metadata["uid"]}, "propagationPolicy": "Foreground"}
+    await client.delete(path.item(metadata["name"], metadata.get("namespace")), body)
 
 
 def as_seen(item: Json) -> Json:

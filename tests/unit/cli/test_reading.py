@@ -72,6 +72,8 @@ def test_an_empty_list_is_a_remark_and_no_data(api: ApiServer, shell: Shell) -> 
         ("units get demo", "/gpu-units/demo", views.unit()),
         ("units events demo", "/gpu-units/demo/events", []),
         ("units url demo", "/gpu-units/demo/address", {"url": "http://127.0.0.1:1", "reach": "host"}),
+        ("units stack demo", "/gpu-units/demo/stack", views.stack()),
+        ("pools stack t4", "/operator/stockpools/t4/stack", views.stack()),
         ("stock list", "/operator/stock-units", [views.stock_unit()]),
         ("pools list", "/operator/stockpools", [views.pool()]),
         ("pools get t4", "/operator/stockpools/t4", views.pool()),
@@ -162,11 +164,12 @@ def test_stock_is_filtered_by_the_api(api: ApiServer, shell: Shell) -> None:
 def test_pools_specs_and_jobs_are_listed(api: ApiServer, shell: Shell) -> None:
     api.on("GET", "/operator/stockpools", data([views.pool()]))
     api.on("GET", "/operator/specs", data([views.spec()]))
-    api.on("GET", "/operator/jobs", data([views.job("failed", error="no such spec")]))
+    failed = views.job("failed", error="no such spec", createdAt=views.ago(hours=3, minutes=7))
+    api.on("GET", "/operator/jobs", data([failed]))
 
     assert " ".join(rows(shell.run("pools", "list").stdout)[1]) == "t4 t4.1 3 3 0 Always Ready 2d4h –"
     assert " ".join(rows(shell.run("specs", "list").stdout)[1]) == "t4.1 1 Tesla-T4 4 16Gi 0.35"
-    assert " ".join(rows(shell.run("ops", "list").stdout)[1]) == "cli-7 seed_stock_units failed seed 3s no such spec"
+    assert " ".join(rows(shell.run("ops", "list").stdout)[1]) == "cli-7 seed_stock_units failed seed 3h7m no such spec"
 
 
 def test_single_things_are_shown(api: ApiServer, shell: Shell) -> None:

@@ -80,7 +80,7 @@ def test_ctrl_c_ends_a_watch_quietly(api: ApiServer) -> None:
         assert process.stdout is not None
         assert "added" in process.stdout.readline()
         process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=10)
+        _, errors = process.communicate(timeout=30)
 
     assert (process.returncode, errors) == (130, "")
 

@@ -91,6 +91,27 @@ def job(status: str = "pending", **changes: Any) -> Json:
     }
 
 
+def stack(*, recorded: bool = True, **changes: Any) -> Json:
+    said = {
+        "recordedHash": "ab" * 32,
+        "recordedAt": ago(hours=5, minutes=12.4),
+        "resources": 2,
+        "outputs": {"uid": "u-1"},
+    }
+    return {
+        "name": "gpu-unit/default.demo",
+        "recorded": recorded,
+        "acceptedHash": "ab" * 32,
+        "failures": 0,
+        **(said if recorded else {}),
+        **changes,
+    }
+
+
+def preview(phase: str = "Pending", **changes: Any) -> Json:
+    return {"operationID": "cli-7", "unit": "demo", "phase": phase, "createdAt": ago(seconds=3), **changes}
+
+
 def spec(name: str = "t4.1") -> Json:
     return {
         "name": name,

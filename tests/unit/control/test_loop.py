@@ -20,9 +20,9 @@ from gpu_platform.adapters.kube.cache import ObjectCache
 from gpu_platform.adapters.kube.leadership import NotLeaderError
 from gpu_platform.adapters.kube.paths import CONFIG_MAPS
 from gpu_platform.adapters.kube.watch import WatchEvent
-from reconciler.loop import ControllerLoop, Key, Trigger
-from reconciler.metrics import Metrics
-from reconciler.results import Done, RequeueAfter, Result
+from gpu_platform.control.loop import ControllerLoop, Key, Trigger
+from gpu_platform.control.metrics import Metrics
+from gpu_platform.control.results import Done, RequeueAfter, Result
 from tests.scripted_kube import Json, ScriptedWatchClient, make_object
 from tests.virtual_time import now, run_in_virtual_time
 
@@ -58,7 +58,7 @@ class Rig:
     def __init__(self, workers: int = 2) -> None:
         self.cache = ObjectCache(ScriptedWatchClient([], []), CONFIG_MAPS)
         self.controller = Scripted()
-        self.metrics = Metrics()
+        self.metrics = Metrics("gpu_platform_reconciler")
         self.loop = ControllerLoop(
             self.controller, [Trigger(self.cache, owner_of)], workers=workers, metrics=self.metrics
         )

@@ -6,7 +6,7 @@ from typing import cast
 import pytest
 
 from gpu_platform.adapters.kube.cache import ObjectCache
-from reconciler.probes import find_unready
+from gpu_platform.control.probes import find_unready
 
 
 @dataclass

@@ -310,6 +310,6 @@ def test_a_key_that_is_there_twice_is_found_quickly_among_many() -> None:
     keys = [f'"{number:x}":1' for number in range(13_000)]
     body = ("{" + ",".join([*keys, keys[-1]]) + "}").encode()
     assert len(body) < 200_000
-    began_at = time.perf_counter()
+    began_at = time.process_time()
     assert "'32c7' is there twice" in refused(UnitChange, body).message
-    assert time.perf_counter() - began_at < 0.5
+    assert time.process_time() - began_at < 0.5

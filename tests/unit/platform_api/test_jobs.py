@@ -50,6 +50,7 @@ def test_a_new_job_is_shown_with_its_pool() -> None:
         "status": "pending",
         "objectName": "stock-g1-1-abc",
         "objectNamespace": "runtime-stock",
+        "stack": "stock-pool/stock.stock-g1-1-abc",
         "createdAt": "2030-01-01T12:00:00Z",
         "updatedAt": "2030-01-01T12:00:00Z",
     }
@@ -67,6 +68,7 @@ def test_a_failed_job_says_why_and_when() -> None:
     ).to_json()
 
     assert job["error"] == "the pool exists"
+    assert "stack" not in job
     assert job["updatedAt"] == "2030-01-01T12:00:02Z"
 
 

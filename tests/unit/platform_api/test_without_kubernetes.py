@@ -46,6 +46,7 @@ async def test_parity_2_health_answers_and_says_that_there_is_none(lonely: httpx
         ("POST", "stockpools", SEED),
         ("GET", "stockpools", None),
         ("GET", "stockpools/a", None),
+        ("GET", "stockpools/a/stack", None),
         ("PUT", "stockpools/a", {"replicas": 1}),
         ("DELETE", "stockpools/a", None),
         ("GET", "jobs", None),

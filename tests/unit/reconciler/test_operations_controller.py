@@ -13,11 +13,11 @@ import pytest
 
 from gpu_platform.adapters.kube import ConflictError, KubeError, NotFoundError, PatchType
 from gpu_platform.adapters.kube.paths import GPU_SPECS, GPU_UNITS, OPERATIONS, STOCK_POOLS, ResourcePath
+from gpu_platform.control.results import Done
 from gpu_platform.domain import names
 from gpu_platform.domain.operations import TAKEOVER
 from gpu_platform.domain.stock import is_claimed
 from reconciler.operations.controller import OperationsController
-from reconciler.results import Done
 from reconciler.world import World
 from tests.builders import NOW, make_stock, make_unit
 from tests.scripted_kube import Store, StoredObjects

@@ -158,7 +158,9 @@ def test_an_expired_operation_is_forgotten() -> None:
     assert plan(Observed(make_record("DeleteUnit", status=status))).step == RemoveOperation()
 
 
-@pytest.mark.parametrize("kind", ["CreateUnit", "StartUnit", "DeleteUnit", "SeedStockUnits", "CreateStockPool"])
+@pytest.mark.parametrize(
+    "kind", ["CreateUnit", "StartUnit", "DeleteUnit", "SeedStockUnits", "CreateStockPool", "PreviewUnit"]
+)
 def test_no_operation_acts_in_another_namespace(kind: str) -> None:
     elsewhere = Observed(make_record(kind, namespace="runtime-instance-other"), unit=unit_of(), claims=(claim(),))
     assert outcome(elsewhere) == (OperationPhase.FAILED, "InvalidTarget")

@@ -1,0 +1,95 @@
+"""What to do when the three records of one object differ: its stack, its custom resource, and what was asked for.
+
+The stack worker does the rows that need Pulumi, the reconciler the others.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from gpu_platform.domain.gpu_units import GPUUnitSpec
+from gpu_platform.domain.stack_records import StackRecord, is_recorded
+from gpu_platform.domain.stacks import Intent, StackKind, intent_of
+from gpu_platform.domain.stock_pools import StockPoolSpec
+from gpu_platform.domain.unit_requests import accepted_text
+from gpu_platform.domain.value import Value
+
+Json = dict[str, Any]
+
+SPECS: dict[StackKind, type[Value]] = {StackKind.GPU_UNIT: GPUUnitSpec, StackKind.STOCK_POOL: StockPoolSpec}
+
+
+class Action(Enum):
+    NOTHING = "nothing"
+    WAIT = "wait until the object is gone"
+    DELETE = "delete the object"
+    REVERT = "put the accepted spec back"
+    RECORD = "record the object"
+    PUT_BACK = "make the object again"
+    DESTROY = "destroy the stack"
+
+
+@dataclass(frozen=True)
+class Records:
+    """Of one stack's address."""
+
+    item: Json | None
+    """The custom resource that has the name now."""
+
+    stack: StackRecord | None
+    is_delete_asked: bool = False
+    """Somebody asked for the end of the very object that the stack, or else the custom resource, is about."""
+
+    is_accepted: bool = False
+    """The ledger says that the very object which the stack is about was accepted."""
+
+
+def plan_stack(records: Records) -> Action:
+    """Rows from top to bottom. *Its* custom resource is the one with the uid that the stack is about; a stack that is
+    about another one than the custom resource of its name has none.
+
+    | custom resource                       | stack                    | end asked for | accepted | action   |
+    | ------------------------------------- | ------------------------ | ------------- | -------- | -------- |
+    | none                                  | none                     | any           | any      | NOTHING  |
+    | none                                  | recorded                 | no            | yes      | PUT_BACK |
+    | none                                  | there                    | any           | any      | DESTROY  |
+    | one of another uid                    | there                    | any           | any      | DESTROY  |
+    | nobody accepted it, or it is owned    | none, or its             | any           | any      | NOTHING  |
+    | being deleted                         | none, or its             | any           | any      | WAIT     |
+    | accepted                              | none, or its             | yes           | any      | DELETE   |
+    | accepted, spec is not as accepted     | none, or its             | no            | any      | REVERT   |
+    | accepted                              | none, or recorded other  | no            | any      | RECORD   |
+    | accepted                              | recorded as accepted     | no            | any      | NOTHING  |
+    """
+    item, stack = records.item, records.stack
+    if item is None:
+        return _plan_without_object(records)
+    if stack is not None and stack.uid != item["metadata"]["uid"]:
+        return Action.DESTROY
+    intent = intent_of(item)
+    if intent is None:
+        return Action.NOTHING
+    if "deletionTimestamp" in item["metadata"]:
+        return Action.WAIT
+    if records.is_delete_asked:
+        return Action.DELETE
+    if not is_as_accepted(item, intent):
+        return Action.REVERT
+    return Action.NOTHING if is_recorded(stack, intent) else Action.RECORD
+
+
+def _plan_without_object(records: Records) -> Action:
+    if records.stack is None:
+        return Action.NOTHING
+    if records.is_delete_asked or not records.is_accepted or records.stack.recorded is None:
+        return Action.DESTROY
+    return Action.PUT_BACK
+
+
+def is_as_accepted(item: Json, intent: Intent) -> bool:
+    """Whether the spec says what was accepted; a default that is said and one that is not are the same."""
+    model = SPECS[intent.address.kind]
+    try:
+        return accepted_text(model.model_validate(item["spec"])) == accepted_text(model.model_validate(intent.spec))
+    except ValueError:
+        return False

@@ -1,0 +1,137 @@
+"""The index of stacks: one Lease per stack, which says what is recorded, and who works on it now.
+
+A Lease stands before its stack is made and goes after its stack is removed: whoever has no Lease has nothing of ours.
+"""
+
+import json
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from gpu_platform.domain import names
+from gpu_platform.domain.metadata import annotations_of, labels_of
+from gpu_platform.domain.stacks import Intent, StackAddress, StackKind, accepted_hash
+
+Json = dict[str, Any]
+
+LABEL_KIND = f"{names.GROUP}/stack-kind"
+LABEL_TENANT = f"{names.GROUP}/tenant"
+LABEL_OBJECT = f"{names.GROUP}/stack-object"
+
+ANNOTATION_UID = f"{names.GROUP}/stack-uid"
+ANNOTATION_RECORDED_AT = f"{names.GROUP}/recorded-at"
+ANNOTATION_OUTPUTS = f"{names.GROUP}/stack-outputs"
+ANNOTATION_RESOURCES = f"{names.GROUP}/stack-resources"
+ANNOTATION_ERROR = f"{names.GROUP}/stack-error"
+ANNOTATION_FAILURES = f"{names.GROUP}/stack-failures"
+
+ERROR_LIMIT = 1_000
+"""Characters of an error that are kept: enough to say what is wrong, in an object that is read often."""
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """What the stack says, once Pulumi has ended well."""
+
+    accepted_spec: str
+    """The annotation's text, as it was recorded: with it the object can be made again."""
+
+    operation_id: str
+    request_hash: str
+    at: datetime
+    resources: int = 0
+    outputs: Json = field(default_factory=dict)
+
+    @property
+    def accepted_hash(self) -> str:
+        return accepted_hash(self.accepted_spec)
+
+
+@dataclass(frozen=True)
+class StackRecord:
+    """A Lease of the index, read."""
+
+    address: StackAddress
+    uid: str
+    """Of the object that the stack is about: a later one of its name has another."""
+
+    recorded: Recorded | None = None
+    """None: nothing yet, though Pulumi may have begun."""
+
+    error: str | None = None
+    failures: int = 0
+    """In a row."""
+
+    @property
+    def intent(self) -> Intent | None:
+        """What was recorded, to make its object again."""
+        if self.recorded is None:
+            return None
+        return Intent(
+            address=self.address,
+            uid=self.uid,
+            accepted_spec=self.recorded.accepted_spec,
+            operation_id=self.recorded.operation_id,
+            request_hash=self.recorded.request_hash,
+        )
+
+
+def is_recorded(record: StackRecord | None, intent: Intent) -> bool:
+    """Whether the stack says what was accepted for this very object."""
+    recorded = record.recorded if record is not None and record.uid == intent.uid else None
+    return recorded is not None and recorded.accepted_hash == intent.accepted_hash
+
+
+def record_labels(address: StackAddress) -> dict[str, str]:
+    return {
+        names.LABEL_MANAGED_BY: names.MANAGED_BY_VALUE,
+        LABEL_KIND: address.kind.value,
+        LABEL_TENANT: address.tenant,
+        LABEL_OBJECT: address.name,
+    }
+
+
+def record_annotations(record: StackRecord) -> dict[str, str]:
+    """All of them: what is not said any more is gone from the Lease too."""
+    annotations = {ANNOTATION_UID: record.uid}
+    if record.recorded is not None:
+        annotations |= {
+            names.ANNOTATION_ACCEPTED_SPEC: record.recorded.accepted_spec,
+            names.ANNOTATION_OPERATION_ID: record.recorded.operation_id,
+            names.ANNOTATION_REQUEST_HASH: record.recorded.request_hash,
+            ANNOTATION_RECORDED_AT: record.recorded.at.isoformat(),
+            ANNOTATION_RESOURCES: str(record.recorded.resources),
+            ANNOTATION_OUTPUTS: json.dumps(record.recorded.outputs, sort_keys=True),
+        }
+    if record.error is not None:
+        annotations |= {ANNOTATION_ERROR: record.error[:ERROR_LIMIT], ANNOTATION_FAILURES: str(record.failures)}
+    return annotations
+
+
+def parse_record(lease: Json) -> StackRecord | None:
+    """None for a Lease that is not of the index, or that nobody can read any more."""
+    labels, annotations = labels_of(lease), annotations_of(lease)
+    try:
+        address = StackAddress(StackKind(labels[LABEL_KIND]), labels[LABEL_TENANT], labels[LABEL_OBJECT])
+        return StackRecord(
+            address=address,
+            uid=annotations[ANNOTATION_UID],
+            recorded=_parse_recorded(annotations),
+            error=annotations.get(ANNOTATION_ERROR),
+            failures=int(annotations.get(ANNOTATION_FAILURES, "0")),
+        )
+    except (KeyError, ValueError):
+        return None
+
+
+def _parse_recorded(annotations: dict[str, str]) -> Recorded | None:
+    if ANNOTATION_RECORDED_AT not in annotations:
+        return None
+    return Recorded(
+        accepted_spec=annotations[names.ANNOTATION_ACCEPTED_SPEC],
+        operation_id=annotations.get(names.ANNOTATION_OPERATION_ID, ""),
+        request_hash=annotations.get(names.ANNOTATION_REQUEST_HASH, ""),
+        at=datetime.fromisoformat(annotations[ANNOTATION_RECORDED_AT]),
+        resources=int(annotations.get(ANNOTATION_RESOURCES, "0")),
+        outputs=json.loads(annotations.get(ANNOTATION_OUTPUTS, "{}")),
+    )

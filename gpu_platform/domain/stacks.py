@@ -1,0 +1,139 @@
+"""Stacks: what the API accepted, kept by Pulumi; one stack per object, and who does what when the records differ."""
+
+import hashlib
+import json
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from gpu_platform.domain import names
+from gpu_platform.domain.metadata import annotations_of
+from gpu_platform.domain.operations import OPERATORS
+from gpu_platform.domain.tenants import tenant_namespace, tenant_of
+
+Json = dict[str, Any]
+
+STOCK_TENANT = "stock"
+"""Stands in the stacks of pools, which no tenant owns. Their project is another one, so a tenant may have the name."""
+
+
+class StackKind(StrEnum):
+    """What a stack is about. It is also the name of the stack's Pulumi project."""
+
+    GPU_UNIT = "gpu-unit"
+    STOCK_POOL = "stock-pool"
+
+
+OBJECT_KINDS = {"GPUUnit": StackKind.GPU_UNIT, "StockPool": StackKind.STOCK_POOL}
+
+
+@dataclass(frozen=True)
+class StackAddress:
+    """Which stack. Tenants and names are DNS labels, so a dot between them makes every address another one."""
+
+    kind: StackKind
+    tenant: str
+    name: str
+
+    @property
+    def project(self) -> str:
+        return self.kind.value
+
+    @property
+    def stack(self) -> str:
+        """Its name within the project."""
+        return f"{self.tenant}.{self.name}"
+
+    @property
+    def full_name(self) -> str:
+        """What people and programs are told: `gpu-unit/default.web`."""
+        return f"{self.project}/{self.stack}"
+
+    @property
+    def lease(self) -> str:
+        """Its entry in the index of stacks: a Lease of this name in the platform's namespace."""
+        return f"{self.kind}.{self.stack}"
+
+    @property
+    def namespace(self) -> str:
+        """Where its object lives."""
+        return names.STOCK_NAMESPACE if self.kind is StackKind.STOCK_POOL else tenant_namespace(self.tenant)
+
+    @property
+    def ledger_tenant(self) -> str:
+        """In whose ledger the operations on its object are."""
+        return OPERATORS if self.kind is StackKind.STOCK_POOL else self.tenant
+
+
+@dataclass(frozen=True)
+class Intent:
+    """What the API accepted for one object: all that its stack needs to say it, or to make it again."""
+
+    address: StackAddress
+    uid: str
+    accepted_spec: str
+    """The annotation's text. The spec as it is now may be another one."""
+
+    operation_id: str
+    request_hash: str
+
+    @property
+    def spec(self) -> Json:
+        spec: Json = json.loads(self.accepted_spec)
+        return spec
+
+    @property
+    def accepted_hash(self) -> str:
+        return accepted_hash(self.accepted_spec)
+
+
+def parse_address(project: str, stack: str) -> StackAddress | None:
+    """The address with this project and stack name."""
+    tenant, dot, name = stack.partition(".")
+    return StackAddress(StackKind(project), tenant, name) if dot and project in set(StackKind) else None
+
+
+def accepted_hash(accepted_spec: str) -> str:
+    """Of the annotation's text. Two specs with one hash are one spec."""
+    return hashlib.sha256(accepted_spec.encode()).hexdigest()
+
+
+def address_of(item: Json) -> StackAddress | None:
+    """The stack that this object has, would have, or had; None for a kind or a place without stacks."""
+    kind = OBJECT_KINDS.get(item["kind"])
+    metadata = item["metadata"]
+    if kind is StackKind.STOCK_POOL:
+        return StackAddress(kind, STOCK_TENANT, metadata["name"])
+    tenant = tenant_of(metadata["namespace"]) if kind else None
+    return StackAddress(kind, tenant, metadata["name"]) if kind and tenant else None
+
+
+def intent_of(item: Json) -> Intent | None:
+    """None for an object that is not ours to record: nobody accepted it, or another stack owns it."""
+    annotations = annotations_of(item)
+    address = address_of(item)
+    text = annotations.get(names.ANNOTATION_ACCEPTED_SPEC)
+    if address is None or text is None or names.ANNOTATION_OWNER_STACK in annotations:
+        return None
+    if not _is_spec(text):
+        return None
+    return Intent(
+        address=address,
+        uid=item["metadata"]["uid"],
+        accepted_spec=text,
+        operation_id=annotations.get(names.ANNOTATION_OPERATION_ID, ""),
+        request_hash=annotations.get(names.ANNOTATION_REQUEST_HASH, ""),
+    )
+
+
+def stack_name_of(item: Json) -> str | None:
+    """The stack that keeps this object, recorded yet or not; None for an object that is not ours to record."""
+    intent = intent_of(item)
+    return intent.address.full_name if intent is not None else None
+
+
+def _is_spec(text: str) -> bool:
+    try:
+        return isinstance(json.loads(text), dict)
+    except ValueError:
+        return False

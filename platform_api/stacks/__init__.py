@@ -1,0 +1,1 @@
+"""Stacks: what Pulumi has recorded of units and pools, and what it would change."""

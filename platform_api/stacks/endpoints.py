@@ -1,0 +1,70 @@
+"""Stacks of units and of pools, and previews of units."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Path, Request
+from fastapi.responses import Response
+
+from gpu_platform.domain.tenants import Role
+from gpu_platform.domain.value import Value
+from platform_api.deps import cluster_of, units_of
+from platform_api.gpu_units.service import UnitService
+from platform_api.http.decoding import decoded, optional_body_of
+from platform_api.http.envelope import Envelope, answer
+from platform_api.keys.access import Requires
+from platform_api.keys.key_ring import Caller
+from platform_api.stacks import previews, service
+from platform_api.stacks.schemas import PreviewUnit, PreviewView, StackView
+from platform_api.stock_pools.service import get_pool
+
+BODIES: tuple[type[Value], ...] = (PreviewUnit,)
+
+router = APIRouter(prefix="/api/v1", tags=["stacks"])
+
+Viewer = Annotated[Caller, Depends(Requires(Role.VIEWER))]
+Units = Annotated[UnitService, Depends(units_of)]
+
+
+@router.get("/gpu-units/{name}/stack", response_model=Envelope[StackView])
+async def get_unit_stack(caller: Viewer, units: Units, name: str) -> Response:
+    """What Pulumi has recorded of a unit."""
+    return answer(await service.get_stack(units.client, await units.reads.get(caller, name), "unit"))
+
+
+@router.get("/operator/stockpools/{name}/stack", response_model=Envelope[StackView])
+async def get_pool_stack(
+    _: Annotated[Caller, Depends(Requires(Role.OPERATOR))], request: Request, name: str
+) -> Response:
+    """What Pulumi has recorded of a pool."""
+    client = cluster_of(request).client
+    return answer(await service.get_stack(client, await get_pool(client, name), "stock pool"))
+
+
+@router.post(
+    "/gpu-units/{name}/preview",
+    status_code=202,
+    response_model=Envelope[PreviewView],
+    responses={200: {"model": Envelope[PreviewView], "description": "It was asked for before"}},
+    openapi_extra=optional_body_of(PreviewUnit),
+)
+async def preview_unit(
+    caller: Viewer,
+    units: Units,
+    name: str,
+    body: Annotated[PreviewUnit, Depends(decoded(PreviewUnit, unsaid=PreviewUnit()))],
+) -> Response:
+    """Find out what Pulumi would change about a unit to make it as it was accepted. Changes nothing; the answer is a
+    job."""
+    accepted = await previews.accept_preview(
+        units.client, caller, await units.reads.get(caller, name), body.operation_id
+    )
+    return answer(accepted.preview, 202 if accepted.is_new else 200)
+
+
+# An operationID may have slashes.
+@router.get("/gpu-units/{name}/previews/{operationID:path}", response_model=Envelope[PreviewView])
+async def get_preview(
+    caller: Viewer, units: Units, name: str, operation_id: Annotated[str, Path(alias="operationID")]
+) -> Response:
+    """A preview, by the operationID that it was asked for with. Kept for an hour after its end."""
+    return answer(await previews.get_preview(units.client, caller, name, operation_id))

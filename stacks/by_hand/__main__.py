@@ -1,0 +1,69 @@
+"""`python -m stacks.by_hand STACK ARGUMENTS`: becomes `pulumi ARGUMENTS` on that stack. Also `gpu-platform stack`."""
+
+import argparse
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from gpu_platform.domain.stacks import StackAddress, parse_address
+from gpu_platform.settings import SettingsError
+from stacks.runner.backend import build_root_url
+from stacks.worker.settings import StackWorkerSettings, choose_backend, load_stack_worker_settings, read_passphrase
+
+MISUSED = 2
+PROJECTS = Path(__file__).with_name("projects")
+PLUGIN = Path(__file__).resolve().parents[2] / "providers" / "cluster" / "bin"
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="stacks.by_hand", description="Runs Pulumi on one of the platform's stacks.")
+    parser.add_argument("--config", type=Path, help="the stack worker's settings as YAML")
+    parser.add_argument("stack", help="such as gpu-unit/default.train")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="of pulumi, such as: preview --diff")
+    chosen = parser.parse_args(arguments)
+    address = parse_address(*chosen.stack.partition("/")[::2])
+    if address is None:
+        sys.stderr.write(
+            f"error: {chosen.stack!r} is no stack; write it as gpu-unit/TENANT.NAME or stock-pool/stock.NAME\n"
+        )
+        return MISUSED
+    try:
+        settings = load_stack_worker_settings(chosen.config, os.environ)
+        environment = build_environment(settings, address, os.environ)
+    except SettingsError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return MISUSED
+    command = str(settings.pulumi or "pulumi")
+    os.chdir(PROJECTS / address.project)
+    try:
+        os.execvpe(command, build_command(command, address, chosen.arguments), environment)  # noqa: S606 - no shell wanted
+    except FileNotFoundError:
+        sys.stderr.write("error: there is no pulumi on PATH; name it as `pulumi` in the settings\n")
+        return MISUSED
+
+
+def build_command(command: str, address: StackAddress, arguments: list[str]) -> list[str]:
+    verb, *options = arguments or ["preview"]
+    return [command, verb, "--stack", address.stack, *options]
+
+
+def build_environment(
+    settings: StackWorkerSettings, address: StackAddress, environment: Mapping[str, str]
+) -> dict[str, str]:
+    if (kubeconfig := settings.kubeconfig) is not None:
+        environment = {**environment, "KUBECONFIG": str(kubeconfig.resolve())}
+    return {
+        **environment,
+        "PATH": os.pathsep.join([str(PLUGIN), environment.get("PATH", os.defpath)]),
+        "PULUMI_BACKEND_URL": build_root_url(choose_backend(settings, environment), address.stack),
+        "PULUMI_CONFIG_PASSPHRASE": read_passphrase(settings, environment),
+        # As the worker keeps it, and with the salt of the state: no settings file of the stack lies here.
+        "PULUMI_DIY_BACKEND_GZIP": "true",
+        "PULUMI_FALLBACK_TO_STATE_SECRETS_MANAGER": "true",
+        "PULUMI_PYTHON_CMD": sys.executable,
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

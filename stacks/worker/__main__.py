@@ -1,0 +1,37 @@
+"""`python -m stacks.worker`: reads the settings and runs the stack worker. Also `gpu-platform stack-worker`."""
+
+import argparse
+import asyncio
+import os
+import sys
+from pathlib import Path
+
+from gpu_platform.adapters.json_logs import configure_json_logs
+from gpu_platform.adapters.kube.connection import NoConnectionError
+from gpu_platform.control.probes import CannotListenError
+from gpu_platform.settings import SettingsError
+from stacks.runner.failures import UnfitPulumiError
+from stacks.worker.process import run_worker
+from stacks.worker.settings import load_stack_worker_settings
+
+MISUSED = 2
+"""Exit code: the person who started it must change something."""
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="stacks.worker", description="Keeps a Pulumi stack for each unit and pool.")
+    parser.add_argument("--config", type=Path, help="settings as YAML; the environment comes over them")
+    parser.add_argument("--tied", action="store_true", help="end with the process that started this one")
+    chosen = parser.parse_args(arguments)
+    try:
+        settings = load_stack_worker_settings(chosen.config, os.environ)
+        configure_json_logs(settings.log_level)
+        asyncio.run(run_worker(settings, os.environ, parent=os.getppid() if chosen.tied else None))
+    except (SettingsError, NoConnectionError, CannotListenError, UnfitPulumiError) as error:
+        sys.stderr.write(f"error: {error}\n")
+        return MISUSED
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

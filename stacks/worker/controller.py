@@ -1,0 +1,237 @@
+"""The stacks controller: looks at the three records of one object, and has Pulumi do what its row says."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from concurrent.futures import Executor
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any, Protocol, TypeVar
+
+from gpu_platform.adapters.backoff import Backoff
+from gpu_platform.adapters.fault_points import pass_point
+from gpu_platform.adapters.kube.requests import Getter
+from gpu_platform.adapters.stack_leases import (
+    Holder,
+    LeaseClient,
+    holder_of,
+    release_lease,
+    remove_lease,
+    take_lease,
+)
+from gpu_platform.control.loop import Key, Trigger
+from gpu_platform.control.results import Done, RequeueAfter, Result
+from gpu_platform.domain.stack_plan import Action, Records, plan_stack
+from gpu_platform.domain.stack_records import Recorded, StackRecord
+from gpu_platform.domain.stacks import Intent, StackAddress, intent_of
+from stacks.programs import build_program
+from stacks.runner import Fault, RunnerStoppedError, StackFailedError, StackRunner
+from stacks.worker.holding import Held, Terms, end_processes_of, renewed
+from stacks.worker.metrics import WorkerMetrics
+from stacks.worker.observe import (
+    StackWorld,
+    address_of_key,
+    key_of,
+    keys_of_lease,
+    keys_of_object,
+    keys_of_operation,
+    look,
+)
+
+log = logging.getLogger(__name__)
+
+Json = dict[str, Any]
+T = TypeVar("T")
+
+PULUMI_ACTIONS = (Action.RECORD, Action.PUT_BACK, Action.DESTROY)
+
+RETRY = Backoff(first=0.5, longest=60.0)
+
+
+class WorkerClient(Getter, LeaseClient, Protocol):
+    pass
+
+
+@dataclass(frozen=True)
+class Retry:
+    """A stack whose last run failed: not before this time, unless something else is wanted by then."""
+
+    wanted: tuple[Action, str]
+    failures: int
+    due_at: float
+
+
+class StacksController:
+    name = "stacks"
+
+    def __init__(
+        self,
+        world: StackWorld,
+        client: WorkerClient,
+        runner: StackRunner,
+        executor: Executor,
+        holder: Holder,
+        lease_seconds: int,
+        longest_run: float,
+        metrics: WorkerMetrics,
+        now: Callable[[], datetime],
+    ) -> None:
+        self._world = world
+        self._client = client
+        self._runner = runner
+        self._executor = executor
+        self._holder = holder
+        self._lease_seconds = lease_seconds
+        self._longest_run = longest_run
+        self._metrics = metrics
+        self._now = now
+        self._terms = Terms(holder)
+        self._retries: dict[Key, Retry] = {}
+
+    def triggers(self) -> tuple[Trigger, ...]:
+        return (
+            Trigger(self._world.units, keys_of_object),
+            Trigger(self._world.pools, keys_of_object),
+            Trigger(self._world.leases, keys_of_lease),
+            Trigger(self._world.operations, keys_of_operation),
+        )
+
+    async def reconcile(self, project: str, stack: str) -> Result:
+        address = address_of_key(project, stack)
+        key = key_of(address)
+        records = self._world.observe(address)
+        action = plan_stack(records)
+        if action not in PULUMI_ACTIONS:
+            self._metrics.note_settled(key)
+            self._retries.pop(key, None)
+            return Done()
+        self._metrics.note_due(key)
+        wanted = action, _wanted_of(records)
+        retry = self._retries.get(key)
+        if retry is not None and retry.wanted == wanted and (left := retry.due_at - time.monotonic()) > 0:
+            return RequeueAfter(timedelta(seconds=left), "its last run failed")
+        lease = self._world.find_lease(address)
+        if (left := self._terms.seconds_left(lease)) > 0:
+            return RequeueAfter(timedelta(seconds=left), "another worker has it")
+        if action is not Action.RECORD and records.stack is not None:
+            records = await look(self._client, address, records.stack)
+            if plan_stack(records) is not action:
+                return RequeueAfter(timedelta(seconds=RETRY.first), "the cache is behind")
+        return await self._act(address, action, records, lease, wanted)
+
+    async def _act(
+        self, address: StackAddress, action: Action, records: Records, lease: Json | None, wanted: tuple[Action, str]
+    ) -> Result:
+        record = _record_to_hold(address, records)
+        stale = lease if lease is not None and holder_of(lease) else None
+        taken = await take_lease(self._client, lease, record, self._holder, self._lease_seconds, self._now())
+        pass_point("worker.lease-taken")
+        on_loss = partial(self._runner.interrupt, address)
+        async with renewed(self._client, taken, self._lease_seconds, self._now, on_loss) as held:
+            began_at = time.monotonic()
+            try:
+                if stale is not None:
+                    await self._in_thread(lambda: self._clear_away(address, stale))
+                recorded = await self._run(address, action, records)
+                pass_point("worker.pulumi-done")
+            except RunnerStoppedError:
+                await self._release(held, record)
+                return Done()
+            except StackFailedError as error:
+                return await self._note_failure(held, record, wanted, error)
+            self._metrics.count_run(action.name.lower(), time.monotonic() - began_at)
+        self._retries.pop(key_of(address), None)
+        if held.is_lost:
+            log.warning("stack.superseded", extra={"stack": address.lease, "action": action.name})
+            return RequeueAfter(timedelta(seconds=RETRY.first), "somebody else took it over")
+        if recorded is None:
+            await remove_lease(self._client, held.lease)
+        else:
+            await release_lease(self._client, held.lease, recorded, self._now())
+        log.info("stack.done", extra={"stack": address.lease, "action": action.name})
+        # The echo of the write on the Lease brings the next look.
+        return Done()
+
+    async def _run(self, address: StackAddress, action: Action, records: Records) -> StackRecord | None:
+        """What is recorded now; None: the stack is gone."""
+        if action is Action.DESTROY:
+            await self._in_thread(lambda: self._healing(address, lambda: self._runner.destroy(address)))
+            return None
+        intent = _intent_of(records)
+        program = build_program(intent)
+        refresh = action is Action.PUT_BACK
+        result = await self._in_thread(
+            lambda: self._healing(address, lambda: self._runner.record(address, program, refresh=refresh))
+        )
+        return StackRecord(
+            address=address,
+            uid=str(result.outputs.get("uid") or intent.uid),
+            recorded=Recorded(
+                accepted_spec=intent.accepted_spec,
+                operation_id=intent.operation_id,
+                request_hash=intent.request_hash,
+                at=self._now(),
+                resources=result.resources,
+                outputs=result.outputs,
+            ),
+        )
+
+    def _clear_away(self, address: StackAddress, stale: Json) -> None:
+        """What the last holder left behind: a process of its, a lock of that process."""
+        if end_processes_of(holder_of(stale), address.stack):
+            log.warning("stack.holder_ended", extra={"stack": address.lease, "holder": holder_of(stale)})
+        self._runner.heal_lock(address, lease_expired=self._terms.is_long_over(stale, self._longest_run))
+
+    def _healing(self, address: StackAddress, run: Callable[[], T]) -> T:
+        """Once more, when the stack was locked by a process that is provably gone."""
+        try:
+            return run()
+        except StackFailedError as error:
+            if error.fault is not Fault.LOCKED or not self._runner.heal_lock(address, lease_expired=False):
+                raise
+        return run()
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._executor, work)
+
+    async def _note_failure(
+        self, held: Held, record: StackRecord, wanted: tuple[Action, str], error: StackFailedError
+    ) -> Result:
+        action = wanted[0].name.lower()
+        self._metrics.count_failure(action, error.fault)
+        key = key_of(record.address)
+        last = self._retries.get(key)
+        failures = last.failures + 1 if last is not None and last.wanted == wanted else 1
+        delay = RETRY.delay(failures)
+        self._retries[key] = Retry(wanted, failures, time.monotonic() + delay)
+        fields = {"stack": record.address.lease, "action": action, "fault": error.fault, "error": error.message}
+        log.warning("stack.failed", extra=fields)
+        await self._release(held, replace(record, error=error.message, failures=failures))
+        return RequeueAfter(timedelta(seconds=delay), error.message)
+
+    async def _release(self, held: Held, record: StackRecord) -> None:
+        if not held.is_lost:
+            await release_lease(self._client, held.lease, record, self._now())
+
+
+def _intent_of(records: Records) -> Intent:
+    """Of the object; once that is gone, as it was recorded last."""
+    recorded = records.stack.intent if records.stack is not None else None
+    intent = intent_of(records.item) if records.item is not None else recorded
+    if intent is None:
+        raise ValueError("nothing says what to record")
+    return intent
+
+
+def _wanted_of(records: Records) -> str:
+    """What would be recorded, so that a failure with one spec does not hold up the next one."""
+    intent = intent_of(records.item) if records.item is not None else None
+    return f"{intent.uid} {intent.accepted_hash}" if intent is not None else ""
+
+
+def _record_to_hold(address: StackAddress, records: Records) -> StackRecord:
+    if records.stack is not None:
+        return replace(records.stack, error=None, failures=0)
+    return StackRecord(address, uid=_intent_of(records).uid)

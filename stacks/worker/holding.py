@@ -1,0 +1,120 @@
+"""Holding a stack's Lease while Pulumi runs: renewed at a third of its life, and known to be lost when it is."""
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from gpu_platform.adapters.kube.errors import ConflictError, KubeError, NotFoundError
+from gpu_platform.adapters.stack_leases import Holder, LeaseClient, holder_of, is_dead, parse_holder, renew_lease
+
+log = logging.getLogger(__name__)
+
+Json = dict[str, Any]
+
+
+class Held:
+    """A Lease that is held. What is written through it is of the Lease as it was last seen by its holder."""
+
+    def __init__(self, lease: Json, on_loss: Callable[[], None]) -> None:
+        self.lease = lease
+        self.is_lost = False
+        self._on_loss = on_loss
+
+    def lose(self) -> None:
+        if not self.is_lost:
+            self.is_lost = True
+            self._on_loss()
+
+
+@asynccontextmanager
+async def renewed(
+    client: LeaseClient, lease: Json, seconds: float, now: Callable[[], datetime], on_loss: Callable[[], None]
+) -> AsyncIterator[Held]:
+    """Renew it while the block runs. `on_loss` is called as soon as somebody else may have it."""
+    held = Held(lease, on_loss)
+    task = asyncio.create_task(_keep(client, held, seconds, now))
+    try:
+        yield held
+    finally:
+        task.cancel()
+        await asyncio.wait({task})
+
+
+async def _keep(client: LeaseClient, held: Held, seconds: float, now: Callable[[], datetime]) -> None:
+    sent_at = time.monotonic()
+    while not held.is_lost:
+        await asyncio.sleep(seconds / 3)
+        asked_at = time.monotonic()
+        try:
+            async with asyncio.timeout(seconds / 3):
+                held.lease = await renew_lease(client, held.lease, now())
+            sent_at = asked_at
+        except (ConflictError, NotFoundError):
+            log.warning("lease.superseded", extra={"lease": held.lease["metadata"]["name"]})
+            held.lose()
+        except (KubeError, TimeoutError) as error:
+            log.warning("lease.not_renewed", extra={"lease": held.lease["metadata"]["name"], "error": str(error)})
+            # Others count its life from when they saw the last renewal, which is later than we sent it.
+            if time.monotonic() - sent_at > seconds:
+                held.lose()
+
+
+class Terms:
+    """When another worker's Lease is over: counted on our own clock, from when we first saw it as it is."""
+
+    def __init__(self, own: Holder, clock: Callable[[], float] = time.monotonic) -> None:
+        self._own = own
+        self._clock = clock
+        self._seen: dict[str, tuple[str, float]] = {}
+
+    def seconds_left(self, lease: Json | None) -> float:
+        """Before it may be taken; 0 for one that nobody holds, or whose holder is provably dead."""
+        if lease is None:
+            return 0.0
+        holder = holder_of(lease)
+        name = lease["metadata"]["name"]
+        if not holder or holder == self._own.identity or is_dead(holder, self._own):
+            self._seen.pop(name, None)
+            return 0.0
+        version = lease["metadata"]["resourceVersion"]
+        if self._seen.get(name, ("", 0.0))[0] != version:
+            self._seen[name] = version, self._clock()
+        return max(0.0, _life_of(lease) - self._seconds_unchanged(name))
+
+    def is_long_over(self, lease: Json, longest_run: float) -> bool:
+        """Whether even a run that its holder began at the last moment must have ended, wherever that was."""
+        return self._seconds_unchanged(lease["metadata"]["name"]) > _life_of(lease) + longest_run
+
+    def _seconds_unchanged(self, name: str) -> float:
+        return self._clock() - self._seen[name][1] if name in self._seen else 0.0
+
+
+def _life_of(lease: Json) -> float:
+    return float(lease["spec"].get("leaseDurationSeconds") or 0)
+
+
+def end_processes_of(holder: str, stack: str) -> int:
+    """End what a holder whose Lease is over still runs for this stack on this host: it may be stopped, and its child
+    then waits for it with the stack locked. How many there were."""
+    stale = parse_holder(holder)
+    if stale is None or stale.host != socket.gethostname():
+        return 0
+    ended = 0
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            parent = int((process / "stat").read_text().rpartition(")")[2].split()[1])
+            arguments = (process / "cmdline").read_bytes().decode(errors="replace").split("\0")
+            if parent == stale.pid and stack in arguments:
+                os.kill(int(process.name), signal.SIGKILL)
+                ended += 1
+        except (OSError, ValueError):
+            continue
+    return ended

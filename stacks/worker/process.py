@@ -1,0 +1,123 @@
+"""The worker's process: puts the parts together, runs them, and drains them on the way out."""
+
+import asyncio
+import logging
+import os
+import secrets
+import signal
+import socket
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack
+from datetime import timedelta
+
+from gpu_platform.adapters.background import running
+from gpu_platform.adapters.clock import now_utc
+from gpu_platform.adapters.kube.connection import open_client
+from gpu_platform.adapters.kube.guarded import GuardedClient
+from gpu_platform.adapters.kube.leadership import always_leading
+from gpu_platform.adapters.stack_leases import Holder
+from gpu_platform.control.loop import ControllerLoop
+from gpu_platform.control.probes import build_metrics_application, build_probe_application, find_unready, served
+from providers.cluster.hosting import hosted
+from stacks.runner import RunnerSettings, StackRunner
+from stacks.worker.controller import StacksController
+from stacks.worker.metrics import WorkerMetrics
+from stacks.worker.observe import StackWorld
+from stacks.worker.previews import PreviewsController
+from stacks.worker.settings import StackWorkerSettings, choose_backend, read_passphrase
+
+log = logging.getLogger(__name__)
+
+COMPONENT = "gpu-platform-stack-worker"
+
+PARENT_SECONDS = 1.0
+PREVIEWS_AT_ONCE = 1
+"""Beside the recordings, which a crowd of previews must not hold up."""
+
+DRAIN_SECONDS = 15.0
+"""For the runs under way to end by themselves; after it Pulumi is interrupted, and saves what it has done."""
+
+
+async def run_worker(
+    settings: StackWorkerSettings, environment: Mapping[str, str], *, parent: int | None = None
+) -> None:
+    """Until SIGTERM or SIGINT, or the end of `parent`. Any number of workers may run: a Lease per stack keeps them
+    apart."""
+    stop_requested = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop_requested.set)
+    runner_settings = RunnerSettings(
+        backend_url=choose_backend(settings, environment),
+        work_directory=settings.state_directory.resolve(),
+        passphrase=read_passphrase(settings, environment),
+        pulumi=settings.pulumi,
+        up_timeout=settings.up_timeout_seconds,
+    )
+    async with AsyncExitStack() as stack:
+        client = await stack.enter_async_context(await open_client(settings.kubeconfig, f"{COMPONENT}/{os.getpid()}"))
+        metrics = WorkerMetrics()
+        port = await stack.enter_async_context(hosted(client))
+        runner = StackRunner(runner_settings, port)
+        threads = settings.parallel + PREVIEWS_AT_ONCE
+        executor = stack.enter_context(ThreadPoolExecutor(threads, thread_name_prefix="pulumi"))
+        stack.callback(runner.stop)
+        world = StackWorld(client, settings.resync)
+        writer = GuardedClient(client, always_leading(), metrics.count_write)
+        controller = StacksController(
+            world,
+            writer,
+            runner,
+            executor,
+            Holder(socket.gethostname(), os.getpid(), secrets.token_hex(4)),
+            settings.lease_seconds,
+            runner_settings.up_timeout + runner_settings.grace,
+            metrics,
+            now_utc,
+        )
+        longest_run = timedelta(seconds=runner_settings.up_timeout + runner_settings.grace)
+        previews = PreviewsController(world, writer, runner, executor, longest_run, metrics, now_utc)
+        loops = (
+            ControllerLoop(controller, controller.triggers(), workers=settings.parallel, metrics=metrics),
+            ControllerLoop(previews, previews.triggers(), workers=PREVIEWS_AT_ONCE, metrics=metrics),
+        )
+        for cache in world.caches:
+            metrics.follow_cache(cache.name, cache)
+        unready = build_probe_application(lambda: find_unready(world.caches))
+        probes = await stack.enter_async_context(served(unready, settings.probe_address))
+        scraped = await stack.enter_async_context(served(build_metrics_application(metrics), settings.metrics_address))
+        log.info("worker.started", extra={"server": client.server, "probes": probes, "metrics": scraped})
+        await stack.enter_async_context(running(cache.run() for cache in world.caches))
+        if parent is not None:
+            await stack.enter_async_context(running([_end_with(parent, stop_requested)]))
+        await _work(loops, runner, stop_requested)
+        log.info("worker.stopped")
+
+
+async def _end_with(parent: int, stop_requested: asyncio.Event) -> None:
+    while os.getppid() == parent:  # noqa: ASYNC110 - no event tells of a parent's end
+        await asyncio.sleep(PARENT_SECONDS)
+    stop_requested.set()
+
+
+async def _work(loops: Sequence[ControllerLoop], runner: StackRunner, stop_requested: asyncio.Event) -> None:
+    """Until asked to stop: then no new stacks, time for those under way, and an interrupt for what is left."""
+    work = {asyncio.create_task(loop.run()) for loop in loops}
+    stopping = asyncio.create_task(stop_requested.wait())
+    try:
+        await asyncio.wait({*work, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        for loop in loops:
+            loop.stop()
+        _, late = await asyncio.wait(work, timeout=DRAIN_SECONDS)
+        if late:
+            # Its passes end with what Pulumi has saved, and give their Leases back.
+            await asyncio.to_thread(runner.stop)
+            await asyncio.wait(work, timeout=DRAIN_SECONDS)
+    finally:
+        stopping.cancel()
+        for task in work:
+            task.cancel()
+        await asyncio.wait(work)
+    for task in work:
+        if not task.cancelled():
+            task.result()

@@ -1,0 +1,139 @@
+"""Stack workers as processes of their own on the session's cluster, and what they leave in Pulumi's backend."""
+
+import gzip
+import json
+import os
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gpu_platform.adapters.kube import KubeClient
+from gpu_platform.adapters.kube.paths import LEASES
+from gpu_platform.adapters.kube.requests import find
+from gpu_platform.domain.names import SYSTEM_NAMESPACE
+from gpu_platform.domain.stack_records import LABEL_KIND, StackRecord, parse_record
+from gpu_platform.domain.stacks import StackAddress, StackKind
+from tests.integration.conftest import RunningCluster
+from tests.integration.daemons import Daemon, running_daemon
+from tests.waiting import eventually
+
+Json = dict[str, Any]
+
+PASSPHRASE = "a passphrase for tests"  # noqa: S105 - of stacks that end with the test
+
+
+@dataclass(frozen=True)
+class StackPlace:
+    """Where the workers of one test keep their stacks."""
+
+    root: Path
+
+    @property
+    def backend(self) -> Path:
+        return self.root / "backend"
+
+    @property
+    def url(self) -> str:
+        return f"file://{self.backend}"
+
+    def files_of(self, address: StackAddress) -> list[str]:
+        """Whatever is left of a stack on disk: state, history, backups, locks, settings, work directory."""
+        named = [path for path in self.root.rglob(f"*{address.stack}*") if "logs" not in path.parts]
+        return sorted(str(path.relative_to(self.root)) for path in named)
+
+    def locks(self) -> list[Path]:
+        return list(self.backend.rglob("locks/**/*.json"))
+
+    def inputs_of(self, address: StackAddress) -> Json:
+        """What the stack says of its one resource."""
+        [file] = self.backend.glob(f"*/.pulumi/stacks/{address.project}/{address.stack}.json.gz")
+        state = json.loads(gzip.decompress(file.read_bytes()))
+        resources = state["checkpoint"]["latest"]["resources"]
+        [found] = [each for each in resources if each["type"].startswith("gpuplatform:")]
+        return dict(found["inputs"])
+
+
+@asynccontextmanager
+async def stack_worker(
+    cluster: RunningCluster,
+    place: StackPlace,
+    *,
+    name: str = "worker",
+    settings: Mapping[str, str] | None = None,
+    fault: str | None = None,
+) -> AsyncIterator[Daemon]:
+    """It need not be ready. Several may work in one place, each with its own state directory."""
+    prefix = "GPU_PLATFORM_STACK_WORKER_"
+    place.backend.mkdir(parents=True, exist_ok=True)
+    environment = {
+        "PATH": cluster.environment(os.environ["PATH"])["PATH"],
+        "PULUMI_CONFIG_PASSPHRASE": PASSPHRASE,
+        f"{prefix}STATE_DIRECTORY": str(place.root / name),
+        f"{prefix}BACKEND_URL": place.url,
+        f"{prefix}KUBECONFIG": str(cluster.kubeconfig),
+        f"{prefix}METRICS_ADDRESS": "127.0.0.1:0",
+        f"{prefix}PROBE_ADDRESS": "127.0.0.1:0",
+        f"{prefix}LEASE_SECONDS": "6",
+        **{f"{prefix}{key}": value for key, value in (settings or {}).items()},
+        **({"GPU_PLATFORM_FAULT": fault} if fault else {}),
+    }
+    async with running_daemon("stacks.worker", place.root / f"{name}.log", environment) as daemon:
+        yield daemon
+
+
+def unit_stack(name: str, tenant: str = "default") -> StackAddress:
+    return StackAddress(StackKind.GPU_UNIT, tenant, name)
+
+
+def pool_stack(name: str) -> StackAddress:
+    return StackAddress(StackKind.STOCK_POOL, "stock", name)
+
+
+async def find_record(kube: KubeClient, address: StackAddress) -> StackRecord | None:
+    lease = await find(kube, LEASES, address.lease, SYSTEM_NAMESPACE)
+    return parse_record(lease) if lease is not None else None
+
+
+async def recorded(kube: KubeClient, address: StackAddress, accepted_spec: str, within: float = 60) -> StackRecord:
+    """The entry of the stack, once it says this."""
+
+    async def says_so() -> StackRecord | None:
+        record = await find_record(kube, address)
+        is_said = record is not None and record.recorded is not None
+        return (
+            record
+            if is_said and record and record.recorded and record.recorded.accepted_spec == accepted_spec
+            else None
+        )
+
+    return await eventually(says_so, within=within, every=0.1)
+
+
+async def forgotten(kube: KubeClient, address: StackAddress, within: float = 60) -> None:
+    async def is_gone() -> bool:
+        return await find(kube, LEASES, address.lease, SYSTEM_NAMESPACE) is None
+
+    await eventually(is_gone, within=within, every=0.1)
+
+
+async def clear_index(kube: KubeClient) -> None:
+    """What the workers of other tests left: their backends are gone."""
+    for lease in (await kube.get(LEASES.collection(SYSTEM_NAMESPACE), {"labelSelector": LABEL_KIND}))["items"]:
+        await kube.delete(LEASES.item(lease["metadata"]["name"], SYSTEM_NAMESPACE))
+
+
+def running_pulumi(stack: str) -> list[int]:
+    """The CLI processes that work on this stack now."""
+    return [pid for pid, arguments in _processes() if "pulumi" in Path(arguments[0]).name and stack in arguments]
+
+
+def _processes() -> Iterable[tuple[int, list[str]]]:
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            arguments = (process / "cmdline").read_bytes().decode(errors="replace").split("\0")
+        except OSError:
+            continue
+        if arguments and arguments[0]:
+            yield int(process.name), arguments

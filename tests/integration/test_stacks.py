@@ -1,0 +1,187 @@
+"""Every unit and pool that the API accepted has a stack of its own, and Pulumi makes nobody wait."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+import pytest
+
+from gpu_platform.adapters.kube import KubeClient
+from gpu_platform.adapters.kube.paths import STOCK_POOLS
+from gpu_platform.domain import names
+from tests.integration.api import UNITS
+from tests.integration.conftest import RunningCluster
+from tests.integration.daemons import Daemon
+from tests.integration.platform import (
+    STOCK,
+    create_unit,
+    delete_unit,
+    ensure_spec,
+    find,
+    get_unit,
+    stock_pool,
+    unit_body,
+)
+from tests.integration.renting import SPEC, forget, in_phase, rent, spec_body, wish
+from tests.integration.stack_workers import (
+    StackPlace,
+    clear_index,
+    find_record,
+    forgotten,
+    pool_stack,
+    recorded,
+    stack_worker,
+    unit_stack,
+)
+from tests.waiting import eventually
+
+Json = dict[str, Any]
+
+POOL = "stacked"
+POOLS = "/api/v1/operator/stockpools"
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> StackPlace:
+    return StackPlace(tmp_path_factory.mktemp("stacks"))
+
+
+@pytest.fixture(scope="module")
+async def stock(kube: KubeClient) -> AsyncIterator[None]:
+    await ensure_spec(kube, spec_body(SPEC))
+    async with stock_pool(kube, POOL, 4, specName=SPEC):
+        yield
+
+
+@pytest.fixture(scope="module")
+async def worker(
+    cluster: RunningCluster,
+    kube: KubeClient,
+    place: StackPlace,
+    stock: None,  # noqa: ARG001 - units are made from it
+) -> AsyncIterator[Daemon]:
+    await clear_index(kube)
+    async with stack_worker(cluster, place) as daemon:
+        yield daemon
+    await clear_index(kube)
+
+
+def accepted_spec_of(item: Json) -> str:
+    return str(item["metadata"]["annotations"][names.ANNOTATION_ACCEPTED_SPEC])
+
+
+async def end(api: httpx.AsyncClient, kube: KubeClient, *units: str) -> None:
+    """Delete the units and wait for the end of their stacks; then their records may go, for the next test."""
+    for name in units:
+        assert (await api.delete(f"{UNITS}/{name}")).status_code == 204
+    for name in units:
+        await forgotten(kube, unit_stack(name))
+        await forget(kube, name)
+
+
+@pytest.mark.usefixtures("worker")
+async def test_a_units_stack_says_what_its_custom_resource_says_until_both_are_gone(
+    api: httpx.AsyncClient, kube: KubeClient, place: StackPlace
+) -> None:
+    await rent(api, "stacked-1")
+    unit = await get_unit(kube, "stacked-1")
+    address = unit_stack("stacked-1")
+    record = await recorded(kube, address, accepted_spec_of(unit))
+    assert record.uid == unit["metadata"]["uid"]
+    assert record.recorded is not None
+    assert record.intent is not None
+    assert (record.recorded.resources, record.recorded.outputs["uid"]) == (1, record.uid)
+    assert place.inputs_of(address)["spec"] == record.intent.spec
+
+    answer = await api.put(f"{UNITS}/stacked-1", json={"image": "example/changed"})
+    assert answer.status_code == 200
+    await recorded(kube, address, accepted_spec_of(await get_unit(kube, "stacked-1")))
+    assert place.inputs_of(address)["spec"]["image"] == "example/changed"
+
+    await end(api, kube, "stacked-1")
+    assert place.files_of(address) == []
+
+
+@pytest.mark.usefixtures("worker")
+async def test_a_pool_that_was_made_over_rest_has_a_stack_too(
+    api: httpx.AsyncClient, kube: KubeClient, place: StackPlace
+) -> None:
+    request = {"operationID": "stacked-pool", "name": "stacked-pool", "specName": SPEC, "replicas": 1}
+    assert (await api.post(POOLS, json=request)).status_code == 202
+    await eventually(lambda: find(kube, STOCK_POOLS.item("stacked-pool", STOCK)))
+    address = pool_stack("stacked-pool")
+    pool = await kube.get(STOCK_POOLS.item("stacked-pool", STOCK))
+    record = await recorded(kube, address, accepted_spec_of(pool))
+    assert record.uid == pool["metadata"]["uid"]
+
+    assert (await api.put(f"{POOLS}/stacked-pool", json={"replicas": 0})).status_code == 200
+    await recorded(kube, address, accepted_spec_of(await kube.get(STOCK_POOLS.item("stacked-pool", STOCK))))
+    assert place.inputs_of(address)["spec"]["replicas"] == 0
+
+    assert (await api.delete(f"{POOLS}/stacked-pool")).status_code == 204
+    await forgotten(kube, address)
+    assert place.files_of(address) == []
+
+
+@pytest.mark.usefixtures("worker")
+async def test_what_kubectl_made_and_what_another_stack_owns_has_no_stack(kube: KubeClient) -> None:
+    owned = unit_body("stacked-owned", running=False)
+    owned["metadata"]["annotations"] = {
+        names.ANNOTATION_OWNER_STACK: "shop/prod",
+        names.ANNOTATION_ACCEPTED_SPEC: '{"specName":"g1.1"}',
+    }
+    made = [await create_unit(kube, unit_body("stacked-own", running=False)), await create_unit(kube, owned)]
+    await asyncio.sleep(2)
+    for unit in made:
+        assert await find_record(kube, unit_stack(unit["metadata"]["name"])) is None
+        await delete_unit(kube, unit["metadata"]["name"])
+
+
+@pytest.mark.usefixtures("worker")
+async def test_a_new_unit_under_the_name_of_a_deleted_one_has_a_stack_of_its_own(
+    api: httpx.AsyncClient, kube: KubeClient, place: StackPlace
+) -> None:
+    address = unit_stack("stacked-again")
+    await rent(api, "stacked-again")
+    first = await get_unit(kube, "stacked-again")
+    await recorded(kube, address, accepted_spec_of(first))
+    assert (await api.delete(f"{UNITS}/stacked-again")).status_code == 204
+
+    async def is_gone() -> bool:
+        return (await api.get(f"{UNITS}/stacked-again")).status_code == 404
+
+    await eventually(is_gone, every=0.01)
+    body = wish("stacked-again", image="example/second") | {"operationID": "op-stacked-again-2"}
+    assert (await api.post(UNITS, json=body)).status_code == 201
+    second = await get_unit(kube, "stacked-again")
+    record = await recorded(kube, address, accepted_spec_of(second))
+    assert record.uid == second["metadata"]["uid"] != first["metadata"]["uid"]
+    assert place.inputs_of(address)["operationID"] == "op-stacked-again-2"
+    await in_phase(api, "stacked-again", "Ready")
+    await end(api, kube, "stacked-again")
+
+
+@pytest.mark.usefixtures("worker")
+async def test_units_are_served_while_the_backend_is_away_and_recorded_once_it_is_back(
+    api: httpx.AsyncClient, kube: KubeClient, place: StackPlace
+) -> None:
+    aside = place.root / "aside"
+    place.backend.rename(aside)
+    place.backend.write_text("not a directory")
+    try:
+        for name in ("served-1", "served-2"):
+            await rent(api, name)
+
+        async def is_told() -> bool:
+            record = await find_record(kube, unit_stack("served-1"))
+            return record is not None and record.error is not None and record.recorded is None
+
+        await eventually(is_told, every=0.1)
+    finally:
+        place.backend.unlink()
+        aside.rename(place.backend)
+    for name in ("served-1", "served-2"):
+        record = await recorded(kube, unit_stack(name), accepted_spec_of(await get_unit(kube, name)), within=90)
+        assert record.error is None
+    await end(api, kube, "served-1", "served-2")

@@ -1,0 +1,79 @@
+"""A person runs Pulumi on a unit's stack, with the plugin, and sees what the worker recorded."""
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncIterator
+
+import httpx
+import pytest
+
+from gpu_platform.adapters.kube import KubeClient, PatchType
+from gpu_platform.adapters.kube.paths import GPU_UNITS
+from gpu_platform.domain import names
+from tests.integration.api import UNITS
+from tests.integration.conftest import RunningCluster
+from tests.integration.platform import INSTANCES, available_pool, ensure_spec, get_unit, stock_pool
+from tests.integration.renting import SPEC, forget, rent, spec_body
+from tests.integration.stack_workers import (
+    PASSPHRASE,
+    StackPlace,
+    clear_index,
+    forgotten,
+    recorded,
+    stack_worker,
+    unit_stack,
+)
+
+
+@pytest.fixture
+async def place(kube: KubeClient, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[StackPlace]:
+    await clear_index(kube)
+    await ensure_spec(kube, spec_body(SPEC))
+    async with stock_pool(kube, "by-hand", 1, specName=SPEC):
+        yield StackPlace(tmp_path_factory.mktemp("stacks"))
+
+
+async def by_hand(cluster: RunningCluster, place: StackPlace, *arguments: str) -> tuple[int, str]:
+    environment = {
+        **os.environ,
+        **cluster.environment(os.environ["PATH"]),
+        "GPU_PLATFORM_STACK_WORKER_BACKEND_URL": place.url,
+        "PULUMI_CONFIG_PASSPHRASE": PASSPHRASE,
+    }
+    environment.pop("PULUMI_CONFIG_PASSPHRASE_FILE", None)
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "gpu_platform.cli", "stack", "gpu-unit/default.by-hand", *arguments),
+        env=environment,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    output, _ = await process.communicate()
+    return process.returncode or 0, output.decode()
+
+
+async def test_after_the_hand_off_neither_refresh_nor_preview_sees_a_change_and_drift_is_seen(
+    cluster: RunningCluster, api: httpx.AsyncClient, kube: KubeClient, place: StackPlace
+) -> None:
+    async with stack_worker(cluster, place):
+        await rent(api, "by-hand")
+        spec = (await get_unit(kube, "by-hand"))["metadata"]["annotations"][names.ANNOTATION_ACCEPTED_SPEC]
+        await recorded(kube, unit_stack("by-hand"), spec)
+        pool = await available_pool(kube, "by-hand", 1)
+
+    for verb in (["refresh", "--preview-only"], ["preview"]):
+        code, output = await by_hand(cluster, place, *verb, "--non-interactive", "--expect-no-changes")
+        assert code == 0, output
+    assert (await available_pool(kube, "by-hand", 1))["status"] == pool["status"]
+
+    path = GPU_UNITS.item("by-hand", INSTANCES)
+    await kube.patch(path, {"spec": {"image": "example/edited"}}, PatchType.MERGE)
+    code, output = await by_hand(cluster, place, "refresh", "--preview-only", "--non-interactive", "--diff")
+    assert code == 0, output
+    assert "example/edited" in output
+    assert (await get_unit(kube, "by-hand"))["spec"]["image"] == "example/edited"
+
+    assert (await api.delete(f"{UNITS}/by-hand")).status_code == 204
+    async with stack_worker(cluster, place):
+        await forgotten(kube, unit_stack("by-hand"))
+    await forget(kube, "by-hand")
