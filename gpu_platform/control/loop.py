@@ -20,9 +20,9 @@ from gpu_platform.adapters.kube.errors import (
     UnreachableError,
 )
 from gpu_platform.adapters.kube.leader import NotLeaderError
-from reconciler.metrics import Metrics
-from reconciler.results import Done, RequeueAfter, Result
-from reconciler.work_queue import WorkQueue
+from gpu_platform.control.metrics import Metrics
+from gpu_platform.control.results import Done, RequeueAfter, Result
+from gpu_platform.control.work_queue import WorkQueue
 
 log = logging.getLogger(__name__)
 

@@ -1,38 +1,36 @@
-"""What the daemon counts, for Prometheus. A registry of its own, so that two daemons in one test do not meet."""
+"""What a daemon counts, for Prometheus. A registry of its own, so that two daemons in one test do not meet."""
 
 from collections.abc import Callable, Sized
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-
-PREFIX = "gpu_platform_reconciler"
 
 PASS_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 """A pass that finds nothing to do takes well under a millisecond; one that waits for a pod, some seconds."""
 
 
 class Metrics:
-    def __init__(self) -> None:
+    def __init__(self, prefix: str) -> None:
+        self._prefix = prefix
         self.registry = CollectorRegistry()
         self._passes = Counter(
-            f"{PREFIX}_passes",
+            f"{prefix}_passes",
             "Passes over one object, by how they ended.",
             ("controller", "result"),
             registry=self.registry,
         )
         self._seconds = Histogram(
-            f"{PREFIX}_pass_seconds",
+            f"{prefix}_pass_seconds",
             "Duration of a pass.",
             ("controller",),
             buckets=PASS_SECONDS,
             registry=self.registry,
         )
-        self._queued = Gauge(f"{PREFIX}_queue_length", "Keys that are due.", ("controller",), registry=self.registry)
-        self._leads = Gauge(f"{PREFIX}_is_leader", "1 while this process leads.", registry=self.registry)
+        self._queued = Gauge(f"{prefix}_queue_length", "Keys that are due.", ("controller",), registry=self.registry)
         self._cached = Gauge(
-            f"{PREFIX}_cache_objects", "Objects held in memory.", ("resource",), registry=self.registry
+            f"{prefix}_cache_objects", "Objects held in memory.", ("resource",), registry=self.registry
         )
         self._writes = Counter(
-            f"{PREFIX}_api_writes", "Writes sent to the API server.", ("verb", "resource"), registry=self.registry
+            f"{prefix}_api_writes", "Writes sent to the API server.", ("verb", "resource"), registry=self.registry
         )
 
     def count_pass(self, controller: str, result: str, seconds: float) -> None:
@@ -49,7 +47,8 @@ class Metrics:
         self._cached.labels(resource).set_function(lambda: len(cache))
 
     def follow_leadership(self, is_leader: Callable[[], bool]) -> None:
-        self._leads.set_function(lambda: int(is_leader()))
+        leads = Gauge(f"{self._prefix}_is_leader", "1 while this process leads.", registry=self.registry)
+        leads.set_function(lambda: int(is_leader()))
 
     def render(self) -> bytes:
         return generate_latest(self.registry)

@@ -1,4 +1,4 @@
-"""What the daemon answers over HTTP: is it alive, is it ready, what has it counted."""
+"""What a daemon answers over HTTP: is it alive, is it ready, what has it counted."""
 
 import os
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -8,8 +8,8 @@ from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from gpu_platform.adapters.kube.cache import ObjectCache
+from gpu_platform.control.metrics import Metrics
 from gpu_platform.settings import split_address
-from reconciler.metrics import Metrics
 
 CONTACT_SECONDS = 60.0
 """A cache that is well hears from the API server at least every 45 s; see `list_and_watch`."""
