@@ -23,7 +23,8 @@ def cluster_environment(directory: ClusterDirectory, record: ClusterRecord, path
         "GPU_PLATFORM_URL": record.platform_url,
         "KUBECONFIG": str(directory.kubeconfig),
         "NATS_URL": record.nats_url,
-        "PULUMI_BACKEND_URL": f"file://{directory.pulumi_state}",
+        # Without files of attributes: a Pulumi that is killed can leave an empty one, and then reads no state any more.
+        "PULUMI_BACKEND_URL": f"file://{directory.pulumi_state}?metadata=skip",
         "PULUMI_CONFIG_PASSPHRASE_FILE": str(directory.pulumi_passphrase),
         "PULUMI_HOME": str(directory.pulumi_home),
         "PULUMI_PYTHON_CMD": sys.executable,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from gpu_platform.domain.stacks import StackAddress, parse_address
 from gpu_platform.settings import SettingsError
-from stacks.runner.backend import build_root_url
+from stacks.runner.backend import build_absolute_url, build_root_url
 from stacks.worker.settings import StackWorkerSettings, choose_backend, load_stack_worker_settings, read_passphrase
 
 MISUSED = 2
@@ -56,7 +56,7 @@ def build_environment(
     return {
         **environment,
         "PATH": os.pathsep.join([str(PLUGIN), environment.get("PATH", os.defpath)]),
-        "PULUMI_BACKEND_URL": build_root_url(choose_backend(settings, environment), address.stack),
+        "PULUMI_BACKEND_URL": build_root_url(build_absolute_url(choose_backend(settings, environment)), address.stack),
         "PULUMI_CONFIG_PASSPHRASE": read_passphrase(settings, environment),
         # As the worker keeps it, and with the salt of the state: no settings file of the stack lies here.
         "PULUMI_DIY_BACKEND_GZIP": "true",

@@ -20,6 +20,10 @@ Json = dict[str, Any]
 KEPT_UPDATES = 5
 """Newest updates of a stack's history that stay. Pulumi itself never throws one away. Chosen by feel."""
 
+WITHOUT_ATTRIBUTES = "metadata=skip"
+"""Beside each file in a directory the CLI would keep one with its attributes, which it does not write as one: killed at
+that moment, it leaves an empty one, and the stack cannot be read any more."""
+
 STATE_SUFFIXES = (".json.gz", ".json")
 """As we write it, and as somebody else's CLI may have left it."""
 
@@ -31,7 +35,8 @@ def shard_of(stack: str) -> str:
 def build_root_url(backend_url: str, stack: str) -> str:
     """One directory listing is part of every CLI call, and a root with 10,000 stacks doubles the time of each."""
     parts = urlsplit(backend_url)
-    return urlunsplit(parts._replace(path=f"{parts.path.rstrip('/')}/{shard_of(stack)}"))
+    query = parts.query or (WITHOUT_ATTRIBUTES if parts.scheme == "file" else "")
+    return urlunsplit(parts._replace(path=f"{parts.path.rstrip('/')}/{shard_of(stack)}", query=query))
 
 
 def find_directory(url: str) -> Path | None:

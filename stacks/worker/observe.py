@@ -26,7 +26,8 @@ class StackWorld:
         self.units = ObjectCache(client, GPU_UNITS, resync=resync)
         self.pools = ObjectCache(client, STOCK_POOLS, resync=resync)
         self.operations = ObjectCache(client, OPERATIONS, resync=resync)
-        self.leases = ObjectCache(client, LEASES, label_selector=LABEL_KIND, resync=resync)
+        # Of one namespace: the worker may see no other Leases.
+        self.leases = ObjectCache(client, LEASES, namespace=SYSTEM_NAMESPACE, label_selector=LABEL_KIND, resync=resync)
 
     @property
     def caches(self) -> tuple[ObjectCache, ...]:

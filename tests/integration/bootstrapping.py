@@ -47,7 +47,7 @@ class BootstrapStack:
         self._environment = {
             **os.environ,
             **cluster.environment(os.environ["PATH"]),
-            "PULUMI_BACKEND_URL": f"file://{state}",
+            "PULUMI_BACKEND_URL": f"file://{state}?metadata=skip",
             "PULUMI_HOME": str(directory / "home"),
         }
         self.configure(read_config("dev"))

@@ -1,22 +1,26 @@
-"""The platform's two processes as their own ServiceAccounts, and all that a tenant does with a unit."""
+"""The platform's processes as their own ServiceAccounts, and all that a tenant does with a unit."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 import yaml
 
 from gpu_platform.adapters.kube import KubeClient
-from gpu_platform.adapters.kube.paths import GPU_UNITS, SERVICE_ACCOUNTS
+from gpu_platform.adapters.kube.paths import GPU_UNITS, SERVICE_ACCOUNTS, STOCK_POOLS
 from gpu_platform.domain import names
-from infra.objects.workloads import API, RECONCILER
+from infra.objects.workloads import API, RECONCILER, STACK_WORKER
 from tests.integration.api import UNITS, api_process, open_api, unit_request, wait_ready
 from tests.integration.conftest import RunningCluster
 from tests.integration.daemons import running_daemon
 from tests.integration.platform import find, unit_in_phase
+from tests.integration.stack_workers import StackPlace, forgotten, pool_stack, recorded, stack_worker, unit_stack
 from tests.waiting import eventually
+
+POOLS = "/api/v1/operator/stockpools"
 
 
 async def use_a_unit(api: httpx.AsyncClient, kube: KubeClient) -> None:
@@ -46,6 +50,38 @@ async def use_a_unit(api: httpx.AsyncClient, kube: KubeClient) -> None:
     await eventually(is_gone)
 
 
+async def keep_stacks(api: httpx.AsyncClient, kube: KubeClient) -> None:
+    """All that the stack worker does: for a unit and for a pool, from the first record to the end; and a preview."""
+    assert (await api.post(UNITS, json=unit_request("kept"))).status_code == 201
+    unit = await unit_in_phase(kube, "kept", "Ready")
+    await recorded(kube, unit_stack("kept"), unit["metadata"]["annotations"][names.ANNOTATION_ACCEPTED_SPEC])
+    asked = await api.post(f"{UNITS}/kept/preview")
+    assert asked.status_code == 202
+    preview = f"{UNITS}/kept/previews/{asked.json()['data']['operationID']}"
+
+    async def is_previewed() -> bool:
+        return bool((await api.get(preview)).json()["data"]["phase"] == "Succeeded")
+
+    await eventually(is_previewed, within=60, every=0.2)
+    await kube.delete(GPU_UNITS.item("kept", names.DEFAULT_INSTANCE_NAMESPACE))
+    put_back = await eventually(lambda: _other_than(kube, unit), within=60)
+    assert put_back["spec"] == unit["spec"]
+    request = {"operationID": "kept-pool", "name": "kept-pool", "specName": unit["spec"]["specName"], "replicas": 0}
+    assert (await api.post(POOLS, json=request)).status_code == 202
+    pool = await eventually(lambda: find(kube, STOCK_POOLS.item("kept-pool", names.STOCK_NAMESPACE)))
+    accepted = pool["metadata"]["annotations"][names.ANNOTATION_ACCEPTED_SPEC]
+    await recorded(kube, pool_stack("kept-pool"), accepted)
+    assert (await api.delete(f"{UNITS}/kept")).status_code == 204
+    assert (await api.delete(f"{POOLS}/kept-pool")).status_code == 204
+    for address in (unit_stack("kept"), pool_stack("kept-pool")):
+        await forgotten(kube, address)
+
+
+async def _other_than(kube: KubeClient, unit: dict[str, Any]) -> dict[str, Any] | None:
+    found = await find(kube, GPU_UNITS.item(unit["metadata"]["name"], unit["metadata"]["namespace"]))
+    return found if found is not None and found["metadata"]["uid"] != unit["metadata"]["uid"] else None
+
+
 async def rent_from_one_that_dies(
     cluster: RunningCluster, kube: KubeClient, directory: Path, key: str, name: str
 ) -> None:
@@ -67,10 +103,10 @@ async def rent_from_one_that_dies(
 async def running_platform(
     cluster: RunningCluster, kube: KubeClient, directory: Path, key: str
 ) -> AsyncIterator[httpx.AsyncClient]:
-    """Both processes, each as its own ServiceAccount, and a client with this key."""
+    """The processes, each as its own ServiceAccount, and a client with this key."""
     kubeconfigs = {
         account: await write_kubeconfig(cluster, kube, account, directory / f"{account}.kubeconfig")
-        for account in (API, RECONCILER)
+        for account in (API, RECONCILER, STACK_WORKER)
     }
     reconciler = {
         "GPU_PLATFORM_RECONCILER_KUBECONFIG": str(kubeconfigs[RECONCILER]),
@@ -79,6 +115,7 @@ async def running_platform(
     }
     async with (
         running_daemon("reconciler", directory / "reconciler.log", reconciler),
+        stack_worker(cluster, StackPlace(directory), settings={"KUBECONFIG": str(kubeconfigs[STACK_WORKER])}),
         api_process(kubeconfigs[API], directory / "api.log") as (_, url),
         open_api(url, key) as api,
     ):

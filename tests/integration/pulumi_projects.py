@@ -31,7 +31,7 @@ class PulumiProject:
         environment = {
             **os.environ,
             **cluster.environment(os.environ["PATH"]),
-            "PULUMI_BACKEND_URL": f"file://{state}",
+            "PULUMI_BACKEND_URL": f"file://{state}?metadata=skip",
             "PULUMI_HOME": str(directory / "home"),
         }
         project = cls(directory, environment, dict(settings), name)

@@ -22,9 +22,10 @@ from gpu_platform.devcluster.parts import ensure_parts
 from gpu_platform.domain import names
 from gpu_platform.domain.api_keys import build_key, hash_secret
 from infra.objects.namespaces import LIMITS, QUOTA
-from infra.objects.workloads import API, RECONCILER
+from infra.objects.workloads import API, RECONCILER, STACK_WORKER
 from platform_api.rules import RULES as API_RULES
 from reconciler.rules import CONTROLLER_RULES, rules_of
+from stacks.worker.rules import RULES as STACK_WORKER_RULES
 from tests.architecture.repository import ROOT
 from tests.integration.access_reviews import TENANT, is_declared, list_allowed, list_questions
 from tests.integration.audit import AuditLog
@@ -34,7 +35,7 @@ from tests.integration.conftest import NODES as NODE_COUNT
 from tests.integration.foreign_means import foreign_means
 from tests.integration.operators import POOLS, STOCK_UNITS, job_ends, seed_request
 from tests.integration.platform import available_pool, find
-from tests.integration.process_accounts import rent_from_one_that_dies, running_platform, use_a_unit
+from tests.integration.process_accounts import keep_stacks, rent_from_one_that_dies, running_platform, use_a_unit
 from tests.waiting import eventually
 
 Json = dict[str, Any]
@@ -173,6 +174,7 @@ def test_a_new_tenant_is_a_namespace_with_bounds_and_rights(stack: BootstrapStac
         f"ResourceQuota {TENANT}/{QUOTA}",
         f"RoleBinding {TENANT}/{API}",
         f"RoleBinding {TENANT}/{RECONCILER}",
+        f"RoleBinding {TENANT}/{STACK_WORKER}",
     ]
 
 
@@ -232,7 +234,8 @@ async def test_an_account_may_do_exactly_what_its_process_declares(
 ) -> None:
     stack.configure(full_config())
     stack.up()
-    for account, rules in {API: API_RULES, RECONCILER: rules_of(CONTROLLER_RULES)}.items():
+    declared = {API: API_RULES, RECONCILER: rules_of(CONTROLLER_RULES), STACK_WORKER: STACK_WORKER_RULES}
+    for account, rules in declared.items():
         questions = set(list_questions(rules))
 
         allowed = await list_allowed(bare_kube, account, questions)
@@ -259,6 +262,7 @@ async def test_the_processes_do_all_their_work_with_these_rights(
         assert (await api.delete(f"{POOLS}/small")).status_code == 409
 
         await use_a_unit(api, bare_kube)
+        await keep_stacks(api, bare_kube)
         await rent_from_one_that_dies(bare_cluster, bare_kube, tmp_path, key, "left")
         job = seed_request("boot-job", specName="tiny.1", memory="1Gi", gpu=1)
         assert (await api.post(STOCK_UNITS, json=job)).status_code in (201, 202)
@@ -272,12 +276,12 @@ async def test_the_processes_do_all_their_work_with_these_rights(
 
     refused = [
         (event["user"]["username"], event["verb"], event["requestURI"])
-        for agent in (API, RECONCILER)
+        for agent in (API, RECONCILER, STACK_WORKER)
         for event in audit.writes(agent)
         if event["responseStatus"].get("code") == 403
     ]
     assert refused == []
-    logs = "".join((tmp_path / name).read_text() for name in ("api.log", "reconciler.log"))
+    logs = "".join((tmp_path / name).read_text() for name in ("api.log", "reconciler.log", "worker.log"))
     assert "forbidden" not in logs.lower()
 
 
@@ -320,7 +324,7 @@ async def test_the_production_example_runs_without_its_helm_part(
 
         async def all_run() -> bool:
             pods = (await bare_kube.get(PODS.collection(names.SYSTEM_NAMESPACE)))["items"]
-            return len(pods) == 3 + 2 + 3 and {pod["status"].get("phase") for pod in pods} == {"Running"}
+            return len(pods) == 3 + 2 + 2 + 3 and {pod["status"].get("phase") for pod in pods} == {"Running"}
 
         await eventually(all_run, within=120)
         assert not example.has_changes()

@@ -25,7 +25,7 @@ _Place = tuple[str, str]
 
 
 class ObjectCache:
-    """All objects of one kind, as of the last event.
+    """All objects of one kind, in one namespace or (without one) in the whole cluster, as of the last event.
 
     The objects are handed out as they are, not as copies: they are **read-only**. Whoever wants to change one
     builds a new one (`copy.deepcopy`). They come without `metadata.managedFields`, which would be half of the
@@ -40,6 +40,7 @@ class ObjectCache:
         client: KubeClient,
         path: ResourcePath,
         *,
+        namespace: str | None = None,
         label_selector: str | None = None,
         indexes: Mapping[str, IndexFunction] | None = None,
         resync: timedelta = RESYNC,
@@ -48,6 +49,7 @@ class ObjectCache:
         self._client = client
         self._with_managed_fields = with_managed_fields
         self._path = path
+        self._namespace = namespace
         self._selectors = {"labelSelector": label_selector} if label_selector else {}
         self._functions = dict(indexes or {})
         self._resync = resync
@@ -104,7 +106,7 @@ class ObjectCache:
         """Follow the API server for ever."""
         stream = list_and_watch(
             self._client,
-            self._path.collection(),
+            self._path.collection(self._namespace),
             self._selectors,
             resync=self._resync,
             on_contact=self._note_contact,

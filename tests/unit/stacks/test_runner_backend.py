@@ -20,8 +20,9 @@ def files(tmp_path: Path) -> StackFiles:
 @pytest.mark.parametrize(
     ("backend", "expected"),
     [
-        ("file:///var/state", "file:///var/state/fe"),
-        ("file:///var/state/", "file:///var/state/fe"),
+        ("file:///var/state", "file:///var/state/fe?metadata=skip"),
+        ("file:///var/state/", "file:///var/state/fe?metadata=skip"),
+        ("file:///var/state?no_tmp_dir=false", "file:///var/state/fe?no_tmp_dir=false"),
         ("s3://bucket?region=eu-central-1", "s3://bucket/fe?region=eu-central-1"),
         ("gs://bucket/stacks", "gs://bucket/stacks/fe"),
     ],
