@@ -8,6 +8,8 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from gpu_platform.domain import names
+from gpu_platform.domain.metadata import annotations_of
 from gpu_platform.domain.value import Value
 
 
@@ -103,6 +105,13 @@ def delete_operation_name(tenant: str, uid: str) -> str:
 def start_operation_name(tenant: str, uid: str, generation: int) -> str:
     """So is starting a unit that was stopped at this generation."""
     return f"start-{_digest(tenant, uid, str(generation))}"
+
+
+def is_made_by(item: dict[str, Any], spec: OperationSpec) -> bool:
+    """Whether the unit carries the marks of this request: it made the unit, or somebody who went on for it did."""
+    annotations = annotations_of(item)
+    marks = annotations.get(names.ANNOTATION_OPERATION_ID), annotations.get(names.ANNOTATION_REQUEST_HASH)
+    return marks == (spec.operation_id, spec.request_hash)
 
 
 def request_hash(request: Value) -> str:

@@ -39,6 +39,7 @@ from gpu_platform.domain.operations import (
     OperationPhase,
     OperationSpec,
     OperationTarget,
+    is_made_by,
     operation_name,
     request_hash,
 )
@@ -124,7 +125,8 @@ class Acceptance:
         if ended is None:
             return None
         unit = await find_unit(self._client, recorded.target.namespace, recorded.target.name)
-        if unit is None or unit["metadata"]["uid"] != status_of(ended).target_uid:
+        # By its marks, not by its uid: a unit that was made again from its stack has a new one.
+        if unit is None or not is_made_by(unit, recorded):
             raise conflict(
                 f"operation {ours.operation_id!r} made the unit {recorded.target.name!r}, which has been deleted; "
                 "a new unit needs a new operationID"

@@ -20,8 +20,8 @@ from gpu_platform.domain.operations import (
     TAKEOVER,
     OperationKind,
     OperationPhase,
-    OperationSpec,
     OperationStatus,
+    is_made_by,
 )
 from gpu_platform.domain.pool_requests import (
     PoolRequest,
@@ -228,7 +228,7 @@ def _retention(record: Record) -> timedelta:
 
 def _plan_create(observed: Observed, now: datetime) -> Plan:
     spec = observed.record.spec
-    if observed.unit is not None and _is_its(observed.unit, spec):
+    if observed.unit is not None and is_made_by(observed.unit, spec):
         return _plan_persisted(observed, observed.unit, now)
     if not observed.claims:
         return Plan(RemoveOperation(), why="nothing was accepted")
@@ -328,14 +328,6 @@ def _fail(record: Record, now: datetime, reason: str, message: str, *, object_is
 def _finish(record: Record, now: datetime, update: Json, *, object_is_gone: bool) -> Plan:
     expiry = {"expires_at": now + _retention(record)} if object_is_gone or not _outlives_its_object(record) else {}
     return Plan(WriteStatus(record.status.model_copy(update={**update, "finished_at": now, **expiry})))
-
-
-def _is_its(unit: Json, spec: OperationSpec) -> bool:
-    marks = (
-        annotations_of(unit).get(names.ANNOTATION_OPERATION_ID),
-        annotations_of(unit).get(names.ANNOTATION_REQUEST_HASH),
-    )
-    return marks == (spec.operation_id, spec.request_hash)
 
 
 def _find_target(observed: Observed) -> Json | None:

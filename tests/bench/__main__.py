@@ -20,8 +20,10 @@ from gpu_platform.devcluster.parts import ensure_parts
 from gpu_platform.devcluster.record import ClusterRecord
 from tests.bench.accept import measure_accept
 from tests.bench.figures import Figure, build_table, save_figures
+from tests.bench.recording import measure_waiting
 from tests.bench.repair import measure_repair
 from tests.bench.second_pass import measure_second_pass
+from tests.bench.stacks import measure_recording
 from tests.bench.startup import measure_startup
 from tests.bench.workloads import Bench, prepare
 from tests.bench.writes import measure_writes
@@ -37,6 +39,8 @@ MEASUREMENTS: dict[str, tuple[str, Callable[[Bench], Awaitable[list[Figure]]]]] 
     # First, while there is nothing else.
     "accept": ("P1: accepting a unit", measure_accept),
     "startup": ("P2: from the request to Ready", measure_startup),
+    "recording": ("P3: recording a stack", measure_recording),
+    "recorded": ("P3: from the answer to the record", measure_waiting),
     "writes": ("P4: API writes per unit from stock", measure_writes),
     "second-pass": ("P4: a second pass over 1,000 units", measure_second_pass),
     # Last, so that a thousand other units are there.

@@ -8,12 +8,13 @@ import httpx
 import pytest
 
 from gpu_platform.adapters.kube import KubeClient
-from gpu_platform.adapters.kube.paths import STOCK_POOLS
+from gpu_platform.adapters.kube.paths import GPU_UNITS, STOCK_POOLS
 from gpu_platform.domain import names
 from tests.integration.api import UNITS
 from tests.integration.conftest import RunningCluster
 from tests.integration.daemons import Daemon
 from tests.integration.platform import (
+    INSTANCES,
     STOCK,
     create_unit,
     delete_unit,
@@ -160,6 +161,33 @@ async def test_a_new_unit_under_the_name_of_a_deleted_one_has_a_stack_of_its_own
     assert place.inputs_of(address)["operationID"] == "op-stacked-again-2"
     await in_phase(api, "stacked-again", "Ready")
     await end(api, kube, "stacked-again")
+
+
+@pytest.mark.usefixtures("worker")
+async def test_a_unit_that_somebody_deleted_behind_the_platforms_back_is_made_again(
+    api: httpx.AsyncClient, kube: KubeClient
+) -> None:
+    await rent(api, "stacked-back")
+    before = await get_unit(kube, "stacked-back")
+    await recorded(kube, unit_stack("stacked-back"), accepted_spec_of(before))
+    await kube.delete(GPU_UNITS.item("stacked-back", INSTANCES))
+
+    async def is_back() -> Json | None:
+        found = await find(kube, GPU_UNITS.item("stacked-back", INSTANCES))
+        return found if found is not None and found["metadata"]["uid"] != before["metadata"]["uid"] else None
+
+    after = await eventually(is_back)
+    assert (after["spec"], accepted_spec_of(after)) == (before["spec"], accepted_spec_of(before))
+    await in_phase(api, "stacked-back", "Ready")
+    replay = await api.post(UNITS, json=wish("stacked-back"))
+    assert (replay.status_code, replay.json()["data"]["name"]) == (200, "stacked-back")
+
+    async def is_recorded_anew() -> bool:
+        record = await find_record(kube, unit_stack("stacked-back"))
+        return record is not None and record.uid == after["metadata"]["uid"]
+
+    await eventually(is_recorded_anew)
+    await end(api, kube, "stacked-back")
 
 
 @pytest.mark.usefixtures("worker")
