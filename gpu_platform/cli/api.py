@@ -25,5 +25,6 @@ def api(
     if with_stack_worker:
         of_worker = ["--config", str(stack_worker_config)] if stack_worker_config else []
         # Not waited for: the API becomes its parent, and units are served with or without it.
-        subprocess.Popen([sys.executable, "-m", "stacks.worker", "--tied", *of_worker], start_new_session=True)
+        tied = ["--tied", str(os.getpid())]
+        subprocess.Popen([sys.executable, "-m", "stacks.worker", *tied, *of_worker], start_new_session=True)
     os.execv(sys.executable, [sys.executable, "-m", "platform_api", *options])  # noqa: S606 - no shell wanted

@@ -26,7 +26,7 @@ class Action(Enum):
     REVERT = "put the accepted spec back"
     RECORD = "record the object"
     PUT_BACK = "make the object again"
-    DESTROY = "destroy the stack"
+    REMOVE = "remove the stack"
 
 
 @dataclass(frozen=True)
@@ -51,21 +51,26 @@ def plan_stack(records: Records) -> Action:
     | custom resource                       | stack                    | end asked for | accepted | action   |
     | ------------------------------------- | ------------------------ | ------------- | -------- | -------- |
     | none                                  | none                     | any           | any      | NOTHING  |
+    | none                                  | there                    | yes           | any      | REMOVE   |
+    | none                                  | begun                    | no            | any      | REMOVE   |
     | none                                  | recorded                 | no            | yes      | PUT_BACK |
-    | none                                  | there                    | any           | any      | DESTROY  |
-    | one of another uid                    | there                    | any           | any      | DESTROY  |
+    | none                                  | recorded                 | no            | no       | NOTHING  |
+    | one of another uid                    | there                    | any           | any      | REMOVE   |
     | nobody accepted it, or it is owned    | none, or its             | any           | any      | NOTHING  |
     | being deleted                         | none, or its             | any           | any      | WAIT     |
     | accepted                              | none, or its             | yes           | any      | DELETE   |
     | accepted, spec is not as accepted     | none, or its             | no            | any      | REVERT   |
     | accepted                              | none, or recorded other  | no            | any      | RECORD   |
     | accepted                              | recorded as accepted     | no            | any      | NOTHING  |
+
+    A recorded object of which nobody says why it is gone, not even the ledger, is kept: with a namespace or a CRD both
+    go at once, and the stack is all that is left to make it again from.
     """
     item, stack = records.item, records.stack
     if item is None:
         return _plan_without_object(records)
     if stack is not None and stack.uid != item["metadata"]["uid"]:
-        return Action.DESTROY
+        return Action.REMOVE
     intent = intent_of(item)
     if intent is None:
         return Action.NOTHING
@@ -81,9 +86,9 @@ def plan_stack(records: Records) -> Action:
 def _plan_without_object(records: Records) -> Action:
     if records.stack is None:
         return Action.NOTHING
-    if records.is_delete_asked or not records.is_accepted or records.stack.recorded is None:
-        return Action.DESTROY
-    return Action.PUT_BACK
+    if records.is_delete_asked or records.stack.recorded is None:
+        return Action.REMOVE
+    return Action.PUT_BACK if records.is_accepted else Action.NOTHING
 
 
 def is_as_accepted(item: Json, intent: Intent) -> bool:

@@ -56,11 +56,12 @@ class Lifecycle:
         live = await self._make_or_adopt(resource, wanted)
         return build_id(wanted.namespace, wanted.name), build_outputs(self._kind, live, inputs)
 
-    async def read(self, object_id: str, inputs: Properties) -> Observed | None:
-        """The object as it is now, also for an import, which has no inputs yet; None if it is gone."""
+    async def read(self, object_id: str, inputs: Properties, uid: Any) -> Observed | None:
+        """The object as it is now; None if it is gone, though another one may have its name by now. An import has no
+        inputs and no uid yet."""
         namespace, name = parse_id(self._kind, object_id)
         live = await self._find(namespace, name)
-        if live is None:
+        if live is None or (uid and live["metadata"]["uid"] != uid):
             return None
         try:
             return observe_object(self._kind, live, inputs)

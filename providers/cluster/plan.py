@@ -75,8 +75,10 @@ def plan_update(wanted: Wanted, live: Json | None, recorded_uid: str, recorded_h
     | present                   | what is wanted                     | the same        | keep                 |
     | being deleted             | any                                | any             | refuse               |
     | present                   | what is wanted                     | something else  | change: put it back  |
-    | that very one             | what the state has recorded        | any             | change               |
+    | that very one, and owned  | what the state has recorded        | any             | change               |
     | any other                 | any other                          | any             | refuse               |
+
+    The platform's own stacks own nothing: they record what the API accepted, and never decide.
     """
     if live is None:
         return Refuse(f"{wanted.label} is gone; run `pulumi up --refresh` to make it again")
@@ -87,7 +89,11 @@ def plan_update(wanted: Wanted, live: Json | None, recorded_uid: str, recorded_h
         return Keep(live)
     if "deletionTimestamp" in live["metadata"]:
         return Refuse(f"{wanted.label} is being deleted; try again when it is gone")
-    is_recorded = live["metadata"]["uid"] == recorded_uid and accepted_hash_of(wanted.kind, live) == recorded_hash
+    is_recorded = (
+        wanted.owner is not None
+        and live["metadata"]["uid"] == recorded_uid
+        and accepted_hash_of(wanted.kind, live) == recorded_hash
+    )
     if is_accepted or is_recorded:
         return Change(live)
     return Refuse(

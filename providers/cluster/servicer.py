@@ -97,7 +97,8 @@ class ClusterProvider(provider_pb2_grpc.ResourceProviderServicer):
     @readable
     async def Read(self, request: Any, context: Any) -> provider_pb2.ReadResponse:
         lifecycle = await self._lifecycle(resource_of(request).token, context)
-        return read_response(await lifecycle.read(request.id, decode_properties(request.inputs)))
+        known = decode_properties(request.properties).tree.get("uid")
+        return read_response(await lifecycle.read(request.id, decode_properties(request.inputs), known))
 
     @readable
     async def Update(self, request: Any, context: Any) -> provider_pb2.UpdateResponse:

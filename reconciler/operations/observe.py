@@ -11,7 +11,7 @@ from gpu_platform.adapters.kube.paths import GPU_SPECS, GPU_UNITS, OPERATIONS, S
 from gpu_platform.adapters.kube.requests import find
 from gpu_platform.adapters.ledger import spec_of, status_of
 from gpu_platform.adapters.unit_writes import UnitClient, find_unit, list_claims
-from gpu_platform.domain.operations import FINAL_PHASES, OperationKind
+from gpu_platform.domain.operations import FINAL_PHASES, OperationKind, is_made_by
 from reconciler.operations.observed import JOBS, Observed, Record
 from reconciler.operations.plan import due_at, parse_stock_request
 from reconciler.world import World
@@ -67,16 +67,19 @@ async def _object_exists(world: World, client: UnitClient, record: Record) -> bo
     if record.object_uid is None or target.kind not in kinds:
         return False
     path, cache = kinds[target.kind]
-    if _is(cache.get(target.namespace, target.name), record.object_uid):
+    if _is(cache.get(target.namespace, target.name), record):
         return True
-    # Set once, for good: what is gone does not come back.
+    # The cache is enough then: one that is behind costs a look more, long before the end.
     if record.status.expires_at is not None:
         return False
-    return _is(await find(client, path, target.name, target.namespace), record.object_uid)
+    return _is(await find(client, path, target.name, target.namespace), record)
 
 
-def _is(item: Json | None, uid: str) -> bool:
-    return item is not None and item["metadata"]["uid"] == uid
+def _is(item: Json | None, record: Record) -> bool:
+    """That very object, or one that was made again from its stack, with the same marks."""
+    if item is None:
+        return False
+    return item["metadata"]["uid"] == record.object_uid or is_made_by(item, record.spec)
 
 
 def _read(item: Json | None) -> Record | None:

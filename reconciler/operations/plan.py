@@ -130,6 +130,7 @@ def plan_operation(observed: Observed, now: datetime) -> Plan:
     | at its end               | its object exists; it is no StartUnit, PreviewUnit  | none                               |
     | at its end               | any other, no expiry set                            | expires in 7 days, PreviewUnit 1 h |
     | at its end               | expiry ahead                                        | none, look again then              |
+    | at its end               | expiry passed, its object was made again            | expires in 7 days                  |
     | at its end               | expiry passed                                       | remove                             |
     | any                      | its target is in another namespace; a pool's, not   | Failed · InvalidTarget             |
     |                          | in that of the stock                                |                                    |
@@ -213,6 +214,9 @@ def _plan_end(observed: Observed, now: datetime) -> Plan:
     left = status.expires_at - now
     if left > timedelta():
         return Plan(wait=min(left, LONGEST_WAIT), why="it is kept for late retries")
+    if observed.object_exists and _outlives_its_object(observed.record):
+        # Its object was made again from its stack. The day cannot be taken back, but it can be put off.
+        return Plan(WriteStatus(status.model_copy(update={"expires_at": now + _retention(observed.record)})))
     return Plan(RemoveOperation())
 
 

@@ -34,7 +34,7 @@ def main(arguments: list[str]) -> int:
     except SettingsError as error:
         sys.stderr.write(f"error: {error}\n")
         return MISUSED
-    command = str(settings.pulumi or "pulumi")
+    command = str(settings.pulumi.absolute()) if settings.pulumi else "pulumi"
     os.chdir(PROJECTS / address.project)
     try:
         os.execvpe(command, build_command(command, address, chosen.arguments), environment)  # noqa: S606 - no shell wanted

@@ -1,4 +1,4 @@
-"""Runs Pulumi for one stack: records, previews, destroys. Synchronous; called from worker threads.
+"""Runs Pulumi for one stack: records, previews, removes. Synchronous; called from worker threads.
 
 It decides nothing about when a stack is due, and holds no lease: callers see to it that one of them works on a stack.
 """

@@ -14,7 +14,8 @@ from stacks.runner.backend import StackFiles, build_absolute_url, build_root_url
 from stacks.runner.cli import PulumiProcesses
 from stacks.runner.encryption import ensure_salt
 from stacks.runner.event_loops import AsyncioLogLevel, quiet_lost_connections
-from stacks.runner.failures import Fault, StackFailedError
+from stacks.runner.failures import Fault, RunnerStoppedError, StackFailedError
+from stacks.runner.files import write_file
 from stacks.runner.locks import remove_dead_locks
 from stacks.runner.previews import Preview
 from stacks.runner.programs import ObservedProgram
@@ -75,7 +76,9 @@ class StackRunner:
     def __init__(self, settings: RunnerSettings, provider_port: int) -> None:
         self._work_directory = settings.work_directory.absolute()
         self._backend_url = build_absolute_url(settings.backend_url)
-        self._processes = PulumiProcesses(settings.pulumi, settings.up_timeout, settings.grace)
+        # Made absolute: the CLI works in another directory than we do.
+        pulumi = settings.pulumi.absolute() if settings.pulumi else None
+        self._processes = PulumiProcesses(pulumi, settings.up_timeout, settings.grace)
         self._home = self._work_directory / "pulumi-home"
         self._home.mkdir(parents=True, exist_ok=True)
         self._salt = ensure_salt(self._work_directory / "encryption-salt", settings.passphrase)
@@ -85,7 +88,10 @@ class StackRunner:
             "PULUMI_DEBUG_PROVIDERS": f"{PACKAGE}:{provider_port}",
         }
         self._backend_directory = find_directory(self._backend_url)
-        self._backend_was_there = False
+        self._backend_mark = self._work_directory / "backend"
+        """Says which backend was there once, also to the next process."""
+
+        self._backend_was_there = self._backend_mark.exists() and self._backend_mark.read_text() == self._backend_url
         self._recorded: set[StackAddress] = set()
         self._log_level = AsyncioLogLevel()
         quiet_lost_connections()
@@ -110,16 +116,16 @@ class StackRunner:
         pass_point("runner.up-done")
         return Recorded(observed.outputs, run.resources, run.changes)
 
-    def destroy(self, address: StackAddress) -> None:
-        """Deletes what the stack made, then the stack. One that is not there is fine."""
+    def remove(self, address: StackAddress) -> None:
+        """Forgets the stack, and touches nothing of what it recorded: that is gone by now, or is somebody else's. One
+        that is not there is fine."""
         files, place = self._open(address), self._place(address)
         with self._ended_cleanly(files, place):
             if files is None or files.find_state():
                 place.prepare(self._salt)
                 try:
-                    place.destroy()
-                    pass_point("runner.destroy-done")
                     place.remove()
+                    pass_point("runner.stack-removed")
                 except StackFailedError as error:
                     if error.fault is not Fault.NOT_FOUND:
                         raise
@@ -127,6 +133,11 @@ class StackRunner:
         if files:
             files.remove_remains()
         shutil.rmtree(place.directory, ignore_errors=True)
+
+    def forget(self, address: StackAddress) -> None:
+        """Somebody else removed the stack: what is left of it here goes too."""
+        self._recorded.discard(address)
+        shutil.rmtree(self._place(address).directory, ignore_errors=True)
 
     def preview(self, address: StackAddress, program: Program) -> Preview:
         """What `record` with `refresh` would do now. Takes no lock and writes nothing but scratch files."""
@@ -191,7 +202,7 @@ class StackRunner:
         return True
 
     def interrupt(self, address: StackAddress) -> None:
-        """Ends a `record` or `destroy` of this stack that is under way: it fails as CANCELLED. Does not wait."""
+        """Ends a `record` or `remove` of this stack that is under way: it fails as CANCELLED. Does not wait."""
         self._processes.interrupt(str(self._place(address).directory))
 
     def stop(self) -> None:
@@ -230,6 +241,8 @@ class StackRunner:
             raise StackFailedError(
                 Fault.BACKEND, f"the backend {self._backend_directory} cannot be used: {error.strerror}"
             ) from error
+        if not self._backend_was_there:
+            write_file(self._backend_mark, self._backend_url)
         self._backend_was_there = True
         return StackFiles(root, address)
 
@@ -242,7 +255,8 @@ class StackRunner:
         try:
             with self._processes.interruptible(str(place.directory)):
                 yield
-        except StackFailedError as error:
-            if files and error.fault in {Fault.TIMEOUT, Fault.CANCELLED}:
+        except (RunnerStoppedError, StackFailedError) as error:
+            is_ended = isinstance(error, RunnerStoppedError) or error.fault in {Fault.TIMEOUT, Fault.CANCELLED}
+            if files and is_ended:
                 remove_dead_locks(files.locks, files.address.stack, lease_expired=False)
             raise

@@ -65,15 +65,9 @@ class Workplace:
             )
         return build_preview(events)
 
-    def destroy(self) -> None:
-        """The program is never run. Without one the CLI starts Pulumi's Python host, which takes a second."""
-        with self._event_log() as log, self._explained(None, log):
-            self._stack("--event-log", str(log)).destroy(
-                program=_runs_never, run_program=False, parallel=PARALLEL, color="never"
-            )
-
     def remove(self) -> None:
-        self._run("stack", "rm", "--yes", "--remove-backups", "--stack", self.address.stack)
+        """Also with resources in it: `destroy` would delete by name and uid what may have been made again since."""
+        self._run("stack", "rm", "--yes", "--force", "--remove-backups", "--stack", self.address.stack)
 
     def cancel_update(self) -> None:
         """Removes every lock of the stack, whoever holds it."""
@@ -119,6 +113,8 @@ class Workplace:
                 limit = self.processes.timeout
                 raise StackFailedError(Fault.TIMEOUT, f"the Pulumi CLI did not end within {limit:g} s") from None
             if error.ending is Ending.INTERRUPTED:
+                # While draining it is no failure of the stack's.
+                self.processes.refuse_if_stopped()
                 raise StackFailedError(Fault.CANCELLED, "interrupted on request") from None
             told = read_event_log(events) if isinstance(events, Path) else events
             program_error, hidden = (program.error, program.secrets) if program else (None, set())
@@ -129,7 +125,3 @@ class Workplace:
         finally:
             if program:
                 program.finish()
-
-
-def _runs_never() -> None:
-    raise AssertionError("the CLI was told not to run a program")

@@ -22,7 +22,7 @@ class StackWorkspace(automation.LocalWorkspace):
 
 
 class SingleProcessStack(automation.Stack):
-    """`up`, `preview` and `destroy` start one process each; the parent adds up to four."""
+    """`up` and `preview` start one process each; the parent adds up to four."""
 
     def __init__(self, name: str, workspace: StackWorkspace) -> None:
         # The parent's constructor would run `stack init` or `stack select`.

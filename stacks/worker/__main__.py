@@ -21,12 +21,12 @@ MISUSED = 2
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="stacks.worker", description="Keeps a Pulumi stack for each unit and pool.")
     parser.add_argument("--config", type=Path, help="settings as YAML; the environment comes over them")
-    parser.add_argument("--tied", action="store_true", help="end with the process that started this one")
+    parser.add_argument("--tied", type=int, metavar="PID", help="end with this process, which started this one")
     chosen = parser.parse_args(arguments)
     try:
         settings = load_stack_worker_settings(chosen.config, os.environ)
         configure_json_logs(settings.log_level)
-        asyncio.run(run_worker(settings, os.environ, parent=os.getppid() if chosen.tied else None))
+        asyncio.run(run_worker(settings, os.environ, parent=chosen.tied))
     except (SettingsError, NoConnectionError, CannotListenError, UnfitPulumiError) as error:
         sys.stderr.write(f"error: {error}\n")
         return MISUSED

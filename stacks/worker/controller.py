@@ -45,7 +45,7 @@ log = logging.getLogger(__name__)
 Json = dict[str, Any]
 T = TypeVar("T")
 
-PULUMI_ACTIONS = (Action.RECORD, Action.PUT_BACK, Action.DESTROY)
+PULUMI_ACTIONS = (Action.RECORD, Action.PUT_BACK, Action.REMOVE)
 
 RETRY = Backoff(first=0.5, longest=60.0)
 
@@ -89,6 +89,8 @@ class StacksController:
         self._now = now
         self._terms = Terms(holder)
         self._retries: dict[Key, Retry] = {}
+        self._locked: dict[StackAddress, tuple[str, float]] = {}
+        """Stacks that somebody else's Pulumi has locked: by which lock, and since when we know."""
 
     def triggers(self) -> tuple[Trigger, ...]:
         return (
@@ -106,6 +108,11 @@ class StacksController:
         if action not in PULUMI_ACTIONS:
             self._metrics.note_settled(key)
             self._retries.pop(key, None)
+            self._locked.pop(address, None)
+            self._terms.forget(address.lease)
+            if records.item is None and records.stack is None:
+                # Another worker may have removed what this one has recorded.
+                self._runner.forget(address)
             return Done()
         self._metrics.note_due(key)
         wanted = action, _wanted_of(records)
@@ -125,7 +132,7 @@ class StacksController:
         self, address: StackAddress, action: Action, records: Records, lease: Json | None, wanted: tuple[Action, str]
     ) -> Result:
         record = _record_to_hold(address, records)
-        stale = lease if lease is not None and holder_of(lease) else None
+        stale = lease if lease is not None and holder_of(lease) not in ("", self._holder.identity) else None
         taken = await take_lease(self._client, lease, record, self._holder, self._lease_seconds, self._now())
         pass_point("worker.lease-taken")
         on_loss = partial(self._runner.interrupt, address)
@@ -141,6 +148,9 @@ class StacksController:
                 return Done()
             except StackFailedError as error:
                 return await self._note_failure(held, record, wanted, error)
+            except OSError as error:
+                failure = StackFailedError(Fault.OTHER, f"the worker's own files: {error}")
+                return await self._note_failure(held, record, wanted, failure)
             self._metrics.count_run(action.name.lower(), time.monotonic() - began_at)
         self._retries.pop(key_of(address), None)
         if held.is_lost:
@@ -156,8 +166,8 @@ class StacksController:
 
     async def _run(self, address: StackAddress, action: Action, records: Records) -> StackRecord | None:
         """What is recorded now; None: the stack is gone."""
-        if action is Action.DESTROY:
-            await self._in_thread(lambda: self._healing(address, lambda: self._runner.destroy(address)))
+        if action is Action.REMOVE:
+            await self._in_thread(lambda: self._healing(address, lambda: self._runner.remove(address)))
             return None
         intent = _intent_of(records)
         program = build_program(intent)
@@ -182,14 +192,22 @@ class StacksController:
         """What the last holder left behind: a process of its, a lock of that process."""
         if end_processes_of(holder_of(stale), address.stack):
             log.warning("stack.holder_ended", extra={"stack": address.lease, "holder": holder_of(stale)})
-        self._runner.heal_lock(address, lease_expired=self._terms.is_long_over(stale, self._longest_run))
+        self._runner.heal_lock(address, lease_expired=False)
 
     def _healing(self, address: StackAddress, run: Callable[[], T]) -> T:
-        """Once more, when the stack was locked by a process that is provably gone."""
+        """Once more, when the stack was locked by a process that is provably gone: on this host, or because the very
+        same lock, which the message names, has outlived the longest run while no other worker had the Lease."""
         try:
             return run()
         except StackFailedError as error:
-            if error.fault is not Fault.LOCKED or not self._runner.heal_lock(address, lease_expired=False):
+            if error.fault is not Fault.LOCKED:
+                raise
+            lock, since = self._locked.get(address, ("", 0.0))
+            if lock != error.message:
+                since = time.monotonic()
+                self._locked[address] = error.message, since
+            is_over = time.monotonic() - since > self._lease_seconds + self._longest_run
+            if not self._runner.heal_lock(address, lease_expired=is_over):
                 raise
         return run()
 

@@ -7,7 +7,7 @@ import signal
 import socket
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,9 @@ class Held:
     def __init__(self, lease: Json, on_loss: Callable[[], None]) -> None:
         self.lease = lease
         self.is_lost = False
+        self.renewal: asyncio.Task[Json] | None = None
+        """Under way, or the last one."""
+
         self._on_loss = on_loss
 
     def lose(self) -> None:
@@ -46,6 +49,10 @@ async def renewed(
     finally:
         task.cancel()
         await asyncio.wait({task})
+        if held.renewal is not None:
+            # It may arrive all the same, and then the Lease is no longer as we saw it.
+            with suppress(KubeError):
+                held.lease = await held.renewal
 
 
 async def _keep(client: LeaseClient, held: Held, seconds: float, now: Callable[[], datetime]) -> None:
@@ -54,8 +61,9 @@ async def _keep(client: LeaseClient, held: Held, seconds: float, now: Callable[[
         await asyncio.sleep(seconds / 3)
         asked_at = time.monotonic()
         try:
+            held.renewal = asyncio.create_task(renew_lease(client, held.lease, now()))
             async with asyncio.timeout(seconds / 3):
-                held.lease = await renew_lease(client, held.lease, now())
+                held.lease = await asyncio.shield(held.renewal)
             sent_at = asked_at
         except (ConflictError, NotFoundError):
             log.warning("lease.superseded", extra={"lease": held.lease["metadata"]["name"]})
@@ -89,9 +97,9 @@ class Terms:
             self._seen[name] = version, self._clock()
         return max(0.0, _life_of(lease) - self._seconds_unchanged(name))
 
-    def is_long_over(self, lease: Json, longest_run: float) -> bool:
-        """Whether even a run that its holder began at the last moment must have ended, wherever that was."""
-        return self._seconds_unchanged(lease["metadata"]["name"]) > _life_of(lease) + longest_run
+    def forget(self, name: str) -> None:
+        """Nothing is to be done about it any more."""
+        self._seen.pop(name, None)
 
     def _seconds_unchanged(self, name: str) -> float:
         return self._clock() - self._seen[name][1] if name in self._seen else 0.0

@@ -10,7 +10,7 @@ RULES = (
     Rule((Scope.CLUSTER,), GROUP, ("gpuunits", "operations", "stockpools"), ("list", "watch")),
     # The index. The names of its Leases are those of tenants' units.
     Rule((Scope.SYSTEM,), "coordination.k8s.io", ("leases",), ("list", "watch", "create", "update", "delete")),
-    # Before a stack is destroyed, the API server itself is asked whether its object is gone.
+    # Before a stack is removed, the API server itself is asked whether its object is gone.
     Rule(UNIT_SCOPES, GROUP, ("operations",), ("get",)),
     Rule((Scope.TENANTS,), GROUP, ("gpuunits",), ("get",)),
     Rule((Scope.STOCK,), GROUP, ("stockpools",), ("get",)),

@@ -90,7 +90,7 @@ def runner_steps(runner: StackRunner, name: str) -> Steps:
     return (
         lambda: runner.record(address, build_program(name, number=0)),
         lambda: runner.record(address, build_program(name, number=1)),
-        lambda: runner.destroy(address),
+        lambda: runner.remove(address),
     )
 
 
@@ -125,7 +125,7 @@ def build_figures(ours: Times, default: Times) -> list[Figure]:
             Figure("P3", f"{what}, p50 ÷ the default", p50(mine), "s", len(mine), p50(theirs))
             for what, mine, theirs in (
                 ("recording a change", ours.update, default.update),
-                ("destroying a stack", ours.destroy, default.destroy),
+                ("removing a stack", ours.destroy, default.destroy),
             )
         ),
     ]

@@ -1,4 +1,4 @@
-"""One stack through the real CLI: recorded, previewed, destroyed, with as few processes as it takes."""
+"""One stack through the real CLI: recorded, previewed, removed, with as few processes as it takes."""
 
 import json
 import logging
@@ -52,25 +52,25 @@ def test_a_new_stack_takes_two_processes_and_an_update_one(bench: RunnerBench, r
     assert bench.shelves.things["one"]["colour"] == "blue"
 
 
-def test_a_destroyed_stack_leaves_nothing_on_disk(bench: RunnerBench, runner: StackRunner) -> None:
+def test_a_removed_stack_leaves_nothing_on_disk_and_its_things_alone(bench: RunnerBench, runner: StackRunner) -> None:
     runner.record(unit("other"), build_program("other"))
     before = bench.list_files()
     runner.record(ONE, build_program("one"))
     assert runner.exists(ONE)
     calls = len(bench.calls())
 
-    runner.destroy(ONE)
+    runner.remove(ONE)
 
-    assert commands(bench)[calls:] == ["destroy --skip-preview", "stack rm"]
+    assert commands(bench)[calls:] == ["stack rm"]
     left = {path for path in bench.list_files() - before if not path.name.startswith("meta.yaml")}
     assert left == set(), "one root's own meta file aside"
     assert not bench.files(ONE).locks.exists()
     assert not runner.exists(ONE)
     assert runner.read_state(ONE) is None
-    assert list(bench.shelves.things) == ["other"]
+    assert list(bench.shelves.things) == ["other", "one"]
 
-    runner.destroy(ONE)
-    assert len(bench.calls()) == calls + 2, "what is not there needs no process"
+    runner.remove(ONE)
+    assert len(bench.calls()) == calls + 1, "what is not there needs no process"
 
 
 def test_the_checkpoint_can_be_read_and_holds_secrets_encrypted(bench: RunnerBench, runner: StackRunner) -> None:
@@ -166,12 +166,12 @@ def test_a_backend_that_is_no_directory_is_an_error_until_it_is_back(bench: Runn
     error = fail(runner, build_program("one"))
     assert error.fault is Fault.BACKEND
     assert str(bench.state) in error.message
-    for call in (runner.destroy, runner.exists, runner.read_state):
+    for call in (runner.remove, runner.exists, runner.read_state):
         with pytest.raises(StackFailedError):
             call(ONE)
     bench.state.unlink()
     with pytest.raises(StackFailedError):
-        runner.destroy(unit("two"))
+        runner.remove(unit("two"))
 
     aside.rename(bench.state)
     assert runner.record(ONE, build_program("one")).changes == {"same": 1}
@@ -226,9 +226,8 @@ def test_a_backend_that_is_no_directory_is_asked_by_processes(bench: RunnerBench
     (bench.files(ONE).locks / "1.json").write_text("{}")
     assert runner.heal_lock(ONE, lease_expired=False) is False
     assert runner.heal_lock(ONE, lease_expired=True) is True
-    runner.destroy(ONE)
-    runner.destroy(ONE)
-    assert bench.shelves.things == {}
+    runner.remove(ONE)
+    runner.remove(ONE)
     assert not bench.files(ONE).find_state()
 
 

@@ -35,7 +35,7 @@ from tests.waiting import eventually
 Json = dict[str, Any]
 
 RECORDING = ("worker.lease-taken", "runner.init-done", "runner.up-done", "worker.pulumi-done")
-DESTROYING = ("worker.lease-taken", "runner.destroy-done", "worker.pulumi-done")
+DESTROYING = ("worker.lease-taken", "runner.stack-removed", "worker.pulumi-done")
 DELAYS = (0.0, 0.05, 0.15, 0.3, 0.5)
 """After which a Pulumi process is killed. It lives for about half a second."""
 
@@ -139,6 +139,32 @@ async def test_a_worker_that_dies_at_any_moment_leaves_nothing_that_the_next_one
     for name in units:
         left = [path for path in place.files_of(unit_stack(name)) if path.startswith("backend")]
         assert left == []
+
+
+async def test_a_unit_that_was_made_again_survives_the_worker_that_could_not_say_so(
+    cluster: RunningCluster, api: httpx.AsyncClient, kube: KubeClient, place: StackPlace
+) -> None:
+    await accept(api, ["back"])
+    async with stack_worker(cluster, place, name="first", settings=QUICK):
+        await all_recorded(kube, ["back"])
+    lost = (await get_unit(kube, "back"))["metadata"]["uid"]
+    await kube.delete(GPU_UNITS.item("back", INSTANCES))
+    async with stack_worker(cluster, place, name="dying", fault="worker.pulumi-done", settings=QUICK) as worker:
+        assert await worker.ends(within=60) == -signal.SIGKILL
+    made_again = (await get_unit(kube, "back"))["metadata"]["uid"]
+    assert made_again != lost
+    async with stack_worker(cluster, place, name="survivor", settings=QUICK):
+
+        async def is_recorded() -> bool:
+            record = await find_record(kube, unit_stack("back"))
+            return record is not None and record.recorded is not None and record.uid == made_again
+
+        await eventually(is_recorded)
+        unit = await get_unit(kube, "back")
+        assert unit["metadata"]["uid"] == made_again
+        assert "deletionTimestamp" not in unit["metadata"]
+        await delete(api, ["back"])
+        await all_forgotten(kube, ["back"])
 
 
 async def kill_pulumi(stack: str, delay: float, within: float = 30.0) -> bool:

@@ -66,9 +66,9 @@ def expected(of_unit: str, of_stack: str, *, end_asked: bool, accepted: bool) ->
     has_stack = of_stack != "none"
     rows = (
         (of_unit == "none" and not has_stack, Action.NOTHING),
-        (of_unit == "none" and of_stack != "begun" and not end_asked and accepted, Action.PUT_BACK),
-        (of_unit == "none", Action.DESTROY),
-        (of_unit == "of another uid" and has_stack, Action.DESTROY),
+        (of_unit == "none" and (end_asked or of_stack == "begun"), Action.REMOVE),
+        (of_unit == "none", Action.PUT_BACK if accepted else Action.NOTHING),
+        (of_unit == "of another uid" and has_stack, Action.REMOVE),
         (of_unit in ("made by kubectl", "owned"), Action.NOTHING),
         (of_unit == "going", Action.WAIT),
         (end_asked, Action.DELETE),

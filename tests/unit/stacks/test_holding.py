@@ -56,9 +56,8 @@ def test_a_holder_elsewhere_is_waited_for_as_long_as_its_lease_does_not_change()
     assert terms.seconds_left(lease(ELSEWHERE, version="2")) == 30
     clock.time += 31
     assert terms.seconds_left(lease(ELSEWHERE, version="2")) == 0
-    assert not terms.is_long_over(lease(ELSEWHERE, version="2"), longest_run=10)
-    clock.time += 10
-    assert terms.is_long_over(lease(ELSEWHERE, version="2"), longest_run=10)
+    terms.forget("gpu-unit.default.a")
+    assert terms.seconds_left(lease(ELSEWHERE, version="2")) == 30
 
 
 def test_a_process_of_this_host_that_is_no_more_is_not_waited_for() -> None:

@@ -89,9 +89,17 @@ def test_what_is_not_the_same_is_refused(resource: Resource, there: Json, reason
 
 
 def test_an_update_writes_only_over_what_the_state_has_recorded() -> None:
-    there = live()
+    there = live(THEIRS)
 
-    assert plan_update(wanted(image="example/new"), there, UID, hash_of()) == Change(there)
+    assert plan_update(wanted(THEIRS, image="example/new"), there, UID, hash_of()) == Change(there)
+
+
+def test_the_platforms_own_stack_takes_nothing_back_even_if_it_is_as_it_was_once() -> None:
+    """Stopped, and started again before the stop was recorded: what is accepted is what was recorded before."""
+    plan = plan_update(wanted(running=False), live(), UID, hash_of())
+
+    assert isinstance(plan, Refuse)
+    assert "was changed since" in plan.reason
 
 
 def test_an_update_that_was_accepted_already_writes_nothing() -> None:
