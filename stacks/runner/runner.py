@@ -131,6 +131,8 @@ class StackRunner:
                         raise
         self._recorded.discard(address)
         if files:
+            # Of a `stack rm` that was killed with nothing left to do but this.
+            remove_dead_locks(files.locks, address.stack, lease_expired=False)
             files.remove_remains()
         shutil.rmtree(place.directory, ignore_errors=True)
 
