@@ -160,6 +160,7 @@ class StacksController:
             await remove_lease(self._client, held.lease)
         else:
             await release_lease(self._client, held.lease, recorded, self._now())
+        pass_point("worker.index-written")
         log.info("stack.done", extra={"stack": address.lease, "action": action.name})
         # The echo of the write on the Lease brings the next look.
         return Done()

@@ -34,8 +34,22 @@ from tests.waiting import eventually
 
 Json = dict[str, Any]
 
-RECORDING = ("worker.lease-taken", "runner.init-done", "runner.up-done", "worker.pulumi-done")
-DESTROYING = ("worker.lease-taken", "runner.stack-removed", "worker.pulumi-done")
+WHILE_PULUMI_RUNS = "while Pulumi runs"
+RECORDING = (
+    "worker.lease-taken",
+    "runner.init-done",
+    WHILE_PULUMI_RUNS,
+    "runner.up-done",
+    "worker.pulumi-done",
+    "worker.index-written",
+)
+REMOVING = (
+    "worker.lease-taken",
+    WHILE_PULUMI_RUNS,
+    "runner.stack-removed",
+    "worker.pulumi-done",
+    "worker.index-written",
+)
 DELAYS = (0.0, 0.05, 0.15, 0.3, 0.5)
 """After which a Pulumi process is killed. It lives for about half a second."""
 
@@ -45,7 +59,7 @@ QUICK = {"RESYNC_SECONDS": "10", "PARALLEL": "2"}
 @pytest.fixture(scope="module", autouse=True)
 async def stock(kube: KubeClient) -> AsyncIterator[None]:
     await ensure_spec(kube, spec_body(SPEC))
-    async with stock_pool(kube, "crashes", 5, specName=SPEC):
+    async with stock_pool(kube, "crashes", 6, specName=SPEC):
         yield
 
 
@@ -115,6 +129,21 @@ async def claims_of(kube: KubeClient, units: Sequence[str]) -> list[str]:
     return [each[names.ANNOTATION_SOURCE_STOCK_UID] for each in annotations]
 
 
+async def let_die(cluster: RunningCluster, place: StackPlace, units: Sequence[str], moment: str) -> None:
+    """One more worker, which is killed at this moment of whatever it does first."""
+    fault = None if moment == WHILE_PULUMI_RUNS else moment
+
+    async def pulumi_runs() -> bool:
+        return any([await asyncio.to_thread(running_pulumi, unit_stack(name).stack) for name in units])
+
+    name = f"dies-{moment.replace(' ', '-')}"
+    async with stack_worker(cluster, place, name=name, fault=fault, settings=QUICK) as worker:
+        if fault is None:
+            await eventually(pulumi_runs, every=0.005)
+            worker.signal(signal.SIGKILL)
+        assert await worker.ends(within=60) == -signal.SIGKILL, moment
+
+
 async def test_a_worker_that_dies_at_any_moment_leaves_nothing_that_the_next_one_cannot_finish(
     cluster: RunningCluster, api: httpx.AsyncClient, kube: KubeClient, place: StackPlace
 ) -> None:
@@ -122,17 +151,15 @@ async def test_a_worker_that_dies_at_any_moment_leaves_nothing_that_the_next_one
     await accept(api, units)
     uids = [(await get_unit(kube, name))["metadata"]["uid"] for name in units]
     async with at_most_one_pulumi(units):
-        for number, fault in enumerate(RECORDING):
-            async with stack_worker(cluster, place, name=f"dying-{number}", fault=fault, settings=QUICK) as worker:
-                assert await worker.ends(within=60) == -signal.SIGKILL, fault
+        for moment in RECORDING:
+            await let_die(cluster, place, units, moment)
         async with stack_worker(cluster, place, name="survivor", settings=QUICK):
             await all_recorded(kube, units)
         assert [(await get_unit(kube, name))["metadata"]["uid"] for name in units] == uids
         assert place.locks() == []
         await delete(api, units)
-        for number, fault in enumerate(DESTROYING):
-            async with stack_worker(cluster, place, name=f"ending-{number}", fault=fault, settings=QUICK) as worker:
-                assert await worker.ends(within=60) == -signal.SIGKILL, fault
+        for moment in REMOVING:
+            await let_die(cluster, place, units, moment)
         async with stack_worker(cluster, place, name="last", settings=QUICK):
             await all_forgotten(kube, units)
     assert place.locks() == []
