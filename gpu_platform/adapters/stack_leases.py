@@ -12,9 +12,10 @@ from typing import Any, Protocol
 
 from gpu_platform.adapters.kube.errors import NotFoundError
 from gpu_platform.adapters.kube.paths import LEASES
-from gpu_platform.adapters.kube.requests import as_seen
+from gpu_platform.adapters.kube.requests import Getter, as_seen, find
 from gpu_platform.domain.names import SYSTEM_NAMESPACE
-from gpu_platform.domain.stack_records import StackRecord, record_annotations, record_labels
+from gpu_platform.domain.stack_records import StackRecord, parse_record, record_annotations, record_labels
+from gpu_platform.domain.stacks import StackAddress
 
 Json = dict[str, Any]
 
@@ -69,6 +70,12 @@ def is_dead(holder: str, own: Holder) -> bool:
     except PermissionError:
         return False
     return False
+
+
+async def find_record(client: Getter, address: StackAddress) -> StackRecord | None:
+    """The stack's entry, asked of the API server."""
+    lease = await find(client, LEASES, address.lease, SYSTEM_NAMESPACE)
+    return parse_record(lease) if lease is not None else None
 
 
 async def take_lease(

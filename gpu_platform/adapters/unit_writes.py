@@ -1,6 +1,6 @@
 """The guarded writes of a unit that the API, its recovery and the provider share.
 
-A unit is never applied: create by POST, change by PUT as it was seen, delete that very one.
+A unit is never applied: create by POST, change by PUT as it was seen.
 """
 
 from typing import Any, Protocol
@@ -8,9 +8,10 @@ from typing import Any, Protocol
 from gpu_platform.adapters.claims import release_claim
 from gpu_platform.adapters.kube.errors import AlreadyExistsError, ConflictError
 from gpu_platform.adapters.kube.paths import GPU_UNITS
-from gpu_platform.adapters.kube.requests import delete_that, find
+from gpu_platform.adapters.kube.requests import find
 from gpu_platform.domain import names
 from gpu_platform.domain.metadata import annotations_of
+from gpu_platform.domain.operations import marks_of
 from gpu_platform.domain.stock import claim_holder_of
 
 Json = dict[str, Any]
@@ -49,7 +50,7 @@ async def create_or_adopt_unit(client: UnitClient, body: Json) -> Json:
         if existing is None:
             # It went between the two looks.
             continue
-        if not is_of_request(existing, body) or "deletionTimestamp" in existing["metadata"]:
+        if marks_of(existing) != marks_of(body) or "deletionTimestamp" in existing["metadata"]:
             raise NameTakenError(metadata["name"])
         return existing
     raise ConflictError(409, "Conflict", f"the unit {metadata['name']} is made and deleted again and again")
@@ -58,11 +59,6 @@ async def create_or_adopt_unit(client: UnitClient, body: Json) -> Json:
 async def replace_unit(client: UnitClient, unit: Json) -> Json:
     """As it was seen: uid and resourceVersion stand in the body."""
     return await client.replace(GPU_UNITS.item(unit["metadata"]["name"], unit["metadata"]["namespace"]), unit)
-
-
-async def delete_unit(client: UnitClient, namespace: str, name: str, uid: str) -> None:
-    """As `delete_that`."""
-    await delete_that(client, GPU_UNITS, {"namespace": namespace, "name": name, "uid": uid})
 
 
 async def list_claims(client: UnitClient, operation_name: str) -> tuple[Json, ...]:
@@ -75,12 +71,6 @@ async def list_claims(client: UnitClient, operation_name: str) -> tuple[Json, ..
 async def release_claims(client: UnitClient, claims: tuple[Json, ...]) -> None:
     for stock in claims:
         await release_claim(client, stock, claim_holder_of(stock) or "")
-
-
-def is_of_request(unit: Json, body: Json) -> bool:
-    """Whether the unit came of the request that this body was built for."""
-    marks = (names.ANNOTATION_OPERATION_ID, names.ANNOTATION_REQUEST_HASH)
-    return all(annotations_of(unit).get(mark) == annotations_of(body).get(mark) for mark in marks)
 
 
 def claim_operation_of(stock: Json) -> str | None:

@@ -109,9 +109,13 @@ def start_operation_name(tenant: str, uid: str, generation: int) -> str:
 
 def is_made_by(item: dict[str, Any], spec: OperationSpec) -> bool:
     """Whether the unit carries the marks of this request: it made the unit, or somebody who went on for it did."""
+    return marks_of(item) == (spec.operation_id, spec.request_hash)
+
+
+def marks_of(item: dict[str, Any]) -> tuple[str | None, str | None]:
+    """The request that an object says it comes of: its operationID and its hash."""
     annotations = annotations_of(item)
-    marks = annotations.get(names.ANNOTATION_OPERATION_ID), annotations.get(names.ANNOTATION_REQUEST_HASH)
-    return marks == (spec.operation_id, spec.request_hash)
+    return annotations.get(names.ANNOTATION_OPERATION_ID), annotations.get(names.ANNOTATION_REQUEST_HASH)
 
 
 def request_hash(request: Value) -> str:

@@ -19,7 +19,8 @@ from typing import Any
 from gpu_platform.adapters.claims import release_claim
 from gpu_platform.adapters.fault_points import pass_point
 from gpu_platform.adapters.kube import ConflictError, KubeError, NotFoundError
-from gpu_platform.adapters.kube.paths import GPU_SPECS, OPERATIONS
+from gpu_platform.adapters.kube.paths import GPU_SPECS, GPU_UNITS, OPERATIONS
+from gpu_platform.adapters.kube.requests import delete_that
 from gpu_platform.adapters.ledger import (
     Opened,
     build_operation,
@@ -30,7 +31,7 @@ from gpu_platform.adapters.ledger import (
     spec_of,
     status_of,
 )
-from gpu_platform.adapters.unit_writes import NameTakenError, create_or_adopt_unit, delete_unit, find_unit
+from gpu_platform.adapters.unit_writes import NameTakenError, create_or_adopt_unit, find_unit
 from gpu_platform.domain import names
 from gpu_platform.domain.metadata import annotations_of
 from gpu_platform.domain.operations import (
@@ -59,6 +60,7 @@ from platform_api.http.errors import (
     no_capacity,
 )
 from platform_api.keys.key_ring import Caller
+from platform_api.shared_tasks import SharedTasks
 
 Json = dict[str, Any]
 
@@ -87,7 +89,7 @@ class Acceptance:
         self._client = cluster.client
         self._claimer = claimer
         self._now = now
-        self._awaited: dict[str, asyncio.Task[Json | None]] = {}
+        self._awaited = SharedTasks[str, Json | None]()
         """Operations whose end somebody waits for: however many wait, one asks."""
 
         self._lanes = asyncio.Semaphore(LANES)
@@ -137,12 +139,7 @@ class Acceptance:
         """The operation once it has ended; None once it was removed; a 503 when neither happens in time."""
         if is_final(operation):
             return operation
-        uid = operation["metadata"]["uid"]
-        task = self._awaited.get(uid)
-        if task is None:
-            task = self._awaited[uid] = asyncio.create_task(self._poll(operation))
-            task.add_done_callback(lambda _: self._awaited.pop(uid, None))
-        return await asyncio.shield(task)
+        return await self._awaited.join(operation["metadata"]["uid"], lambda: self._poll(operation))
 
     async def _poll(self, operation: Json) -> Json | None:
         metadata = operation["metadata"]
@@ -234,9 +231,8 @@ class Acceptance:
         return unit
 
     async def _delete(self, unit: Json) -> None:
-        metadata = unit["metadata"]
         try:
-            await delete_unit(self._client, metadata["namespace"], metadata["name"], metadata["uid"])
+            await delete_that(self._client, GPU_UNITS, unit["metadata"])
         except (ConflictError, NotFoundError):
             return
 

@@ -4,10 +4,11 @@ import asyncio
 from typing import Any
 
 from gpu_platform.adapters.kube import KubeError
+from gpu_platform.adapters.stack_leases import find_record
 from gpu_platform.domain.stack_records import is_recorded
 from gpu_platform.domain.stacks import Intent, intent_of
 from platform_api.bounded_client import BoundedClient
-from platform_api.stacks.service import find_record
+from platform_api.shared_tasks import SharedTasks
 
 Json = dict[str, Any]
 
@@ -24,7 +25,7 @@ way, and asks Kubernetes twice a second."""
 class RecordingWaits:
     def __init__(self, client: BoundedClient) -> None:
         self._client = client
-        self._polls: dict[tuple[str, str], asyncio.Task[bool]] = {}
+        self._polls = SharedTasks[tuple[str, str], bool]()
         self._waiting = 0
 
     async def wait(self, item: Json) -> bool:
@@ -35,17 +36,9 @@ class RecordingWaits:
             return intent is not None and await self._look(intent)
         self._waiting += 1
         try:
-            return await asyncio.shield(self._poll_of(intent))
+            return await self._polls.join((intent.uid, intent.accepted_hash), lambda: self._poll(intent))
         finally:
             self._waiting -= 1
-
-    def _poll_of(self, intent: Intent) -> asyncio.Task[bool]:
-        key = intent.uid, intent.accepted_hash
-        task = self._polls.get(key)
-        if task is None:
-            task = self._polls[key] = asyncio.create_task(self._poll(intent))
-            task.add_done_callback(lambda _: self._polls.pop(key, None))
-        return task
 
     async def _poll(self, intent: Intent) -> bool:
         pause = FIRST_PAUSE_SECONDS

@@ -2,12 +2,10 @@
 
 from typing import Any
 
-from gpu_platform.adapters.kube.paths import LEASES
-from gpu_platform.adapters.kube.requests import find
+from gpu_platform.adapters.stack_leases import find_record
 from gpu_platform.domain import names
 from gpu_platform.domain.metadata import annotations_of
-from gpu_platform.domain.stack_records import StackRecord, parse_record
-from gpu_platform.domain.stacks import Intent, StackAddress, intent_of
+from gpu_platform.domain.stacks import Intent, intent_of
 from platform_api.bounded_client import BoundedClient
 from platform_api.http.errors import not_found
 from platform_api.stacks.schemas import StackView, view_of
@@ -27,11 +25,6 @@ def get_intent(item: Json, what: str) -> Intent:
     if intent is None:
         raise not_found("stack_not_found", f"the {what} {item['metadata']['name']!r} {_why_without(item)}")
     return intent
-
-
-async def find_record(client: BoundedClient, address: StackAddress) -> StackRecord | None:
-    lease = await find(client, LEASES, address.lease, names.SYSTEM_NAMESPACE)
-    return parse_record(lease) if lease is not None else None
 
 
 def _why_without(item: Json) -> str:

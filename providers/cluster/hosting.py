@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from gpu_platform.adapters.kube import KubeClient
-from providers.cluster.package import PACKAGE
 from providers.cluster.servicer import ClusterProvider
 from providers.protocol.serving import listening
 
@@ -17,8 +16,3 @@ async def hosted(client: KubeClient) -> AsyncIterator[int]:
     """The port of the provider, on 127.0.0.1, while the block runs. The client stays its owner's to close."""
     async with listening(ClusterProvider(client)) as port:
         yield port
-
-
-def attachment(port: int) -> dict[str, str]:
-    """The environment with which a `pulumi` command attaches to this port."""
-    return {"PULUMI_DEBUG_PROVIDERS": f"{PACKAGE}:{port}"}

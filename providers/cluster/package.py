@@ -7,3 +7,8 @@ VERSION = "0.1.0"
 GPU_UNIT = f"{PACKAGE}:index:GpuUnit"
 STOCK_POOL = f"{PACKAGE}:index:StockPool"
 GPU_SPEC = f"{PACKAGE}:index:GpuSpec"
+
+
+def attachment(port: int) -> dict[str, str]:
+    """The environment with which a `pulumi` command attaches to the provider on this port of this machine."""
+    return {"PULUMI_DEBUG_PROVIDERS": f"{PACKAGE}:{port}"}

@@ -6,10 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pulumi
 
 from gpu_platform.adapters.kube import open_client
-from gpu_platform.adapters.kube.paths import LEASES
 from gpu_platform.adapters.kube.requests import find
-from gpu_platform.domain.names import SYSTEM_NAMESPACE
-from gpu_platform.domain.stack_records import parse_record
+from gpu_platform.adapters.stack_leases import find_record
 from gpu_platform.domain.stacks import Intent, StackAddress, intent_of, parse_address
 from stacks.programs import build_program
 from stacks.worker.observe import PATHS
@@ -35,6 +33,5 @@ async def find_intent(address: StackAddress) -> Intent | None:
         item = await find(client, PATHS[address.kind], address.name, address.namespace)
         if item is not None and (intent := intent_of(item)) is not None:
             return intent
-        lease = await find(client, LEASES, address.lease, SYSTEM_NAMESPACE)
-        record = parse_record(lease) if lease is not None else None
+        record = await find_record(client, address)
         return record.intent if record is not None else None

@@ -10,6 +10,7 @@ from typing import Any
 
 from gpu_platform.adapters.fault_points import pass_point
 from gpu_platform.domain.stacks import StackAddress
+from providers.cluster.package import attachment
 from stacks.runner.backend import StackFiles, build_absolute_url, build_root_url, find_directory, shard_of
 from stacks.runner.cli import PulumiProcesses
 from stacks.runner.encryption import ensure_salt
@@ -23,8 +24,6 @@ from stacks.runner.workplace import Workplace
 
 Json = dict[str, Any]
 Program = Callable[[], None]
-
-PACKAGE = "gpuplatform"
 
 ENVIRONMENT = {
     "PULUMI_SKIP_UPDATE_CHECK": "true",
@@ -85,7 +84,7 @@ class StackRunner:
         self._environment = {
             **ENVIRONMENT,
             "PULUMI_CONFIG_PASSPHRASE": settings.passphrase,
-            "PULUMI_DEBUG_PROVIDERS": f"{PACKAGE}:{provider_port}",
+            **attachment(provider_port),
         }
         self._backend_directory = find_directory(self._backend_url)
         self._backend_mark = self._work_directory / "backend"

@@ -54,6 +54,7 @@ async def run_worker(
         pulumi=settings.pulumi,
         up_timeout=settings.up_timeout_seconds,
     )
+    longest_run = timedelta(seconds=runner_settings.up_timeout + runner_settings.grace)
     async with AsyncExitStack() as stack:
         client = await stack.enter_async_context(await open_client(settings.kubeconfig, f"{COMPONENT}/{os.getpid()}"))
         metrics = WorkerMetrics()
@@ -71,11 +72,10 @@ async def run_worker(
             executor,
             Holder(socket.gethostname(), os.getpid(), secrets.token_hex(4)),
             settings.lease_seconds,
-            runner_settings.up_timeout + runner_settings.grace,
+            longest_run.total_seconds(),
             metrics,
             now_utc,
         )
-        longest_run = timedelta(seconds=runner_settings.up_timeout + runner_settings.grace)
         previews = PreviewsController(world, writer, runner, executor, longest_run, metrics, now_utc)
         loops = (
             ControllerLoop(controller, controller.triggers(), workers=settings.parallel, metrics=metrics),

@@ -5,16 +5,14 @@ import tempfile
 import time
 from pathlib import Path
 
-from gpu_platform.adapters.kube.paths import LEASES
+from gpu_platform.adapters.stack_leases import find_record
 from gpu_platform.domain.gpu_units import Template
-from gpu_platform.domain.names import SYSTEM_NAMESPACE
-from gpu_platform.domain.stack_records import parse_record
 from gpu_platform.domain.unit_requests import UnitRequest
 from tests.bench.figures import Figure, p50, p99
 from tests.bench.rest import Rest, open_rest
 from tests.bench.workloads import TINY_SPEC, Bench
 from tests.integration.conftest import RunningCluster
-from tests.integration.platform import find, stock_pool
+from tests.integration.platform import stock_pool
 from tests.integration.stack_workers import StackPlace, stack_worker, unit_stack
 from tests.waiting import eventually
 
@@ -47,11 +45,9 @@ async def _time(bench: Bench, rest: Rest, name: str) -> float:
     request = UnitRequest(name=name, spec_name=TINY_SPEC, image="example/train", template=Template())
     await rest.time_post(request)
     answered_at = time.perf_counter()
-    path = LEASES.item(unit_stack(name).lease, SYSTEM_NAMESPACE)
 
     async def is_recorded() -> bool:
-        lease = await find(bench.kube, path)
-        record = parse_record(lease) if lease is not None else None
+        record = await find_record(bench.kube, unit_stack(name))
         return record is not None and record.recorded is not None
 
     await eventually(is_recorded, within=RECORD_SECONDS, every=0.05)

@@ -12,8 +12,9 @@ from typing import Any
 from gpu_platform.adapters.kube import KubeClient
 from gpu_platform.adapters.kube.paths import LEASES
 from gpu_platform.adapters.kube.requests import find
+from gpu_platform.adapters.stack_leases import find_record
 from gpu_platform.domain.names import SYSTEM_NAMESPACE
-from gpu_platform.domain.stack_records import LABEL_KIND, StackRecord, parse_record
+from gpu_platform.domain.stack_records import LABEL_KIND, StackRecord
 from gpu_platform.domain.stacks import StackAddress, StackKind
 from tests.integration.conftest import RunningCluster
 from tests.integration.daemons import Daemon, running_daemon
@@ -89,11 +90,6 @@ def unit_stack(name: str, tenant: str = "default") -> StackAddress:
 
 def pool_stack(name: str) -> StackAddress:
     return StackAddress(StackKind.STOCK_POOL, "stock", name)
-
-
-async def find_record(kube: KubeClient, address: StackAddress) -> StackRecord | None:
-    lease = await find(kube, LEASES, address.lease, SYSTEM_NAMESPACE)
-    return parse_record(lease) if lease is not None else None
 
 
 async def recorded(kube: KubeClient, address: StackAddress, accepted_spec: str, within: float = 60) -> StackRecord:

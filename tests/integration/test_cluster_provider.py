@@ -18,8 +18,8 @@ from gpu_platform.domain.metadata import annotations_of
 from gpu_platform.domain.operations import delete_operation_name
 from gpu_platform.domain.stacks import StackKind, intent_of
 from gpu_platform.domain.stock import claim_holder_of, is_available
-from providers.cluster.hosting import attachment, hosted
-from providers.cluster.package import GPU_UNIT
+from providers.cluster.hosting import hosted
+from providers.cluster.package import GPU_UNIT, attachment
 from tests.integration.api import UNITS
 from tests.integration.conftest import RunningCluster
 from tests.integration.platform import (

@@ -9,6 +9,7 @@ import pytest
 
 from gpu_platform.adapters.kube import KubeClient
 from gpu_platform.adapters.kube.paths import GPU_UNITS, STOCK_POOLS
+from gpu_platform.adapters.stack_leases import find_record
 from gpu_platform.domain import names
 from tests.integration.api import UNITS
 from tests.integration.conftest import RunningCluster
@@ -28,7 +29,6 @@ from tests.integration.renting import SPEC, forget, in_phase, rent, spec_body, w
 from tests.integration.stack_workers import (
     StackPlace,
     clear_index,
-    find_record,
     forgotten,
     pool_stack,
     recorded,

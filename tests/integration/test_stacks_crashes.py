@@ -14,6 +14,7 @@ import pytest
 
 from gpu_platform.adapters.kube import KubeClient
 from gpu_platform.adapters.kube.paths import GPU_UNITS, LEASES
+from gpu_platform.adapters.stack_leases import find_record
 from gpu_platform.domain import names
 from gpu_platform.domain.names import SYSTEM_NAMESPACE
 from tests.integration.api import UNITS
@@ -23,7 +24,6 @@ from tests.integration.renting import SPEC, forget, spec_body, wish
 from tests.integration.stack_workers import (
     StackPlace,
     clear_index,
-    find_record,
     forgotten,
     recorded,
     running_pulumi,
