@@ -6,6 +6,7 @@ tries to log to the CLI, fails, and neither closes the loop nor keeps quiet abou
 
 import asyncio
 import logging
+import threading
 import time
 from typing import Any
 
@@ -15,6 +16,9 @@ LEAVE_SECONDS = 5.0
 """How long a program may take to notice that the CLI has ended. It notices at once: the connection breaks."""
 
 POLL_SECONDS = 0.005
+
+STILL_SECONDS = 0.1
+"""A loop that ran for nothing in this time has been left for good: between two uses the SDK takes microseconds."""
 
 ASYNCIO_LOGGER = logging.getLogger("asyncio")
 GRPC_SERVER_LOGGER = logging.getLogger("grpc._server")
@@ -44,14 +48,28 @@ class ProgramLoop:
         self._task = asyncio.current_task()
         self._theirs = self._loop.get_exception_handler()
         self._loop.set_exception_handler(self._handle)
+        self._close = self._loop.close
+        self._closing = threading.Lock()
+        # Two threads that close one loop at once trip over each other, and the SDK's thread may come late.
+        self._loop.close = self._close_alone  # type: ignore[method-assign]
 
     def close(self) -> None:
-        """After the end of the CLI, so that the SDK has no further use for the loop once the program has left it."""
+        """After the end of the CLI. The SDK closes the loop itself when all goes well; after a failure it goes on to
+        cancel the program's tasks, in one run of the loop each, and may give up between two of them."""
         deadline = time.monotonic() + LEAVE_SECONDS
-        while self._task is not None and not self._task.done() and time.monotonic() < deadline:
+        ran_at = time.monotonic()
+        while not self._loop.is_closed() and (now := time.monotonic()) < deadline:
+            if self._loop.is_running():
+                ran_at = now
+            elif now - ran_at > STILL_SECONDS:
+                break
             time.sleep(POLL_SECONDS)
         if not self._loop.is_running():
             self._loop.close()
+
+    def _close_alone(self) -> None:
+        with self._closing:
+            self._close()
 
     def _handle(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """The failure itself is told once, by the runner; tasks that nobody waits for any more are not worth a word.
