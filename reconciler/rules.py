@@ -5,6 +5,7 @@ from typing import Final
 
 from gpu_platform.domain.access import Rule, Scope
 from gpu_platform.domain.names import GROUP
+from reconciler.drift import rules as drift
 from reconciler.operations import rules as operations
 from reconciler.orphans import rules as orphans
 from reconciler.stock import rules as stock
@@ -28,6 +29,7 @@ CONTROLLER_RULES: Mapping[str, tuple[Rule, ...]] = {
     "stock": stock.RULES,
     "operations": operations.RULES,
     "orphans": orphans.RULES,
+    "drift": drift.RULES,
 }
 
 

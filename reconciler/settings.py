@@ -13,7 +13,7 @@ from gpu_platform.settings import Address, Settings, load_settings
 
 ENVIRONMENT_PREFIX = "GPU_PLATFORM_RECONCILER_"
 
-ControllerName = Literal["units", "stock", "operations", "orphans"]
+ControllerName = Literal["units", "stock", "operations", "orphans", "drift"]
 
 PRIVATE_RANGES = ("10.0.0.0/8", "100.64.0.0/10", "169.254.0.0/16", "172.16.0.0/12", "192.168.0.0/16")
 """Private networks, carrier-grade NAT, and link-local with the clouds' metadata services."""
@@ -37,7 +37,7 @@ class ReconcilerSettings(Settings):
     metrics_address: Address = "127.0.0.1:9401"
     probe_address: Address = "127.0.0.1:9402"
     resync_seconds: Annotated[int, Field(ge=10)] = 300
-    controllers: tuple[ControllerName, ...] = ("units", "stock", "operations", "orphans")
+    controllers: tuple[ControllerName, ...] = ("units", "stock", "operations", "orphans", "drift")
     workers: Annotated[int, Field(ge=1, le=256)] = 8
     blocked_egress_cidrs: Annotated[tuple[Network, ...], Field(alias="blockedEgressCIDRs")] = PRIVATE_RANGES
     placeholder_image: Text = "busybox:1.36"

@@ -10,6 +10,8 @@ from gpu_platform.adapters.kube.events import EventRecorder
 from gpu_platform.adapters.kube.guarded import GuardedClient
 from gpu_platform.control.loop import ControllerLoop
 from gpu_platform.control.metrics import Metrics
+from reconciler.drift.controller import DriftController
+from reconciler.drift.metrics import DriftMetrics
 from reconciler.operations.controller import OperationsController
 from reconciler.orphans.controller import OrphansController
 from reconciler.settings import ReconcilerSettings
@@ -35,6 +37,7 @@ def build_loops(
     stock = StockController(world, writer, now_utc)
     operations = OperationsController(world, writer, now_utc)
     orphans = OrphansController(world, writer, now_utc)
+    drift = DriftController(world, writer, events, DriftMetrics(metrics.registry))
     # One worker for the orphans: their one key is the whole cluster.
     known: dict[str, Callable[[], ControllerLoop]] = {
         "units": lambda: ControllerLoop(units, units.triggers(), workers=settings.workers, metrics=metrics),
@@ -43,5 +46,6 @@ def build_loops(
             operations, operations.triggers(), workers=settings.workers, metrics=metrics
         ),
         "orphans": lambda: ControllerLoop(orphans, orphans.triggers(), workers=1, metrics=metrics),
+        "drift": lambda: ControllerLoop(drift, drift.triggers(), workers=settings.workers, metrics=metrics),
     }
     return world.caches, [known[name]() for name in settings.controllers]

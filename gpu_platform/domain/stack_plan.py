@@ -3,6 +3,7 @@
 The stack worker does the rows that need Pulumi, the reconciler the others.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -11,7 +12,6 @@ from gpu_platform.domain.gpu_units import GPUUnitSpec
 from gpu_platform.domain.stack_records import StackRecord, is_recorded
 from gpu_platform.domain.stacks import Intent, StackKind, intent_of
 from gpu_platform.domain.stock_pools import StockPoolSpec
-from gpu_platform.domain.unit_requests import accepted_text
 from gpu_platform.domain.value import Value
 
 Json = dict[str, Any]
@@ -92,9 +92,35 @@ def _plan_without_object(records: Records) -> Action:
 
 
 def is_as_accepted(item: Json, intent: Intent) -> bool:
-    """Whether the spec says what was accepted; a default that is said and one that is not are the same."""
+    return not find_differences(item, intent)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One field that is not as it was accepted. None: it is not there."""
+
+    field: str
+    accepted: Any
+    found: Any
+
+
+def find_differences(item: Json, intent: Intent) -> tuple[Difference, ...]:
+    """What the spec says other than was accepted; a default that is said and one that is not are the same."""
     model = SPECS[intent.address.kind]
+    return tuple(_compare("spec", _normalised(model, intent.spec), _normalised(model, item["spec"])))
+
+
+def _normalised(model: type[Value], spec: Json) -> Json:
+    """As it is, when a newer version wrote it: it is compared all the same."""
     try:
-        return accepted_text(model.model_validate(item["spec"])) == accepted_text(model.model_validate(intent.spec))
+        return model.model_validate(spec).to_json()
     except ValueError:
-        return False
+        return spec
+
+
+def _compare(field: str, accepted: Any, found: Any) -> Iterator[Difference]:
+    if isinstance(accepted, dict) and isinstance(found, dict):
+        for key in sorted(accepted.keys() | found.keys()):
+            yield from _compare(f"{field}.{key}", accepted.get(key), found.get(key))
+    elif accepted != found:
+        yield Difference(field, accepted, found)

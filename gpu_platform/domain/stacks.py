@@ -126,6 +126,12 @@ def intent_of(item: Json) -> Intent | None:
     )
 
 
+def as_accepted(item: Json) -> Json:
+    """The object as it was accepted, whatever somebody has edited since; as it is, when that is not ours to say."""
+    intent = intent_of(item)
+    return {**item, "spec": intent.spec} if intent is not None else item
+
+
 def stack_name_of(item: Json) -> str | None:
     """The stack that keeps this object, recorded yet or not; None for an object that is not ours to record."""
     intent = intent_of(item)

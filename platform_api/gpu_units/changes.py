@@ -31,6 +31,7 @@ from gpu_platform.domain.operations import (
     request_hash,
     start_operation_name,
 )
+from gpu_platform.domain.stacks import as_accepted
 from gpu_platform.domain.stock import is_from
 from gpu_platform.domain.unit_requests import UnitChange, build_started, merge_change, with_accepted_spec
 from platform_api.cluster import Cluster
@@ -155,7 +156,8 @@ class UnitChanges:
             try:
                 return await replace_unit(self._client, build_started(current, stock))
             except (ConflictError, NotFoundError):
-                current = await find_unit(self._client, unit["metadata"]["namespace"], unit["metadata"]["name"])
+                found = await find_unit(self._client, unit["metadata"]["namespace"], unit["metadata"]["name"])
+                current = as_accepted(found) if found is not None else None
         return None
 
     async def _change(self, caller: Caller, name: str, change: Change, if_match: str | None = None) -> Json:
@@ -178,12 +180,13 @@ class UnitChanges:
         raise in_progress(f"the unit {name!r} is being changed by somebody else; try again")
 
     async def _get_own(self, caller: Caller, name: str) -> Json:
-        """The unit, if it is the tenant's to change."""
+        """The unit, if it is the tenant's to change. A change is one of what was accepted: it must not make somebody's
+        edit a part of it."""
         unit = await find_unit(self._client, caller.namespace, name)
         if unit is None:
             raise unit_not_found(name)
         refuse_owned(unit, "unit")
-        return unit
+        return as_accepted(unit)
 
 
 def unit_not_found(name: str) -> ApiError:

@@ -9,6 +9,7 @@ from gpu_platform.adapters.ledger import build_deletion, open_operation
 from gpu_platform.domain import names
 from gpu_platform.domain.metadata import annotations_of
 from gpu_platform.domain.operations import OPERATORS
+from gpu_platform.domain.stacks import as_accepted
 from gpu_platform.domain.stock_pools import StockPoolSpec
 from gpu_platform.domain.unit_requests import accepted_text
 from platform_api.bounded_client import BoundedClient
@@ -78,18 +79,19 @@ def build_changed(pool: Json, change: ChangeStockPool) -> Json | None:
     | pool                                      | change says | result                            |
     | ----------------------------------------- | ----------- | --------------------------------- |
     | any                                       | a new value | spec and accepted spec, in one    |
-    | as it was accepted, or never accepted     | nothing new | None: nothing to write            |
-    | not as it was accepted (somebody edited)  | nothing new | accepted as it is now             |
+    | any                                       | nothing new | None: nothing to write            |
+
+    New is what was not accepted before: an edit by other means is not made a part of it, but put back.
     """
     said = {field: value for field, value in change if value is not None}
-    before = StockPoolSpec.model_validate(pool["spec"])
+    spec = as_accepted(pool)["spec"]
+    before = StockPoolSpec.model_validate(spec)
     after = before.model_copy(update=said)
-    annotations = annotations_of(pool)
-    accepted = accepted_text(after)
-    if after == before and annotations.get(names.ANNOTATION_ACCEPTED_SPEC) in (None, accepted):
+    if after == before:
         return None
-    metadata = {**pool["metadata"], "annotations": {**annotations, names.ANNOTATION_ACCEPTED_SPEC: accepted}}
-    return {**pool, "metadata": metadata, "spec": {**pool["spec"], **after.to_json()}}
+    annotations = {**annotations_of(pool), names.ANNOTATION_ACCEPTED_SPEC: accepted_text(after)}
+    metadata = {**pool["metadata"], "annotations": annotations}
+    return {**pool, "metadata": metadata, "spec": {**spec, **after.to_json()}}
 
 
 def _check_changeable(pool: Json) -> None:

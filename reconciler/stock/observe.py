@@ -1,5 +1,6 @@
 """Everything that matters for one pool, from the caches."""
 
+from gpu_platform.domain.stacks import as_accepted
 from gpu_platform.domain.stock_pools import StockPoolSpec
 from reconciler.stock.plan import Observed
 from reconciler.world import World
@@ -10,7 +11,7 @@ def observe_pool(world: World, namespace: str, name: str) -> Observed | None:
     pool = world.pools.get(namespace, name)
     if pool is None:
         return None
-    spec = StockPoolSpec.model_validate(pool["spec"])
+    spec = StockPoolSpec.model_validate(as_accepted(pool)["spec"])
     return Observed(
         pool=pool,
         spec=spec,

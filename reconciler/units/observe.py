@@ -5,6 +5,7 @@ from typing import Any
 
 from gpu_platform.domain import names
 from gpu_platform.domain.metadata import annotations_of, labels_of
+from gpu_platform.domain.stacks import as_accepted
 from gpu_platform.domain.stock import claim_holder_of, claimed_at, is_claimed, is_from
 from reconciler.units.observed import ChildKind, Observed, SourceStock
 from reconciler.world import World
@@ -15,10 +16,14 @@ POD_SECURITY_LABEL = "pod-security.kubernetes.io/enforce"
 
 
 def observe_unit(world: World, namespace: str, name: str) -> Observed | None:
-    """None when there is no such unit (any more): its objects go with it, by their owner references."""
-    unit = world.units.get(namespace, name)
-    if unit is None:
+    """None when there is no such unit (any more): its objects go with it, by their owner references.
+
+    Whoever edits a unit behind the API restarts nothing: it runs as it was accepted until `drift` puts that back.
+    """
+    found = world.units.get(namespace, name)
+    if found is None:
         return None
+    unit = as_accepted(found)
     child = names.child_name(name)
     is_stock = names.is_stock_namespace(namespace)
     holder = _holder(world, unit) if is_stock else None

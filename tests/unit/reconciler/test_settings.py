@@ -22,7 +22,7 @@ def test_without_anything_there_are_defaults() -> None:
 
     assert settings == ReconcilerSettings()
     assert settings.leader_elect
-    assert settings.controllers == ("units", "stock", "operations", "orphans")
+    assert settings.controllers == ("units", "stock", "operations", "orphans", "drift")
     assert settings.resync.total_seconds() == 300
     assert "169.254.0.0/16" in settings.blocked_egress_cidrs
 
@@ -109,7 +109,7 @@ def test_the_variables_that_kubernetes_adds_for_a_service_of_our_name_are_not_se
         ("zzz: 1", "{file}: there is no setting 'zzz'; there are: blockedEgressCIDRs, controllers, "),
         (
             "controllers: [units, uints]",
-            "{file}: controllers[1] is \"uints\", and should be 'units', 'stock', 'operations' or 'orphans'",
+            "{file}: controllers[1] is \"uints\", and should be 'units', 'stock', 'operations', 'orphans' or 'drift'",
         ),
         (
             "metricsAddress: '9401'",
@@ -142,7 +142,7 @@ def test_a_bad_file_is_one_sentence_with_place_key_and_fix(text: str, sentence: 
         (
             "CONTROLLERS",
             "units,x",
-            "CONTROLLERS: controllers[1] is \"x\", and should be 'units', 'stock', 'operations' or 'orphans'",
+            "CONTROLLERS: controllers[1] is \"x\", and should be 'units', 'stock', 'operations', 'orphans' or 'drift'",
         ),
         (
             "BLOCKED_EGRESS_CIDRS",

@@ -1,0 +1,98 @@
+"""The drift controller: one object's spec against what was accepted for it. The table is `domain/stack_plan`."""
+
+import logging
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
+from typing import Any, Protocol
+
+from gpu_platform.adapters.fault_points import pass_point
+from gpu_platform.adapters.kube import KubeError, ResourcePath
+from gpu_platform.adapters.kube.events import EventRecorder
+from gpu_platform.adapters.kube.paths import GPU_UNITS, STOCK_POOLS
+from gpu_platform.control.loop import Key, Trigger
+from gpu_platform.control.results import Done, RequeueAfter, Result
+from gpu_platform.domain.operations import delete_operation_name
+from gpu_platform.domain.stack_plan import Action, Difference, Records, find_differences, plan_stack
+from gpu_platform.domain.stacks import Intent, StackKind, address_of, intent_of, parse_address
+from reconciler.drift.metrics import DriftMetrics
+from reconciler.world import World
+
+log = logging.getLogger(__name__)
+
+Json = dict[str, Any]
+
+CORRECTED = "DriftCorrected"
+REFUSED = "DriftNotCorrected"
+
+AFTER_REFUSAL = timedelta(minutes=1)
+PATHS: dict[StackKind, ResourcePath] = {StackKind.GPU_UNIT: GPU_UNITS, StackKind.STOCK_POOL: STOCK_POOLS}
+
+
+class Writer(Protocol):
+    async def replace(self, path: str, body: Json) -> Json: ...
+
+
+class DriftController:
+    name = "drift"
+
+    def __init__(self, world: World, writer: Writer, events: EventRecorder, metrics: DriftMetrics) -> None:
+        self._world = world
+        self._writer = writer
+        self._events = events
+        self._metrics = metrics
+
+    async def reconcile(self, project: str, stack: str) -> Result:
+        item = self._find(project, stack)
+        intent = intent_of(item) if item is not None else None
+        if item is None or intent is None or plan_stack(self._records(item, intent)) is not Action.REVERT:
+            return Done()
+        return await self._put_back(item, intent)
+
+    def triggers(self) -> tuple[Trigger, ...]:
+        return (Trigger(self._world.units, keys_of), Trigger(self._world.pools, keys_of))
+
+    def _find(self, project: str, stack: str) -> Json | None:
+        address = parse_address(project, stack)
+        if address is None:
+            return None
+        cache = self._world.units if address.kind is StackKind.GPU_UNIT else self._world.pools
+        return cache.get(address.namespace, address.name)
+
+    def _records(self, item: Json, intent: Intent) -> Records:
+        """Without the stack, of which nothing is needed to tell an edit from a wish."""
+        ended = delete_operation_name(intent.address.ledger_tenant, intent.uid)
+        is_delete_asked = self._world.operations.get(intent.address.namespace, ended) is not None
+        return Records(item, stack=None, is_delete_asked=is_delete_asked)
+
+    async def _put_back(self, item: Json, intent: Intent) -> Result:
+        """As it was seen: of a change that the API accepted meanwhile, which is one write too, this write undoes
+        nothing, but meets a conflict."""
+        address, path = intent.address, PATHS[intent.address.kind]
+        fields = _name(find_differences(item, intent))
+        told = {"stack": address.full_name, "fields": fields}
+        try:
+            await self._writer.replace(path.item(address.name, address.namespace), {**item, "spec": intent.spec})
+        except KubeError as error:
+            if not error.is_refusal:
+                raise
+            self._metrics.count_refused(item["kind"])
+            log.warning("drift.refused", extra=told | {"error": error.message})
+            message = f"{fields} cannot be put back to what was accepted: {error.message}"
+            await self._events.record(item, "Warning", REFUSED, message)
+            return RequeueAfter(AFTER_REFUSAL, "the API server refuses what was accepted")
+        pass_point("drift.put-back")
+        self._metrics.count_corrected(item["kind"])
+        log.warning("drift.corrected", extra=told)
+        message = f"{fields} was changed behind the API; what was accepted is back. Change it over the API instead."
+        await self._events.record(item, "Warning", CORRECTED, message)
+        return Done()
+
+
+def keys_of(item: Json) -> Iterable[Key]:
+    address = address_of(item)
+    return [(address.project, address.stack)] if address is not None else []
+
+
+def _name(differences: Sequence[Difference]) -> str:
+    """Without the values: a unit's environment is nobody's business in an Event."""
+    return ", ".join(difference.field for difference in differences)

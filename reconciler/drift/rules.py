@@ -1,0 +1,12 @@
+"""What the drift controller may do in Kubernetes."""
+
+from gpu_platform.domain.access import UNIT_SCOPES, Rule, Scope
+from gpu_platform.domain.names import GROUP
+
+RULES = (
+    # The accepted spec is put back.
+    Rule((Scope.TENANTS,), GROUP, ("gpuunits",), ("update",)),
+    Rule((Scope.STOCK,), GROUP, ("stockpools",), ("update",)),
+    # A repeated Event is found by its name and counted up.
+    Rule(UNIT_SCOPES, "", ("events",), ("get", "create", "patch")),
+)
