@@ -12,6 +12,7 @@ from gpu_platform.domain.unit_requests import RequestError
 from gpu_platform.domain.value import Value
 from platform_api.deps import Deps
 from platform_api.documents import endpoints as documents
+from platform_api.drift import endpoints as drift
 from platform_api.gpu_units import endpoints as gpu_units
 from platform_api.health import endpoints as health
 from platform_api.http.decoding import refusal
@@ -25,7 +26,7 @@ from platform_api.stacks import endpoints as stacks
 from platform_api.stock_pools import endpoints as stock_pools
 from platform_api.stock_units import endpoints as stock_units
 
-RESOURCES = (health, gpu_units, stock_units, stock_pools, stacks, jobs, specs, inventory, documents)
+RESOURCES = (health, gpu_units, stock_units, stock_pools, stacks, drift, jobs, specs, inventory, documents)
 
 ROUTERS: tuple[APIRouter, ...] = tuple(resource.router for resource in RESOURCES)
 BODIES: tuple[type[Value], ...] = tuple(body for resource in RESOURCES for body in resource.BODIES)

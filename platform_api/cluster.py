@@ -7,8 +7,9 @@ from typing import Any
 
 from gpu_platform.adapters.kube import KubeClient
 from gpu_platform.adapters.kube.cache import ObjectCache
-from gpu_platform.adapters.kube.paths import GPU_SPECS, GPU_UNITS, NODES, STOCK_POOLS
+from gpu_platform.adapters.kube.paths import GPU_SPECS, GPU_UNITS, LEASES, NODES, STOCK_POOLS
 from gpu_platform.domain import names
+from gpu_platform.domain.stack_records import LABEL_KIND
 from gpu_platform.domain.stock import is_available
 from platform_api.bounded_client import BoundedClient
 from platform_api.pulse import Pulse
@@ -26,10 +27,13 @@ class Cluster:
         self.specs = ObjectCache(client, GPU_SPECS, resync=resync)
         self.pools = ObjectCache(client, STOCK_POOLS, resync=resync)
         self.nodes = ObjectCache(client, NODES, resync=resync)
+        self.stacks = ObjectCache(
+            client, LEASES, namespace=names.SYSTEM_NAMESPACE, label_selector=LABEL_KIND, resync=resync
+        )
 
     @property
     def caches(self) -> tuple[ObjectCache, ...]:
-        return (self.units, self.specs, self.pools, self.nodes)
+        return (self.units, self.specs, self.pools, self.nodes, self.stacks)
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:

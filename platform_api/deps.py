@@ -8,6 +8,7 @@ from typing import TypeVar
 from fastapi import Request
 
 from platform_api.cluster import Cluster
+from platform_api.drift.tracking import DriftTracker
 from platform_api.gpu_units.service import UnitService
 from platform_api.http.errors import unavailable
 from platform_api.http.streams import Streams
@@ -26,7 +27,8 @@ class Deps:
     """None where `kubeMode` is off, or auto and there is none."""
 
     units: UnitService | None
-    """There where the cluster is."""
+    drift: DriftTracker | None
+    """Both there where the cluster is."""
 
     key_ring: KeyRing
     rate_limit: RateLimit
@@ -48,6 +50,10 @@ def cluster_of(request: Request) -> Cluster:
 
 def units_of(request: Request) -> UnitService:
     return _present(deps_of(request).units)
+
+
+def drift_of(request: Request) -> DriftTracker:
+    return _present(deps_of(request).drift)
 
 
 def _present(part: T | None) -> T:

@@ -18,6 +18,7 @@ from gpu_platform.settings import split_address
 from platform_api.app import create_app
 from platform_api.cluster import Cluster
 from platform_api.deps import Deps
+from platform_api.drift.tracking import DriftTracker
 from platform_api.gpu_units.service import UnitService
 from platform_api.health.collector import register_platform_metrics
 from platform_api.health.report import report_for_ever
@@ -70,6 +71,7 @@ def build_deps(settings: ApiSettings, client: KubeClient | None) -> Deps:
         units=UnitService(cluster, metrics, now_utc, development_addresses=settings.development_addresses)
         if cluster
         else None,
+        drift=DriftTracker(cluster, now_utc) if cluster else None,
         key_ring=KeyRing(now_utc),
         rate_limit=RateLimit(settings.requests_per_second, settings.burst),
         streams=Streams(settings.max_streams, metrics),

@@ -11,8 +11,8 @@ RULES = (
     # A spec that is too new for the cache.
     Rule((Scope.CLUSTER,), GROUP, ("gpuspecs",), ("get",)),
     Rule((Scope.SYSTEM,), "", ("secrets",), ("get",), names=(KEYS_SECRET,)),
-    # The index of stacks, one entry at a time. Their names are those of tenants' units.
-    Rule((Scope.SYSTEM,), "coordination.k8s.io", ("leases",), ("get",)),
+    # The index of stacks, of which the names are those of tenants' units: one entry at a time, and all for the drift.
+    Rule((Scope.SYSTEM,), "coordination.k8s.io", ("leases",), ("get", "list", "watch")),
     # Tenants' units: made, changed, watched, deleted.
     Rule((Scope.TENANTS,), GROUP, ("gpuunits",), ("get", "list", "watch", "create", "update", "delete")),
     # Stock: claimed and given back (patch), and thrown away while nobody has claimed it.

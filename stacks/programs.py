@@ -20,6 +20,7 @@ def build_program(intent: Intent) -> Callable[[], None]:
                 spec=intent.spec,
                 operation_id=intent.operation_id,
                 request_hash=intent.request_hash,
+                object_uid=intent.uid,
             )
         else:
             resource = StockPool(
@@ -28,6 +29,7 @@ def build_program(intent: Intent) -> Callable[[], None]:
                 spec=intent.spec,
                 operation_id=intent.operation_id,
                 request_hash=intent.request_hash,
+                object_uid=intent.uid,
             )
         pulumi.export("uid", resource.uid)
         pulumi.export("acceptedHash", resource.accepted_hash)

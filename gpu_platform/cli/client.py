@@ -13,6 +13,7 @@ from gpu_platform.cli.server_events import EventReader, ServerEvent
 from gpu_platform.cli.transport import SILENCE_SECONDS, Transport
 from gpu_platform.cli.views import (
     AddressView,
+    DriftReport,
     EventView,
     HealthView,
     JobView,
@@ -215,6 +216,10 @@ class PlatformClient:
 
     def delete_pool(self, name: str) -> None:
         self._transport.call("DELETE", _pool_path(name))
+
+    def get_drift(self) -> DriftReport:
+        report: DriftReport = self._data("GET", "/operator/drift")
+        return report
 
     def list_jobs(self) -> list[JobView]:
         views: list[JobView] = self._data("GET", "/operator/jobs")

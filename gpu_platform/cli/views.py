@@ -78,6 +78,38 @@ class PreviewView(TypedDict):
     steps: NotRequired[list[PreviewStepView] | None]
 
 
+class FieldDriftView(TypedDict):
+    field: str
+    accepted: NotRequired[Any]
+    found: NotRequired[Any]
+
+
+class DriftView(TypedDict):
+    stack: str
+    kind: str
+    tenant: str
+    name: str
+    since: str
+    action: str
+    doing: str
+    differences: list[FieldDriftView]
+    error: NotRequired[str | None]
+    failures: int
+
+
+class CorrectionView(TypedDict):
+    stack: str
+    since: str
+    correctedAt: str
+    differences: list[FieldDriftView]
+
+
+class DriftReport(TypedDict):
+    items: list[DriftView]
+    total: int
+    corrected: list[CorrectionView]
+
+
 class StockUnitView(TypedDict):
     name: str
     pool: NotRequired[str | None]

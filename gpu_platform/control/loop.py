@@ -83,6 +83,11 @@ class ControllerLoop:
         self._stopped = True
         self._ending.set()
 
+    def look_again(self, key: Key) -> None:
+        """Something other than a change of an object is a reason to look at this key."""
+        if self._queue is not None:
+            self._queue.add(key)
+
     def _take_change(self, trigger: Trigger, old: Json | None, new: Json | None) -> None:
         """Both objects' keys: an object that moved from one owner to another concerns both."""
         if self._queue is None:

@@ -25,6 +25,9 @@ BOOTSTRAP = "bootstrap"
 STACK = "dev"
 """Whose settings are in `Pulumi.dev.yaml`."""
 
+AUDIT_PERIOD_SECONDS = 60
+"""Few stacks, and a person who looks on."""
+
 
 @dataclass(frozen=True)
 class HttpReady:
@@ -301,6 +304,7 @@ def _stack_worker(directory: ClusterDirectory, record: ClusterRecord, path: str)
         environment={
             **cluster_environment(directory, record, path),
             "GPU_PLATFORM_STACK_WORKER_STATE_DIRECTORY": str(directory.stacks),
+            "GPU_PLATFORM_STACK_WORKER_AUDIT_PERIOD_SECONDS": str(AUDIT_PERIOD_SECONDS),
             "GPU_PLATFORM_STACK_WORKER_PROBE_ADDRESS": address,
             "GPU_PLATFORM_STACK_WORKER_METRICS_ADDRESS": f"{LOOPBACK}:{record.ports['stack-worker-metrics']}",
         },

@@ -28,6 +28,7 @@ from gpu_platform.domain.operations import (
     OperationPhase,
     OperationSpec,
     OperationTarget,
+    marks_of,
     request_hash,
     start_operation_name,
 )
@@ -74,15 +75,22 @@ class UnitChanges:
 
     async def delete(self, caller: Caller, name: str) -> None:
         """The wish is recorded first: from then on nobody puts the unit back."""
-        unit = await self._get_own(caller, name)
-        await settle_creation(self._client, unit, caller.tenant, self._now())
-        await open_operation(self._client, build_deletion(unit, caller.tenant))
-        pass_point("api.delete-recorded")
-        try:
-            await delete_that(self._client, GPU_UNITS, unit["metadata"])
-        except (ConflictError, NotFoundError):
-            # Gone, and perhaps another one has its name by now. That one was not meant.
-            return
+        unit: Json | None = await self._get_own(caller, name)
+        while unit is not None:
+            await settle_creation(self._client, unit, caller.tenant, self._now())
+            await open_operation(self._client, build_deletion(unit, caller.tenant))
+            pass_point("api.delete-recorded")
+            try:
+                await delete_that(self._client, GPU_UNITS, unit["metadata"])
+                return
+            except (ConflictError, NotFoundError):
+                unit = await self._find_again(unit)
+
+    async def _find_again(self, gone: Json) -> Json | None:
+        """The unit, if it was put back just before its end was asked for. Another one of its name was not meant."""
+        found = await find_unit(self._client, gone["metadata"]["namespace"], gone["metadata"]["name"])
+        is_it = found is not None and marks_of(found) == marks_of(gone) and any(marks_of(gone))
+        return found if is_it else None
 
     async def start(self, caller: Caller, name: str) -> Json:
         """Claims stock again; recorded and recovered like the creation of a unit."""

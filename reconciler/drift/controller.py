@@ -6,12 +6,11 @@ from datetime import timedelta
 from typing import Any, Protocol
 
 from gpu_platform.adapters.fault_points import pass_point
-from gpu_platform.adapters.kube import KubeError, ResourcePath
+from gpu_platform.adapters.kube import KubeError
 from gpu_platform.adapters.kube.events import EventRecorder
-from gpu_platform.adapters.kube.paths import GPU_UNITS, STOCK_POOLS
+from gpu_platform.adapters.stack_looks import PATHS, build_records, deletion_name
 from gpu_platform.control.loop import Key, Trigger
 from gpu_platform.control.results import Done, RequeueAfter, Result
-from gpu_platform.domain.operations import delete_operation_name
 from gpu_platform.domain.stack_plan import Action, Difference, Records, find_differences, plan_stack
 from gpu_platform.domain.stacks import Intent, StackKind, address_of, intent_of, parse_address
 from reconciler.drift.metrics import DriftMetrics
@@ -25,7 +24,6 @@ CORRECTED = "DriftCorrected"
 REFUSED = "DriftNotCorrected"
 
 AFTER_REFUSAL = timedelta(minutes=1)
-PATHS: dict[StackKind, ResourcePath] = {StackKind.GPU_UNIT: GPU_UNITS, StackKind.STOCK_POOL: STOCK_POOLS}
 
 
 class Writer(Protocol):
@@ -60,9 +58,8 @@ class DriftController:
 
     def _records(self, item: Json, intent: Intent) -> Records:
         """Without the stack, of which nothing is needed to tell an edit from a wish."""
-        ended = delete_operation_name(intent.address.ledger_tenant, intent.uid)
-        is_delete_asked = self._world.operations.get(intent.address.namespace, ended) is not None
-        return Records(item, stack=None, is_delete_asked=is_delete_asked)
+        end = self._world.operations.get(intent.address.namespace, deletion_name(intent.address, item, None))
+        return build_records(item, stack=None, deletion=end, creation=None)
 
     async def _put_back(self, item: Json, intent: Intent) -> Result:
         """As it was seen: of a change that the API accepted meanwhile, which is one write too, this write undoes

@@ -10,7 +10,7 @@ from gpu_platform.adapters.kube.requests import find
 from gpu_platform.adapters.stack_leases import find_record
 from gpu_platform.domain.stacks import Intent, StackAddress, intent_of, parse_address
 from stacks.programs import build_program
-from stacks.worker.observe import PATHS
+from gpu_platform.adapters.stack_looks import PATHS
 
 
 def declare() -> None:

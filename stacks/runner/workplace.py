@@ -25,6 +25,9 @@ Json = dict[str, Any]
 PARALLEL = 8
 """Resource operations at once, and a quarter of the threads that the SDK keeps for a program."""
 
+UNEXPECTED_CHANGES = "no changes were expected"
+"""The CLI's words; it has no exit code for them."""
+
 ARGUMENTS = ("--skip-plugin-pre-install", "--suppress-outputs", "--suppress-progress")
 
 
@@ -64,6 +67,18 @@ class Workplace:
                 program=program, refresh=True, parallel=PARALLEL, color="never", on_event=events.append
             )
         return build_preview(events)
+
+    def audit(self) -> bool:
+        """Whether what the stack says is what is there. Runs no program, takes no lock and writes nothing."""
+        arguments = ("refresh", "--preview-only", "--expect-no-changes", *ARGUMENTS, "--stack", self.address.stack)
+        with self._explained(None, []):
+            try:
+                self._cli(*arguments)
+            except ProcessFailedError as error:
+                if UNEXPECTED_CHANGES not in error.result.stderr + error.result.stdout:
+                    raise
+                return False
+        return True
 
     def remove(self) -> None:
         """Also with resources in it: `destroy` would delete by name and uid what may have been made again since."""

@@ -21,6 +21,7 @@ from gpu_platform.adapters.stack_leases import (
     remove_lease,
     take_lease,
 )
+from gpu_platform.adapters.stack_looks import look
 from gpu_platform.control.loop import Key, Trigger
 from gpu_platform.control.results import Done, RequeueAfter, Result
 from gpu_platform.domain.stack_plan import Action, Records, plan_stack
@@ -37,7 +38,6 @@ from stacks.worker.observe import (
     keys_of_lease,
     keys_of_object,
     keys_of_operation,
-    look,
 )
 
 log = logging.getLogger(__name__)
@@ -89,6 +89,9 @@ class StacksController:
         self._now = now
         self._terms = Terms(holder)
         self._retries: dict[Key, Retry] = {}
+        self._doubted: set[Key] = set()
+        """Stacks that do not say what the index says of them: recorded once more."""
+
         self._locked: dict[StackAddress, tuple[str, float]] = {}
         """Stacks that somebody else's Pulumi has locked: by which lock, and since when we know."""
 
@@ -100,16 +103,20 @@ class StacksController:
             Trigger(self._world.operations, keys_of_operation),
         )
 
+    def doubt(self, address: StackAddress) -> None:
+        self._doubted.add(key_of(address))
+
     async def reconcile(self, project: str, stack: str) -> Result:
         address = address_of_key(project, stack)
         key = key_of(address)
         records = self._world.observe(address)
-        action = plan_stack(records)
+        action = self._plan(key, records)
         if action not in PULUMI_ACTIONS:
             self._metrics.note_settled(key)
             self._retries.pop(key, None)
             self._locked.pop(address, None)
             self._terms.forget(address.lease)
+            self._doubted.discard(key)
             if records.item is None and records.stack is None:
                 # Another worker may have removed what this one has recorded.
                 self._runner.forget(address)
@@ -127,6 +134,11 @@ class StacksController:
             if plan_stack(records) is not action:
                 return RequeueAfter(timedelta(seconds=RETRY.first), "the cache is behind")
         return await self._act(address, action, records, lease, wanted)
+
+    def _plan(self, key: Key, records: Records) -> Action:
+        action = plan_stack(records)
+        is_settled = action is Action.NOTHING and records.item is not None and records.stack is not None
+        return Action.RECORD if is_settled and key in self._doubted else action
 
     async def _act(
         self, address: StackAddress, action: Action, records: Records, lease: Json | None, wanted: tuple[Action, str]
@@ -153,6 +165,7 @@ class StacksController:
                 return await self._note_failure(held, record, wanted, failure)
             self._metrics.count_run(action.name.lower(), time.monotonic() - began_at)
         self._retries.pop(key_of(address), None)
+        self._doubted.discard(key_of(address))
         if held.is_lost:
             log.warning("stack.superseded", extra={"stack": address.lease, "action": action.name})
             return RequeueAfter(timedelta(seconds=RETRY.first), "somebody else took it over")
@@ -172,7 +185,11 @@ class StacksController:
             return None
         intent = _intent_of(records)
         program = build_program(intent)
-        refresh = action is Action.PUT_BACK
+        is_doubted = key_of(address) in self._doubted
+        if is_doubted:
+            # The runner may believe that it is there.
+            self._runner.forget(address)
+        refresh = is_doubted or action is Action.PUT_BACK
         result = await self._in_thread(
             lambda: self._healing(address, lambda: self._runner.record(address, program, refresh=refresh))
         )

@@ -25,6 +25,9 @@ class WorkerMetrics(Metrics):
         self._failures = Counter(
             f"{PREFIX}_failures", "Runs that failed, by what was wrong.", ("action", "fault"), registry=self.registry
         )
+        self._audits = Counter(
+            f"{PREFIX}_audits", "Stacks that were compared with the cluster.", ("result",), registry=self.registry
+        )
         due = Gauge(f"{PREFIX}_due_stacks", "Stacks that differ from what was accepted.", registry=self.registry)
         due.set_function(lambda: len(self._due_since))
         age = Gauge(f"{PREFIX}_oldest_due_seconds", "Since when the oldest of them does.", registry=self.registry)
@@ -35,6 +38,9 @@ class WorkerMetrics(Metrics):
 
     def count_failure(self, action: str, fault: str) -> None:
         self._failures.labels(action, fault).inc()
+
+    def count_audit(self, result: str) -> None:
+        self._audits.labels(result).inc()
 
     def note_due(self, key: Key) -> None:
         self._due_since.setdefault(key, time.monotonic())

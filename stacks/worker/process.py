@@ -19,11 +19,13 @@ from gpu_platform.adapters.kube.leadership import always_leading
 from gpu_platform.adapters.stack_leases import Holder
 from gpu_platform.control.loop import ControllerLoop
 from gpu_platform.control.probes import build_metrics_application, build_probe_application, find_unready, served
+from gpu_platform.domain.stacks import StackAddress
 from providers.cluster.hosting import hosted
 from stacks.runner import RunnerSettings, StackRunner
+from stacks.worker.audit import AuditController
 from stacks.worker.controller import StacksController
 from stacks.worker.metrics import WorkerMetrics
-from stacks.worker.observe import StackWorld
+from stacks.worker.observe import StackWorld, key_of
 from stacks.worker.previews import PreviewsController
 from stacks.worker.settings import StackWorkerSettings, choose_backend, read_passphrase
 
@@ -33,7 +35,8 @@ COMPONENT = "gpu-platform-stack-worker"
 
 PARENT_SECONDS = 1.0
 PREVIEWS_AT_ONCE = 1
-"""Beside the recordings, which a crowd of previews must not hold up."""
+AUDITS_AT_ONCE = 1
+"""Beside the recordings, which a crowd of them must not hold up."""
 
 DRAIN_SECONDS = 15.0
 """For the runs under way to end by themselves; after it Pulumi is interrupted, and saves what it has done."""
@@ -60,7 +63,7 @@ async def run_worker(
         metrics = WorkerMetrics()
         port = await stack.enter_async_context(hosted(client))
         runner = StackRunner(runner_settings, port)
-        threads = settings.parallel + PREVIEWS_AT_ONCE
+        threads = settings.parallel + PREVIEWS_AT_ONCE + AUDITS_AT_ONCE
         executor = stack.enter_context(ThreadPoolExecutor(threads, thread_name_prefix="pulumi"))
         stack.callback(runner.stop)
         world = StackWorld(client, settings.resync)
@@ -77,9 +80,17 @@ async def run_worker(
             now_utc,
         )
         previews = PreviewsController(world, writer, runner, executor, longest_run, metrics, now_utc)
+        recording = ControllerLoop(controller, controller.triggers(), workers=settings.parallel, metrics=metrics)
+
+        def record_again(address: StackAddress) -> None:
+            controller.doubt(address)
+            recording.look_again(key_of(address))
+
+        audit = AuditController(world, runner, executor, settings.audit_period, record_again, metrics)
         loops = (
-            ControllerLoop(controller, controller.triggers(), workers=settings.parallel, metrics=metrics),
+            recording,
             ControllerLoop(previews, previews.triggers(), workers=PREVIEWS_AT_ONCE, metrics=metrics),
+            ControllerLoop(audit, audit.triggers(), workers=AUDITS_AT_ONCE, metrics=metrics),
         )
         for cache in world.caches:
             metrics.follow_cache(cache.name, cache)

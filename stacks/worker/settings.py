@@ -20,11 +20,16 @@ class StackWorkerSettings(Settings):
     parallel: Annotated[int, Field(ge=1, le=64)] = 2
     up_timeout_seconds: Annotated[int, Field(ge=5)] = 120
     lease_seconds: Annotated[int, Field(ge=3)] = 30
+    audit_period_seconds: Annotated[int, Field(ge=5)] = 6 * 3600
     metrics_address: Address = "127.0.0.1:9403"
     probe_address: Address = "127.0.0.1:9404"
     resync_seconds: Annotated[int, Field(ge=10)] = 300
     kubeconfig: Path | None = None
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+
+    @property
+    def audit_period(self) -> timedelta:
+        return timedelta(seconds=self.audit_period_seconds)
 
     @property
     def resync(self) -> timedelta:

@@ -26,6 +26,7 @@ NEEDS_KUBERNETES = (
     ("GET", "/api/v1/operator/specs"),
     ("GET", "/api/v1/operator/jobs"),
     ("GET", "/api/v1/operator/inventory"),
+    ("GET", "/api/v1/operator/drift"),
 )
 
 

@@ -31,6 +31,10 @@ def commands(bench: RunnerBench) -> list[str]:
     return [" ".join(call.split()[:2]) for call in bench.calls()]
 
 
+def read_state_files(bench: RunnerBench) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in bench.state.rglob("*") if path.is_file()}
+
+
 def fail(runner: StackRunner, program: object, address: object = ONE) -> StackFailedError:
     with pytest.raises(StackFailedError) as caught:
         runner.record(address, program)  # type: ignore[arg-type]
@@ -99,6 +103,38 @@ def test_a_changed_cluster_is_put_right_by_a_refreshing_update_only(bench: Runne
     assert runner.record(ONE, program).changes == {"same": 1}, "a plain update trusts its state"
     assert runner.record(ONE, program, refresh=True).changes == {"create": 1}
     assert bench.shelves.things["one"]["colour"] == "red"
+
+
+def test_an_audit_tells_whether_the_stack_says_what_is_there_and_writes_nothing(
+    bench: RunnerBench, runner: StackRunner
+) -> None:
+    assert not runner.audit(ONE), "there is no stack"
+    runner.record(ONE, build_program("one", colour="red"))
+    calls = len(bench.calls())
+    before = read_state_files(bench)
+
+    assert runner.audit(ONE)
+    assert commands(bench)[calls:] == ["refresh --preview-only"]
+
+    bench.shelves.things["one"]["colour"] = "green"
+    assert not runner.audit(ONE)
+    del bench.shelves.things["one"]
+    assert not runner.audit(ONE)
+    assert read_state_files(bench) == before
+
+    runner.record(ONE, build_program("one", colour="red"), refresh=True)
+    assert runner.audit(ONE)
+
+
+def test_an_audit_that_cannot_look_says_so(bench: RunnerBench, runner: StackRunner) -> None:
+    runner.record(ONE, build_program("one"))
+    state = bench.files(ONE).find_state()
+    assert state is not None
+    state.write_bytes(b"no state at all")
+
+    with pytest.raises(StackFailedError) as caught:
+        runner.audit(ONE)
+    assert caught.value.fault is Fault.BACKEND
 
 
 def test_a_preview_shows_the_exact_change_and_writes_nothing(bench: RunnerBench, runner: StackRunner) -> None:

@@ -9,9 +9,9 @@ import pytest
 
 from gpu_platform.domain import names
 from gpu_platform.domain.gpu_units import GPUUnitSpec
-from gpu_platform.domain.stack_plan import Action, Records, plan_stack
+from gpu_platform.domain.stack_plan import Action, Difference, Records, find_differences, plan_stack
 from gpu_platform.domain.stack_records import Recorded, StackRecord, parse_record, record_annotations, record_labels
-from gpu_platform.domain.stacks import StackAddress, StackKind, address_of, intent_of, parse_address
+from gpu_platform.domain.stacks import StackAddress, StackKind, address_of, as_accepted, intent_of, parse_address
 from gpu_platform.domain.unit_requests import accepted_text
 
 Json = dict[str, Any]
@@ -158,3 +158,40 @@ def test_an_accepted_spec_that_is_no_json_object_is_no_intent() -> None:
         assert intent_of(item) is None
     assert intent_of(unit()) is not None
     assert json.loads(accepted_text(SPEC)) == SPEC.to_json()
+
+
+@pytest.mark.parametrize(
+    ("found", "fields"),
+    [
+        (SPEC.to_json(), []),
+        (SPEC.to_json() | {"running": True}, []),
+        ({"specName": "g1.1", "image": "example/train"}, []),
+        (SPEC.to_json() | {"image": "example/other"}, ["spec.image"]),
+        (SPEC.to_json() | {"gpu": 4, "running": False}, ["spec.gpu", "spec.running"]),
+        (SPEC.to_json() | {"template": {"args": ["-v"]}}, ["spec.template.args"]),
+        ({"specName": "g1.1"}, ["spec.image"]),
+        (SPEC.to_json() | {"gpu": "many"}, ["spec.gpu"]),
+    ],
+)
+def test_a_difference_is_named_by_its_field_and_a_default_that_is_not_said_is_none(
+    found: Json, fields: list[str]
+) -> None:
+    item = unit() | {"spec": found}
+    intent = intent_of(item)
+    assert intent is not None
+
+    assert [difference.field for difference in find_differences(item, intent)] == fields
+
+
+def test_a_difference_says_both_values() -> None:
+    item = unit(spec=OTHER_SPEC)
+    intent = intent_of(item)
+    assert intent is not None
+
+    assert find_differences(item, intent) == (Difference("spec.image", "example/train", "example/other"),)
+
+
+def test_an_edited_object_is_read_as_it_was_accepted_and_any_other_as_it_is() -> None:
+    assert as_accepted(unit(spec=OTHER_SPEC))["spec"] == SPEC.to_json()
+    for item in (unit(accepted=None, spec=OTHER_SPEC), unit(spec=OTHER_SPEC, owner="shop/prod")):
+        assert as_accepted(item) is item

@@ -42,6 +42,7 @@ LOCKED = {
     ("DELETE", f"{OPERATOR}/stockpools/{{name}}"): OPERATORS,
     ("GET", f"{OPERATOR}/jobs"): OPERATORS,
     ("GET", f"{OPERATOR}/jobs/{{operationID:path}}"): OPERATORS,
+    ("GET", f"{OPERATOR}/drift"): OPERATORS,
     ("GET", f"{OPERATOR}/inventory"): OPERATORS,
     ("GET", f"{OPERATOR}/specs"): VIEWERS | OPERATORS,
     ("GET", f"{OPERATOR}/specs/{{name}}"): VIEWERS | OPERATORS,

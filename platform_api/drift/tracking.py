@@ -1,0 +1,122 @@
+"""Which objects differ from their records, and since when this process knows. Fed by the caches, one change at a time.
+
+Without the ledger, of which it would need one look per object: that is for who asks, and only where it matters.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from gpu_platform.domain import names
+from gpu_platform.domain.metadata import annotations_of
+from gpu_platform.domain.stack_plan import Action, Difference, Records, find_differences, plan_stack
+from gpu_platform.domain.stack_records import StackRecord, parse_record
+from gpu_platform.domain.stacks import StackAddress, StackKind, address_of, intent_of
+from platform_api.cluster import Cluster
+
+log = logging.getLogger(__name__)
+
+Json = dict[str, Any]
+
+KEPT_CORRECTIONS = 100
+
+EXPECTED = (Action.NOTHING, Action.WAIT)
+"""Nothing is wrong with these: what is being deleted differs from its records because somebody asked for it."""
+
+
+@dataclass(frozen=True)
+class Drift:
+    """One object that differs."""
+
+    address: StackAddress
+    action: Action
+    since: datetime
+    differences: tuple[Difference, ...] = ()
+    lost: str | None = None
+    """The operation that made it, when the object itself is gone. Made again, it bears the same mark; another object
+    of its name does not."""
+
+
+@dataclass(frozen=True)
+class Correction:
+    """Drift that is over: what was accepted is true again."""
+
+    drift: Drift
+    at: datetime
+
+
+class DriftTracker:
+    def __init__(self, cluster: Cluster, now: Callable[[], datetime]) -> None:
+        self._cluster = cluster
+        self._now = now
+        self._differing: dict[StackAddress, Drift] = {}
+        self._corrections: deque[Correction] = deque(maxlen=KEPT_CORRECTIONS)
+        cluster.units.on_change(self._take_object)
+        cluster.pools.on_change(self._take_object)
+        cluster.stacks.on_change(self._take_entry)
+
+    def list_drift(self) -> tuple[Drift, ...]:
+        """What differs longest comes first."""
+        return tuple(sorted(self._differing.values(), key=lambda drift: (drift.since, drift.address.full_name)))
+
+    def list_corrections(self) -> tuple[Correction, ...]:
+        """The last ones, newest first."""
+        return tuple(reversed(self._corrections))
+
+    def find_record(self, address: StackAddress) -> StackRecord | None:
+        entry = self._cluster.stacks.get(names.SYSTEM_NAMESPACE, address.lease)
+        return parse_record(entry) if entry is not None else None
+
+    def _take_object(self, old: Json | None, new: Json | None) -> None:
+        # A change of the status is none of what was accepted.
+        if old is None or new is None or _is_other(old, new):
+            self._look(address for each in (old, new) if each is not None and (address := address_of(each)))
+
+    def _take_entry(self, old: Json | None, new: Json | None) -> None:
+        if old is None or new is None or _is_other(old, new):
+            self._look(record.address for each in (old, new) if each is not None and (record := parse_record(each)))
+
+    def _look(self, addresses: Iterable[StackAddress]) -> None:
+        try:
+            for address in set(addresses):
+                self._judge(address)
+        except Exception:
+            # One strange object must not stop the cache from following all the others.
+            log.exception("drift.unreadable")
+
+    def _judge(self, address: StackAddress) -> None:
+        cache = self._cluster.units if address.kind is StackKind.GPU_UNIT else self._cluster.pools
+        item = cache.get(address.namespace, address.name)
+        record = self.find_record(address)
+        action = plan_stack(Records(item, record, is_accepted=True))
+        known = self._differing.pop(address, None)
+        if action not in EXPECTED:
+            drift = replace(known or Drift(address, action, self._now()), action=action)
+            self._differing[address] = _explained(drift, item, record)
+        elif known is not None and item is not None and _is_corrected(known, item):
+            self._corrections.append(Correction(known, self._now()))
+
+
+def _explained(drift: Drift, item: Json | None, record: StackRecord | None) -> Drift:
+    """What was wrong stays said until all is well: what follows is how it is put right."""
+    if drift.action is Action.PUT_BACK and record is not None and record.recorded is not None:
+        return replace(drift, lost=record.recorded.operation_id)
+    intent = intent_of(item) if item is not None and drift.action is Action.REVERT else None
+    if item is not None and intent is not None:
+        return replace(drift, differences=find_differences(item, intent))
+    return drift
+
+
+def _is_corrected(drift: Drift, item: Json) -> bool:
+    """To record what was just accepted corrects nothing."""
+    if "deletionTimestamp" in item["metadata"]:
+        return False
+    return bool(drift.differences) or drift.lost == annotations_of(item).get(names.ANNOTATION_OPERATION_ID, "")
+
+
+def _is_other(old: Json, new: Json) -> bool:
+    fields = ("uid", "generation", "annotations", "deletionTimestamp")
+    return any(old["metadata"].get(field) != new["metadata"].get(field) for field in fields)
