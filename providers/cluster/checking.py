@@ -24,8 +24,10 @@ from providers.protocol.resource import Failure
 Json = dict[str, Any]
 
 OPERATION_ID_LIMIT = 200
+UID_LIMIT = 63
 REQUEST_HASH = re.compile(r"[0-9a-f]{64}")
-PROVENANCE = ("operationID", "requestHash")
+PROVENANCE = ("operationID", "requestHash", "objectUID")
+"""Where an object comes from. Nothing about it changes when this does."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,7 @@ def _find_failures(kind: Kind, inputs: Json) -> Iterator[Failure]:
         ("tenant", _is_tenant, "should be the name of a tenant: lower-case letters, digits and inner hyphens"),
         ("operationID", _is_operation_id, f"should have at most {OPERATION_ID_LIMIT} characters"),
         ("requestHash", _is_request_hash, "should be a SHA-256 in 64 hexadecimal digits, or be left out"),
+        ("objectUID", _is_uid, f"should have at most {UID_LIMIT} characters"),
     ):
         value = inputs.get(field)
         if isinstance(value, Unknown) or value is None or field not in kind.inputs:
@@ -136,6 +139,10 @@ def _is_tenant(text: str) -> bool:
 
 def _is_operation_id(text: str) -> bool:
     return len(text) <= OPERATION_ID_LIMIT
+
+
+def _is_uid(text: str) -> bool:
+    return len(text) <= UID_LIMIT
 
 
 def _is_request_hash(text: str) -> bool:

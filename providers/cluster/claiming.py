@@ -5,30 +5,39 @@ from typing import Any
 
 from gpu_platform.adapters.claims import list_free_stock, release_claim, try_claim
 from gpu_platform.adapters.kube import KubeClient
+from gpu_platform.adapters.unit_writes import list_claims
 from gpu_platform.domain import names
 from gpu_platform.domain.gpu_units import GPUUnitSpec
 from gpu_platform.domain.operations import operation_name
-from gpu_platform.domain.stock import rank_stock
+from gpu_platform.domain.stock import claim_holder_of, rank_stock
 from providers.cluster.objects import Wanted
 
 Json = dict[str, Any]
 
 
 async def claim_stock(client: KubeClient, wanted: Wanted, now: datetime) -> Json | None:
-    """Oldest first; None when there is none to be had, or none is needed."""
+    """What a try that died has claimed for it, else the oldest that is free; None when there is none to be had, or none
+    is needed."""
     if not isinstance(wanted.spec, GPUUnitSpec) or not wanted.spec.running:
         return None
     spec_name = wanted.spec.spec_name
-    for stock in rank_stock(await list_free_stock(client, spec_name), spec_name):
+    held = [
+        stock
+        for stock in await list_claims(client, claim_mark(wanted))
+        if claim_holder_of(stock) == _holder(wanted)
+        and stock["spec"].get("specName") == spec_name
+        and "deletionTimestamp" not in stock["metadata"]
+    ]
+    # Claimed once more: from now on it has another minute, and the janitor does not free it under our hands.
+    for stock in (*held, *rank_stock(await list_free_stock(client, spec_name), spec_name)):
         taken = await try_claim(client, stock, _holder(wanted), claim_mark(wanted), now)
         if taken is not None:
             return taken
     return None
 
 
-async def give_back(client: KubeClient, wanted: Wanted, stock: Json | None) -> None:
-    if stock is not None:
-        await release_claim(client, stock, _holder(wanted))
+async def give_back(client: KubeClient, wanted: Wanted, stock: Json) -> None:
+    await release_claim(client, stock, _holder(wanted))
 
 
 def claim_mark(wanted: Wanted) -> str:

@@ -17,7 +17,7 @@ def find_difference(kind: Kind, old_inputs: Json, outputs: Json, news: Json) -> 
     """
     | place                                         | change                                  |
     | --------------------------------------------- | --------------------------------------- |
-    | operationID, requestHash                      | none: they say where an object is from  |
+    | operationID, requestHash, objectUID           | none: they say where an object is from  |
     | name, tenant                                  | replace                                 |
     | a field of the spec that is fixed             | replace                                 |
     | one that is fixed once set, and was not set   | update                                  |

@@ -40,7 +40,7 @@ class Kind:
     @property
     def inputs(self) -> tuple[str, ...]:
         tenant = ("tenant",) if self.is_of_tenant else ()
-        return (*tenant, "name", "spec", "operationID", "requestHash")
+        return (*tenant, "name", "spec", "operationID", "requestHash", "objectUID")
 
     def namespace_of(self, inputs: Json) -> str | None:
         if self.is_of_tenant:

@@ -4,6 +4,7 @@ Objects are never applied: created by POST, changed by PUT as they were seen, de
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
@@ -11,9 +12,11 @@ from pydantic import ValidationError
 
 from gpu_platform.adapters.fault_points import pass_point
 from gpu_platform.adapters.kube import AlreadyExistsError, ConflictError, KubeClient, KubeError, NotFoundError
+from gpu_platform.adapters.kube.paths import OPERATIONS
 from gpu_platform.adapters.kube.requests import delete_that, find
 from gpu_platform.adapters.ledger import build_deletion, open_operation, settle_creation
-from gpu_platform.domain.operations import OPERATORS
+from gpu_platform.domain.operations import OPERATORS, delete_operation_name
+from gpu_platform.domain.stock import is_from
 from gpu_platform.domain.tenants import tenant_of
 from gpu_platform.domain.unit_requests import build_started
 from providers.cluster.claiming import claim_stock, give_back
@@ -114,18 +117,37 @@ class Lifecycle:
 
     async def _make(self, resource: Resource, wanted: Wanted) -> Json | None:
         """None: somebody was faster, look again."""
+        if await self._is_ended(wanted):
+            raise _ended(wanted)
         stock = await self._claim(resource, wanted)
         pass_point("provider.stock-claimed")
         try:
-            return await self._client.create(self._kind.path.collection(wanted.namespace), build_object(wanted, stock))
+            path = self._kind.path.collection(wanted.namespace)
+            made = await self._client.create(path, build_object(wanted, stock))
         except AlreadyExistsError:
-            await give_back(self._client, wanted, stock)
+            await self._give_back(wanted, stock)
             return None
         except KubeError as error:
             # When nobody knows whether it was made, the claim is left to the unit, or to the janitor.
             if error.is_refusal or isinstance(error, NotFoundError):
-                await give_back(self._client, wanted, stock)
+                await self._give_back(wanted, stock)
             raise self._failure(error, wanted.namespace, wanted.name) from error
+        # Whoever asks for its end writes that down and looks then, as it is made and looked here: one sees the other.
+        if await self._is_ended(wanted):
+            with suppress(NotFoundError, ConflictError):
+                await delete_that(self._client, self._kind.path, made["metadata"])
+            raise _ended(wanted)
+        return made
+
+    async def _is_ended(self, wanted: Wanted) -> bool:
+        """Whether somebody asked for the end of the one that was there last."""
+        if not wanted.object_uid or not self._kind.has_accepted_spec:
+            return False
+        name = delete_operation_name(self._ledger_tenant_of(wanted.namespace), wanted.object_uid)
+        return await find(self._client, OPERATIONS, name, wanted.namespace) is not None
+
+    def _ledger_tenant_of(self, namespace: str | None) -> str:
+        return (tenant_of(namespace or "") or "") if self._kind.is_of_tenant else OPERATORS
 
     async def _change(self, resource: Resource, wanted: Wanted, live: Json) -> Json | None:
         """None: it was written meanwhile, look again."""
@@ -135,11 +157,11 @@ class Lifecycle:
         try:
             return await self._client.replace(self._kind.path.item(wanted.name, wanted.namespace), body)
         except (ConflictError, NotFoundError):
-            await give_back(self._client, wanted, stock)
+            await self._give_back(wanted, stock)
             return None
         except KubeError as error:
             if error.is_refusal:
-                await give_back(self._client, wanted, stock)
+                await self._give_back(wanted, stock)
             raise self._failure(error, wanted.namespace, wanted.name) from error
 
     async def _claim(self, resource: Resource, wanted: Wanted) -> Json | None:
@@ -156,14 +178,22 @@ class Lifecycle:
             )
         return stock
 
+    async def _give_back(self, wanted: Wanted, stock: Json | None) -> None:
+        """Unless the unit stands on it: another try for the same unit has the same claim, and may have been faster."""
+        if stock is None:
+            return
+        live = await self._find(wanted.namespace, wanted.name)
+        if live is None or not is_from(live, stock):
+            await give_back(self._client, wanted, stock)
+
     async def _record_deletion(self, live: Json) -> None:
         """The wish is recorded first: from then on nobody puts the object back."""
         if not self._kind.has_accepted_spec:
             return
-        tenant = tenant_of(live["metadata"]["namespace"]) if self._kind.is_of_tenant else OPERATORS
+        tenant = self._ledger_tenant_of(live["metadata"]["namespace"])
         if self._kind.is_of_tenant:
-            await settle_creation(self._client, live, tenant or "", self._now())
-        await open_operation(self._client, build_deletion(live, tenant or ""))
+            await settle_creation(self._client, live, tenant, self._now())
+        await open_operation(self._client, build_deletion(live, tenant))
 
     async def _wait_until_gone(self, resource: Resource, live: Json) -> None:
         namespace, name, uid = (live["metadata"].get(key) for key in ("namespace", "name", "uid"))
@@ -191,3 +221,7 @@ class Lifecycle:
 
     def _failure(self, error: KubeError, namespace: str | None, name: str) -> ResourceFailedError:
         return ResourceFailedError(describe(error, self._label(namespace, name), self._client.server))
+
+
+def _ended(wanted: Wanted) -> ResourceFailedError:
+    return ResourceFailedError(f"{wanted.label} is not made again: its end was asked for")

@@ -39,6 +39,9 @@ class Wanted:
     owner: str | None
     """The stack that declares it; None for the platform's own."""
 
+    object_uid: str | None = None
+    """The one that was there last, whose end somebody may have asked for."""
+
     @property
     def label(self) -> str:
         """For people."""
@@ -63,6 +66,7 @@ def build_wanted(kind: Kind, resource: Resource, inputs: Json) -> Wanted:
         inputs.get("operationID") or derived_operation_id(resource.urn),
         inputs.get("requestHash"),
         owner_of(resource),
+        inputs.get("objectUID"),
     )
 
 

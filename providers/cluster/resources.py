@@ -62,12 +62,15 @@ class GpuUnit(_Declared):
         tenant: pulumi.Input[str] | None = None,
         operation_id: pulumi.Input[str] | None = None,
         request_hash: pulumi.Input[str] | None = None,
+        object_uid: pulumi.Input[str] | None = None,
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
         """`spec` as in a GPUUnit. Without a tenant it is `default`; `operation_id` and `request_hash` say which request
-        it comes from."""
+        it comes from, `object_uid` which object came of it last: once the end of that was asked for, it is not made
+        again."""
         properties = {"tenant": tenant, "name": name, "spec": spec, "namespace": None}
-        super().__init__(GPU_UNIT, resource_name, {**properties, **_provenance(operation_id, request_hash)}, opts)
+        provenance = _provenance(operation_id, request_hash, object_uid)
+        super().__init__(GPU_UNIT, resource_name, {**properties, **provenance}, opts)
 
 
 class StockPool(_Declared):
@@ -84,11 +87,13 @@ class StockPool(_Declared):
         spec: Spec,
         operation_id: pulumi.Input[str] | None = None,
         request_hash: pulumi.Input[str] | None = None,
+        object_uid: pulumi.Input[str] | None = None,
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
         """`spec` as in a StockPool."""
         properties = {"name": name, "spec": spec, "namespace": None}
-        super().__init__(STOCK_POOL, resource_name, {**properties, **_provenance(operation_id, request_hash)}, opts)
+        provenance = _provenance(operation_id, request_hash, object_uid)
+        super().__init__(STOCK_POOL, resource_name, {**properties, **provenance}, opts)
 
 
 class GpuSpec(_Declared):
@@ -108,8 +113,10 @@ class GpuSpec(_Declared):
     ) -> None:
         """`spec` as in a GPUSpec."""
         properties = {"name": name, "spec": spec}
-        super().__init__(GPU_SPEC, resource_name, {**properties, **_provenance(operation_id, request_hash)}, opts)
+        super().__init__(GPU_SPEC, resource_name, {**properties, **_provenance(operation_id, request_hash, None)}, opts)
 
 
-def _provenance(operation_id: pulumi.Input[str] | None, request_hash: pulumi.Input[str] | None) -> dict[str, Any]:
-    return {"operationID": operation_id, "requestHash": request_hash}
+def _provenance(
+    operation_id: pulumi.Input[str] | None, request_hash: pulumi.Input[str] | None, object_uid: pulumi.Input[str] | None
+) -> dict[str, Any]:
+    return {"operationID": operation_id, "requestHash": request_hash, "objectUID": object_uid}

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
+from providers.cluster.checking import PROVENANCE
 from providers.cluster.kinds import KINDS, Kind
 from providers.cluster.package import PACKAGE, VERSION
 
@@ -19,6 +20,10 @@ INPUTS: Json = {
         "description": "The request that it comes from; else the resource itself.",
     },
     "requestHash": {"type": "string", "description": "SHA-256 of that request."},
+    "objectUID": {
+        "type": "string",
+        "description": "The object that came of it last: once its end was asked for, it is not made again.",
+    },
 }
 OUTPUTS: Json = {
     "namespace": {"type": "string", "description": "Where the object lives."},
@@ -43,7 +48,7 @@ def _resource(kind: Kind) -> Json:
     spec = {"$ref": _reference(kind.model.__name__), "description": f"As in a {kind.name}."}
     inputs = {**{name: INPUTS[name] for name in kind.inputs if name in INPUTS}, "spec": spec}
     outputs = {name: each for name, each in OUTPUTS.items() if name != "namespace" or kind.path.namespaced}
-    always = [name for name in inputs if name not in ("operationID", "requestHash")]
+    always = [name for name in inputs if name not in PROVENANCE]
     return {
         "description": _words(kind.model.__doc__ or ""),
         "inputProperties": inputs,

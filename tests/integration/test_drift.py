@@ -5,15 +5,25 @@ import random
 import shutil
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 import httpx
 import pytest
 
+from gpu_platform.adapters.clock import now_utc
 from gpu_platform.adapters.kube import ConflictError, KubeClient, NotFoundError, PatchType
 from gpu_platform.adapters.kube.paths import DEPLOYMENTS, GPU_UNITS, STOCK_POOLS
+from gpu_platform.adapters.ledger import build_deletion, open_operation
 from gpu_platform.adapters.stack_leases import find_record
 from gpu_platform.domain import names
+from providers.cluster.kinds import KINDS
+from providers.cluster.lifecycle import Lifecycle
+from providers.cluster.package import GPU_UNIT
+from providers.cluster.sessions import Sessions
+from providers.protocol.failures import ResourceFailedError
+from providers.protocol.property_values import Properties
+from providers.protocol.resource import Resource
 from stacks.runner.backend import shard_of
 from tests.integration.api import UNITS, code_of, patiently
 from tests.integration.conftest import RunningCluster
@@ -308,16 +318,6 @@ async def test_a_wish_to_delete_is_never_undone_whatever_happens_at_the_same_tim
     chance = random.Random(9)
     unheard: set[str] = set()
 
-    async def meddle(name: str, number: int) -> None:
-        await asyncio.sleep(chance.uniform(0, 0.05))
-        try:
-            if number % 3 == 0:
-                await kube.delete(GPU_UNITS.item(name, INSTANCES))
-            else:
-                await edit(kube, name, image="example/edited")
-        except (ConflictError, NotFoundError):
-            return
-
     async def race(name: str, number: int) -> None:
         await rent_when_there_is_stock(api, name)
         # From before its stack has begun until it is recorded.
@@ -327,7 +327,7 @@ async def test_a_wish_to_delete_is_never_undone_whatever_happens_at_the_same_tim
             await asyncio.sleep(chance.uniform(0, 0.05))
             return (await patiently(lambda: api.delete(f"{UNITS}/{name}"))).status_code
 
-        status, _ = await asyncio.gather(delete(), meddle(name, number))
+        status, _ = await asyncio.gather(delete(), meddle(kube, name, number, chance))
         assert status in (204, 404)
         if status == 404:
             unheard.add(name)
@@ -347,6 +347,49 @@ async def test_a_wish_to_delete_is_never_undone_whatever_happens_at_the_same_tim
     assert found & set(names_of_units) == set()
     for name in names_of_units:
         await forget(kube, name)
+
+
+async def meddle(kube: KubeClient, name: str, number: int, chance: random.Random) -> None:
+    await asyncio.sleep(chance.uniform(0, 0.05))
+    with suppress(ConflictError, NotFoundError):
+        if number % 3 == 0:
+            await kube.delete(GPU_UNITS.item(name, INSTANCES))
+        else:
+            await edit(kube, name, image="example/edited")
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+async def test_a_recording_that_comes_too_late_makes_nothing_whose_end_was_asked_for(
+    kube: KubeClient, monkeypatch: pytest.MonkeyPatch, is_late: bool
+) -> None:
+    """The wish is written before the recording looks, or between its look and its write."""
+    name = f"drift-late-{is_late}".lower()
+    gone: Json = {"kind": "GPUUnit", "metadata": {"name": name, "namespace": INSTANCES, "uid": f"uid-of-{name}"}}
+    create = kube.create
+
+    async def create_and_wish(path: str, body: Json, *options: Any) -> Json:
+        made = await create(path, body, *options)
+        if body["kind"] == "GPUUnit":
+            await open_operation(kube, build_deletion(gone, "default"))
+        return made
+
+    if is_late:
+        monkeypatch.setattr(kube, "create", create_and_wish)
+    else:
+        await open_operation(kube, build_deletion(gone, "default"))
+    resource = Resource(f"urn:pulumi:default.{name}::gpu-unit::{GPU_UNIT}::{name}", GPU_UNIT)
+    spec = {"specName": SPEC, "image": "example/train", "running": False}
+    inputs = {"tenant": "default", "name": name, "spec": spec, "objectUID": gone["metadata"]["uid"]}
+    lifecycle = Lifecycle(kube, KINDS[GPU_UNIT], Sessions().of("engine"), now_utc)
+
+    with pytest.raises(ResourceFailedError, match="its end was asked for"):
+        await lifecycle.create(resource, Properties(inputs))
+
+    async def is_gone() -> bool:
+        return await find(kube, GPU_UNITS.item(name, INSTANCES)) is None
+
+    await eventually(is_gone)
+    await forget(kube, name)
 
 
 async def rent_when_there_is_stock(api: httpx.AsyncClient, name: str) -> None:
