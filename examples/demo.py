@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ import httpx
 from rich.console import Console
 
 from gpu_platform.adapters.kube import NotFoundError, open_client
-from gpu_platform.adapters.kube.paths import DEPLOYMENTS
+from gpu_platform.adapters.kube.paths import DEPLOYMENTS, GPU_UNITS
 from gpu_platform.devcluster.directory import ClusterDirectory
 from gpu_platform.devcluster.environment import cluster_environment
 from gpu_platform.devcluster.record import get_record
@@ -72,9 +72,10 @@ def show_platform(place: ClusterDirectory, api: httpx.Client) -> None:
     run(PLATFORM, "units", "stack", "web")
     run(PLATFORM, "units", "preview", "web")
 
-    step("Make drift: delete the unit's Deployment behind its back")
+    step("Make drift behind the platform's back, and see what was accepted come back")
     asyncio.run(show_drift(place))
-    until(lambda: is_ready(api), "the unit to be Ready again")
+    until(lambda: is_ready(api) and is_recorded(api), "the unit to be Ready and recorded again")
+    run(PLATFORM, "drift")
 
     step("A unit that cannot start says why")
     broken = ("--spec", "host.1", "--image", "example/web", "--command", "pyhton3")
@@ -109,18 +110,40 @@ def show_replays(api: httpx.Client) -> None:
 
 
 async def show_drift(place: ClusterDirectory) -> None:
+    unit = GPU_UNITS.item("web", names.DEFAULT_INSTANCE_NAMESPACE)
     deployment = DEPLOYMENTS.item(names.child_name("web"), names.DEFAULT_INSTANCE_NAMESPACE)
     async with await open_client(place.kubeconfig) as kube:
-        old = (await kube.get(deployment))["metadata"]["uid"]
-        deleted_at = time.monotonic()
-        await kube.delete(deployment)
-        while time.monotonic() < deleted_at + WAIT_SECONDS:
+
+        async def look(path: str) -> Json | None:
             with contextlib.suppress(NotFoundError):
-                if (await kube.get(deployment))["metadata"]["uid"] != old:
-                    console.print(f"  it is back after {time.monotonic() - deleted_at:.2f} s")
-                    return
-            await asyncio.sleep(POLL_SECONDS)
-    raise SystemExit("the Deployment did not come back")
+                return await kube.get(path)
+            return None
+
+        async def show(what: str, change: Awaitable[object], is_back: Callable[[], Awaitable[bool]]) -> None:
+            began_at = time.monotonic()
+            await change
+            while not await is_back():
+                if time.monotonic() > began_at + WAIT_SECONDS:
+                    raise SystemExit(f"{what}: what was accepted did not come back")
+                await asyncio.sleep(POLL_SECONDS)
+            console.print(f"  {what}: right again after {time.monotonic() - began_at:.2f} s")
+
+        before = await kube.get(unit)
+
+        async def is_spec_back() -> bool:
+            return bool((await kube.get(unit))["spec"] == before["spec"])
+
+        def is_made_again(path: str, old: Json) -> Callable[[], Awaitable[bool]]:
+            async def is_other() -> bool:
+                found = await look(path)
+                return found is not None and bool(found["metadata"]["uid"] != old["metadata"]["uid"])
+
+            return is_other
+
+        await show("the unit's image edited", kube.patch(unit, {"spec": {"image": "example/other"}}), is_spec_back)
+        child = await kube.get(deployment)
+        await show("its Deployment deleted", kube.delete(deployment), is_made_again(deployment, child))
+        await show("the unit itself deleted", kube.delete(unit), is_made_again(unit, before))
 
 
 def show_recovery(place: ClusterDirectory, api: httpx.Client) -> None:

@@ -36,6 +36,7 @@ class AuditController:
         period: timedelta,
         on_difference: Callable[[StackAddress], None],
         metrics: WorkerMetrics,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._world = world
         self._runner = runner
@@ -43,6 +44,7 @@ class AuditController:
         self._period = period.total_seconds()
         self._on_difference = on_difference
         self._metrics = metrics
+        self._clock = clock
         self._due_at: dict[Key, float] = {}
 
     def triggers(self) -> tuple[Trigger, ...]:
@@ -55,16 +57,16 @@ class AuditController:
             # It is about to be recorded or removed; the write on its Lease brings the next look.
             self._due_at.pop(key, None)
             return Done()
-        now = time.monotonic()
+        now = self._clock()
         due_at = self._due_at.setdefault(key, now + first_delay(address, self._period))
         if due_at > now:
             return RequeueAfter(timedelta(seconds=due_at - now), "not yet")
         await self._audit(address)
-        self._due_at[key] = time.monotonic() + self._period
+        self._due_at[key] = self._clock() + self._period
         return RequeueAfter(timedelta(seconds=self._period), "looks again and again")
 
     async def _audit(self, address: StackAddress) -> None:
-        began_at = time.monotonic()
+        began_at = self._clock()
         try:
             is_same = await asyncio.get_running_loop().run_in_executor(self._executor, self._runner.audit, address)
         except RunnerStoppedError:
@@ -74,7 +76,7 @@ class AuditController:
             self._metrics.count_audit("failed")
             log.warning("audit.failed", extra={"stack": address.lease, "fault": error.fault, "error": error.message})
             return
-        self._metrics.count_run(ACTION, time.monotonic() - began_at)
+        self._metrics.count_run(ACTION, self._clock() - began_at)
         self._metrics.count_audit("same" if is_same else "different")
         # What changed meanwhile was not compared with what it is now, and is recorded anyway.
         if not is_same and self._is_settled(address):
