@@ -73,9 +73,11 @@ class UnitChanges:
 
         return await self._change(caller, name, count_up)
 
-    async def delete(self, caller: Caller, name: str) -> None:
+    async def delete(self, caller: Caller, name: str, if_match: str | None) -> None:
         """The wish is recorded first: from then on nobody puts the unit back."""
-        unit: Json | None = await self._get_own(caller, name)
+        seen = await self._get_own(caller, name)
+        _check_match(if_match, seen)
+        unit: Json | None = seen
         while unit is not None:
             await settle_creation(self._client, unit, caller.tenant, self._now())
             await open_operation(self._client, build_deletion(unit, caller.tenant))
@@ -171,8 +173,7 @@ class UnitChanges:
     async def _change(self, caller: Caller, name: str, change: Change, if_match: str | None = None) -> Json:
         for _ in range(TRIES):
             unit = await self._get_own(caller, name)
-            if not is_matched(if_match, unit):
-                raise changed_meanwhile(f"the unit {name!r} has changed since; its ETag is {etag_of(unit)} now")
+            _check_match(if_match, unit)
             if "deletionTimestamp" in unit["metadata"]:
                 raise conflict(f"the unit {name!r} is being deleted")
             before = GPUUnitSpec.model_validate(unit["spec"])
@@ -195,6 +196,12 @@ class UnitChanges:
             raise unit_not_found(name)
         refuse_owned(unit, "unit")
         return as_accepted(unit)
+
+
+def _check_match(if_match: str | None, unit: Json) -> None:
+    if not is_matched(if_match, unit):
+        name = unit["metadata"]["name"]
+        raise changed_meanwhile(f"the unit {name!r} has changed since; its ETag is {etag_of(unit)} now")
 
 
 def unit_not_found(name: str) -> ApiError:

@@ -98,9 +98,14 @@ async def update_unit(
 
 
 @router.delete("/{name}", status_code=204, response_class=Response)
-async def delete_unit(caller: Editor, units: Units, name: str) -> Response:
+async def delete_unit(
+    caller: Editor,
+    units: Units,
+    name: str,
+    if_match: Annotated[str | None, Header(description="Only if the unit still has this ETag.")] = None,
+) -> Response:
     """Give a unit back. It is Terminating until everything of it is gone."""
-    await units.changes.delete(caller, name)
+    await units.changes.delete(caller, name, if_match)
     return Response(status_code=204)
 
 

@@ -217,13 +217,15 @@ async def test_parity_26_a_change_keeps_what_it_does_not_name(api: httpx.AsyncCl
 
 
 @pytest.mark.usefixtures("rented")
-async def test_a_change_with_a_stale_etag_is_412(api: httpx.AsyncClient) -> None:
+async def test_a_change_or_deletion_with_a_stale_etag_is_412(api: httpx.AsyncClient) -> None:
     path = f"{UNITS}/rented"
     etag = (await api.get(path)).headers["ETag"]
     first = await api.put(path, json={"image": "example/first"}, headers={"If-Match": etag})
     assert first.status_code == 200
     second = await api.put(path, json={"image": "example/second"}, headers={"If-Match": etag})
     assert (second.status_code, code_of(second)) == (412, "precondition_failed")
+    deleted = await api.delete(path, headers={"If-Match": etag})
+    assert (deleted.status_code, code_of(deleted)) == (412, "precondition_failed")
     again = await api.put(path, json={"image": "example/second"}, headers={"If-Match": first.headers["ETag"]})
     assert again.status_code == 200
 

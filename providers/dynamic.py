@@ -1,0 +1,238 @@
+"""`GpuUnit` for a tenant's own Pulumi program: rents over the REST API, with no plugin to install.
+
+The state names `GpuUnitProvider` by its module and name, and finds it there again to refresh and to delete: neither
+may be moved. Nothing of it is kept in the state, neither address nor key.
+"""
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import Any, Literal, TypedDict
+
+import pulumi
+from pulumi.dynamic import (
+    CheckFailure,
+    CheckResult,
+    ConfigureRequest,
+    CreateResult,
+    DiffResult,
+    ReadResult,
+    Resource,
+    ResourceProvider,
+    UpdateResult,
+)
+
+from providers.rest.api import PlatformError, RestApi
+from providers.rest.units import Units
+from providers.rest.wishes import SHOWN, build_inputs, build_outputs, check_wish, find_difference
+
+Json = dict[str, Any]
+
+URL, KEY = "gpuplatform:url", "gpuplatform:key"
+ENVIRONMENT = {URL: "GPU_PLATFORM_URL", KEY: "GPU_PLATFORM_KEY"}
+"""The command line's variables, for what the stack's configuration does not say."""
+
+COMMANDS = {URL: f"pulumi config set {URL} https://…", KEY: f"pulumi config set --secret {KEY}"}
+
+
+class EnvArgs(TypedDict, total=False):
+    name: pulumi.Input[str]
+    value: pulumi.Input[str]
+
+
+class PortArgs(TypedDict, total=False):
+    name: pulumi.Input[str]
+    port: pulumi.Input[int]
+    protocol: pulumi.Input[Literal["TCP", "UDP", "SCTP"]]
+
+
+class HttpProbeArgs(TypedDict, total=False):
+    path: pulumi.Input[str]
+    port: pulumi.Input[str]
+
+
+class ProbeArgs(TypedDict, total=False):
+    http: pulumi.Input[HttpProbeArgs]
+    command: pulumi.Input[Sequence[pulumi.Input[str]]]
+    initialDelaySeconds: pulumi.Input[int]
+    periodSeconds: pulumi.Input[int]
+    timeoutSeconds: pulumi.Input[int]
+    failureThreshold: pulumi.Input[int]
+
+
+class ProbesArgs(TypedDict, total=False):
+    startup: pulumi.Input[ProbeArgs]
+    readiness: pulumi.Input[ProbeArgs]
+    liveness: pulumi.Input[ProbeArgs]
+
+
+class TemplateArgs(TypedDict, total=False):
+    """What runs, field by field as in the REST API."""
+
+    command: pulumi.Input[Sequence[pulumi.Input[str]]]
+    args: pulumi.Input[Sequence[pulumi.Input[str]]]
+    envs: pulumi.Input[Sequence[pulumi.Input[EnvArgs]]]
+    ports: pulumi.Input[Sequence[pulumi.Input[PortArgs]]]
+    probes: pulumi.Input[ProbesArgs]
+
+
+class AccessArgs(TypedDict, total=False):
+    """Which port the access URL names."""
+
+    primaryPort: pulumi.Input[str]
+    scheme: pulumi.Input[Literal["http", "https", "tcp"]]
+
+
+class GpuUnit(Resource, module="gpuplatform", name="GpuUnit"):
+    """A rented GPU unit. Its id is its name."""
+
+    name: pulumi.Output[str]
+    image: pulumi.Output[str]
+    running: pulumi.Output[bool]
+    namespace: pulumi.Output[str]
+    memory: pulumi.Output[str]
+    gpu: pulumi.Output[int]
+    phase: pulumi.Output[str]
+    """As of the last `up` or `refresh`."""
+
+    stack: pulumi.Output[str]
+    """The platform's own record of the unit, `gpu-unit/<tenant>.<name>`."""
+
+    def __init__(
+        self,
+        resource_name: str,
+        *,
+        name: pulumi.Input[str],
+        spec_name: pulumi.Input[str],
+        image: pulumi.Input[str],
+        template: pulumi.Input[TemplateArgs] | None = None,
+        access: pulumi.Input[AccessArgs] | None = None,
+        running: pulumi.Input[bool] | None = None,
+        stock_name: pulumi.Input[str] | None = None,
+        ready_within_seconds: pulumi.Input[int] | None = None,
+        opts: pulumi.ResourceOptions | None = None,
+    ) -> None:
+        """Without `running`, it runs; False frees its GPUs and keeps the unit. An `up` waits `ready_within_seconds`
+        (300) for the unit to be Ready, or Stopped; with 0 it does not wait.
+
+        A replacement gives the old unit back first. With the option `delete_before_replace=False` it comes last, so
+        that a new unit needs a new name; and what an interrupted `up` has left is then not taken over.
+        """
+        _refuse_open_key()
+        token = f"pulumi-python:{self._resource_type_name}"
+        urn = pulumi.create_urn(resource_name, token, opts.parent if opts else None)
+        options = pulumi.ResourceOptions.merge(pulumi.ResourceOptions(delete_before_replace=True), opts)
+        # The new unit first, under the same name, would be taken for the one that an interrupted try has left; then
+        # Pulumi would delete it as the old one. `diff` cannot help: `--replace` does not ask it.
+        owner = pulumi.Output.concat(pulumi.get_organization(), "/", urn) if options.delete_before_replace else None
+        properties = {
+            "name": name,
+            "specName": spec_name,
+            "image": image,
+            "template": template,
+            "access": access,
+            "running": running,
+            "stockName": stock_name,
+            "readyWithinSeconds": ready_within_seconds,
+            "owner": owner,
+        }
+        known_later = dict.fromkeys(SHOWN)
+        super().__init__(GpuUnitProvider(), resource_name, {**properties, **known_later}, options)
+
+    # Not by the SDK's translation of names, which would also reach into the template.
+
+    @property
+    def access_url(self) -> pulumi.Output[str | None]:
+        """Where the unit answers, inside the cluster; None while it has no ports or does not run."""
+        return self._output("accessURL")
+
+    @property
+    def operation_id(self) -> pulumi.Output[str]:
+        """With which the unit was rented."""
+        return self._output("operationID")
+
+    @property
+    def spec_name(self) -> pulumi.Output[str]:
+        return self._output("specName")
+
+    @property
+    def node_name(self) -> pulumi.Output[str | None]:
+        return self._output("nodeName")
+
+    def _output(self, name: str) -> pulumi.Output[Any]:
+        output: pulumi.Output[Any] = self.__dict__[name]
+        return output
+
+
+class GpuUnitProvider(ResourceProvider):
+    """What Pulumi calls, in a process of its own. It decides nothing itself."""
+
+    _units: Units
+    """Made by `configure`, in that process: what is pickled into the state is the name of this class."""
+
+    def configure(self, req: ConfigureRequest) -> None:
+        _tell_errors_as_sentences()
+        values = {name: _find_setting(req, name) for name in (URL, KEY)}
+        key = values[KEY]
+        if not (key.isascii() and key.isprintable() and " " not in key):
+            raise PlatformError(f"{KEY} holds characters that no key has: copy it again")
+        self._units = Units(RestApi(values[URL], key), key)
+
+    def check(self, _olds: Json, news: Json) -> CheckResult:
+        """No operationID is made here. Pulumi checks in the preview and again in the update, and a saved plan allows no
+        other inputs; and after a crash it has no old inputs to give. `create` makes it, the outputs keep it."""
+        inputs, failures = check_wish(news)
+        return CheckResult(inputs, [CheckFailure(each.field, each.reason) for each in failures])
+
+    def diff(self, _id: str, olds: Json, news: Json) -> DiffResult:
+        found = find_difference(olds, news)
+        self._units.check_replacement(news, found.replacing)
+        return DiffResult(changes=bool(found.changed), replaces=list(found.replacing))
+
+    def create(self, props: Json) -> CreateResult:
+        inputs, _ = check_wish(props)
+        view = self._units.rent(inputs)
+        return CreateResult(view["name"], build_outputs(view, inputs))
+
+    def read(self, id_: str, props: Json) -> ReadResult:
+        """What is gone, on its way out, or another unit under the same name has no id: the next `up` rents anew."""
+        answer = self._units.find(id_, props.get("operationID"))
+        if answer is None or answer.data["phase"] == "Terminating":
+            return ReadResult("", {})
+        outputs = build_outputs(answer.data, props)
+        return ReadResult(id_, outputs, build_inputs(outputs))
+
+    def update(self, id_: str, olds: Json, news: Json) -> UpdateResult:
+        inputs, _ = check_wish(news)
+        return UpdateResult(build_outputs(self._units.change(id_, olds.get("operationID"), inputs), inputs))
+
+    def delete(self, id_: str, props: Json) -> None:
+        self._units.give_back(id_, props.get("operationID"))
+
+
+def _find_setting(req: ConfigureRequest, name: str) -> str:
+    variable = ENVIRONMENT[name]
+    # A key that was read from a file often ends with the line's end.
+    value = str(req.config.get(name) or os.environ.get(variable) or "").strip()
+    if not value:
+        raise PlatformError(f"{name} is not set: run `{COMMANDS[name]}`, or set {variable}")
+    return value
+
+
+def _refuse_open_key() -> None:
+    """Pulumi writes a stack's configuration into its state: what is no secret there, in clear."""
+    if pulumi.runtime.get_config(KEY) is not None and not pulumi.runtime.is_config_secret(KEY):
+        raise pulumi.RunError(f"{KEY} stands in clear in the stack's configuration: run `{COMMANDS[KEY]}`")
+
+
+def _tell_errors_as_sentences() -> None:
+    """Pulumi answers every error of a dynamic provider with `traceback.format_exc()`, and offers no other way. To the
+    person who reads it, ours are complete as they are; all others keep their trace."""
+    original = traceback.format_exc
+
+    def format_exc(limit: int | None = None, chain: bool = True) -> str:
+        error = sys.exc_info()[1]
+        return str(error) if isinstance(error, PlatformError) else original(limit, chain)
+
+    traceback.format_exc = format_exc

@@ -1,0 +1,258 @@
+"""What a tenant's program may wish, what of a change needs a new unit, and whose unit a left one is."""
+
+from typing import Any
+
+import pytest
+from pulumi.output import Unknown
+
+from providers.rest.api import RefusedError
+from providers.rest.units import build_operation_id, is_made_for
+from providers.rest.wishes import (
+    build_change,
+    build_inputs,
+    build_outputs,
+    build_request,
+    check_wish,
+    find_difference,
+)
+
+Json = dict[str, Any]
+
+PORTS = {"ports": [{"name": "web", "port": 80}, {"name": "metrics", "port": 9000}]}
+UNKNOWN = Unknown()  # type: ignore[no-untyped-call]
+KEY, OWNER = "gk_aaaaaaaa_secret", "acme/urn:pulumi:dev::shop::unit::web"
+
+
+def wish(**fields: Any) -> Json:
+    return {"name": "web", "specName": "g1.1", "image": "example/web", "owner": OWNER, **fields}
+
+
+def checked(**fields: Any) -> Json:
+    inputs, failures = check_wish(wish(**fields))
+    assert failures == ()
+    return inputs
+
+
+def view_of(inputs: Json, **fields: Any) -> Json:
+    """How the API shows a unit with these inputs."""
+    shown = {key: value for key, value in inputs.items() if key not in ("owner", "readyWithinSeconds", "stockName")}
+    return {
+        **shown,
+        "namespace": "runtime-instance",
+        "lifecycle": "instance",
+        "phase": "Ready",
+        "generation": 1,
+        "operationID": "order-1",
+        "accessURL": "http://unit-web:80",
+        **fields,
+    }
+
+
+def test_what_is_left_out_is_kept_as_its_default() -> None:
+    inputs = checked(template=PORTS)
+
+    assert inputs["running"] is True
+    assert inputs["readyWithinSeconds"] == 300
+    assert inputs["access"] == {"primaryPort": "web", "scheme": "http"}
+    assert inputs["template"]["ports"][0] == {"name": "web", "port": 80, "protocol": "TCP"}
+
+
+def test_what_is_said_as_its_default_makes_no_difference() -> None:
+    assert checked(template={"command": []}, running=True, readyWithinSeconds=300) == checked()
+
+
+def test_checking_again_changes_nothing() -> None:
+    inputs = checked(template=PORTS, stockName="g1-0", running=False)
+
+    assert check_wish(inputs) == (inputs, ())
+
+
+def test_numbers_come_as_floats_from_pulumi() -> None:
+    inputs = checked(template={"ports": [{"name": "web", "port": 80.0}]}, readyWithinSeconds=5.0)
+
+    assert (inputs["template"]["ports"][0]["port"], inputs["readyWithinSeconds"]) == (80, 5)
+
+
+def test_what_belongs_to_pulumi_is_no_input() -> None:
+    assert checked(__provider="gASV") == checked()
+
+
+@pytest.mark.parametrize(
+    ("fields", "place", "reason"),
+    [
+        ({"name": "Web_1"}, "name", "should be 1 to 40 lower-case letters, digits and inner hyphens"),
+        ({"image": ""}, "image", "string should have at least 1 character"),
+        ({"gpus": 2}, "gpus", "is not a field that is known here"),
+        ({"template": {"comand": ["sh"]}}, "template.comand", "is not a field that is known here"),
+        (
+            {"template": {"ports": [{"name": "web", "port": "80"}]}},
+            "template.ports[0].port",
+            "should be a valid integer",
+        ),
+        (
+            {"template": {"ports": [{"name": "web", "port": 80.5}]}},
+            "template.ports[0].port",
+            "should be a valid integer",
+        ),
+        (
+            {"template": PORTS, "access": {"primaryPort": "ssh"}},
+            "access.primaryPort",
+            "'ssh' is no port of the template; it has web, metrics",
+        ),
+        ({"running": "yes"}, "running", "should be a valid boolean"),
+        ({"readyWithinSeconds": -1}, "readyWithinSeconds", "should be greater than or equal to 0"),
+    ],
+)
+def test_what_the_api_would_refuse_is_refused_at_once_with_its_field(fields: Json, place: str, reason: str) -> None:
+    _, [failure] = check_wish(wish(**fields))
+
+    assert (failure.field, failure.reason) == (place, reason)
+
+
+def test_a_missing_field_is_named() -> None:
+    _, [failure] = check_wish({"name": "web", "specName": "g1.1"})
+
+    assert (failure.field, failure.reason) == ("image", "is required")
+
+
+def test_nothing_is_refused_while_a_part_is_unknown() -> None:
+    unknown = {"envs": [{"name": "HOST", "value": UNKNOWN}]}
+
+    inputs, failures = check_wish(wish(template=unknown, access={"primaryPort": "web"}))
+
+    assert failures == ()
+    assert inputs["template"] is not None
+
+
+def test_around_what_is_unknown_the_defaults_are_those_of_the_known_wish() -> None:
+    envs = [{"name": "HOST", "value": "a"}]
+    known = checked(template={**PORTS, "envs": envs})
+    inputs, _ = check_wish(wish(template={**PORTS, "envs": [{"name": "HOST", "value": UNKNOWN}]}))
+
+    inputs["template"]["envs"] = envs
+    assert inputs == known
+
+
+def test_the_rest_of_an_unknown_wish_shows_no_changes() -> None:
+    inputs, _ = check_wish(wish(image=UNKNOWN, template=PORTS))
+
+    assert find_difference(checked(template=PORTS), inputs).changed == ("image",)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "changed", "replacing"),
+    [
+        ({}, {}, (), ()),
+        ({}, {"name": "other"}, ("name",), ("name",)),
+        ({}, {"specName": "g2.1"}, ("specName",), ("specName",)),
+        ({}, {"stockName": "g1-0"}, ("stockName",), ("stockName",)),
+        ({"stockName": "g1-0"}, {"stockName": "g1-1"}, ("stockName",), ("stockName",)),
+        ({"stockName": "g1-0"}, {}, (), ()),
+        ({}, {"image": "example/next"}, ("image",), ()),
+        ({}, {"template": {"args": ["-v"]}}, ("template",), ()),
+        ({"template": {"args": ["-v"]}}, {}, ("template",), ("template",)),
+        ({"template": PORTS}, {"template": PORTS, "access": {"primaryPort": "metrics"}}, ("access",), ()),
+        ({"template": PORTS}, {"template": PORTS, "access": {"primaryPort": "web"}}, (), ()),
+        ({}, {"running": False}, ("running",), ()),
+        ({}, {"readyWithinSeconds": 10, "owner": "acme/another"}, (), ()),
+        ({}, {"image": "example/next", "specName": "g2.1"}, ("specName", "image"), ("specName",)),
+    ],
+)
+def test_what_becomes_of_a_change(old: Json, new: Json, changed: tuple[str, ...], replacing: tuple[str, ...]) -> None:
+    found = find_difference(checked(**old), checked(**new))
+
+    assert (found.changed, found.replacing) == (changed, replacing)
+
+
+def test_what_is_unknown_counts_as_another_value() -> None:
+    news, _ = check_wish(wish(specName=UNKNOWN))
+
+    assert find_difference(checked(), news).replacing == ("specName",)
+
+
+def test_a_template_that_is_unknown_is_not_taken_for_an_empty_one() -> None:
+    news, _ = check_wish(wish(template=UNKNOWN))
+    found = find_difference(checked(template={"args": ["-v"]}), news)
+
+    assert (found.changed, found.replacing) == (("template",), ())
+
+
+def test_a_unit_that_is_as_declared_is_no_change() -> None:
+    inputs = checked(template=PORTS, stockName="g1-0")
+
+    assert find_difference(build_outputs(view_of(inputs), inputs), inputs).changed == ()
+
+
+def test_a_unit_that_was_changed_behind_its_back_is_a_change() -> None:
+    inputs = checked(template=PORTS)
+    outputs = build_outputs(view_of(inputs, image="example/other", running=False), inputs)
+
+    assert find_difference(outputs, inputs).changed == ("image", "running")
+
+
+def test_a_field_of_a_newer_api_is_no_change() -> None:
+    inputs = checked(template=PORTS)
+    view = view_of(inputs, template={**inputs["template"], "ulimits": []}, colour="green")
+
+    assert find_difference(build_outputs(view, inputs), inputs).changed == ()
+
+
+def test_a_request_has_what_the_api_knows_and_nothing_of_pulumis() -> None:
+    request = build_request(checked(stockName="g1-0", running=False), "order-1")
+
+    assert set(request) == {"operationID", "name", "specName", "image", "template", "stockName"}
+    assert request["operationID"] == "order-1"
+
+
+def test_a_change_says_the_access_even_where_it_is_the_default() -> None:
+    assert build_change(checked(template=PORTS))["access"] == {"primaryPort": "web", "scheme": "http"}
+
+
+def test_the_inputs_that_a_refresh_finds_are_those_of_the_program() -> None:
+    inputs = checked(template=PORTS, stockName="g1-0")
+
+    assert build_inputs(build_outputs(view_of(inputs), inputs)) == inputs
+
+
+def test_a_unit_without_ports_has_no_access() -> None:
+    inputs = checked(template=PORTS)
+    outputs = build_outputs(view_of(checked()), inputs)
+
+    assert "access" not in outputs
+
+
+def test_a_resource_knows_the_operations_that_it_made() -> None:
+    assert is_made_for(build_operation_id(KEY, OWNER, "1f"), KEY, OWNER)
+
+
+def test_each_unit_has_an_operation_of_its_own() -> None:
+    assert build_operation_id(KEY, OWNER, "1f") != build_operation_id(KEY, OWNER, "2f")
+
+
+@pytest.mark.parametrize(
+    ("operation_id", "key", "owner"),
+    [
+        (build_operation_id(KEY, "acme/urn:pulumi:prod::shop::unit::web", "1f"), KEY, OWNER),
+        (build_operation_id("gk_bbbbbbbb_secret", OWNER, "1f"), KEY, OWNER),
+        (build_operation_id(KEY, OWNER, "1f").replace("-1f-", "-2f-"), KEY, OWNER),
+        ("order-1", KEY, OWNER),
+        ("pulumi-1f-", KEY, OWNER),
+        ("pulumi-1f-ä", KEY, OWNER),
+        (None, KEY, OWNER),
+        (build_operation_id(KEY, None, "1f"), KEY, None),
+    ],
+)
+def test_every_other_operation_is_somebody_elses(operation_id: str | None, key: str, owner: str | None) -> None:
+    assert not is_made_for(operation_id, key, owner)
+
+
+def test_a_refusal_is_the_apis_sentence_with_its_code_and_request() -> None:
+    error = RefusedError(400, "invalid_request", "image: is required", "d3b2")
+
+    assert str(error) == "image: is required (400 invalid_request, request d3b2)"
+
+
+def test_a_wrong_key_says_how_to_set_another() -> None:
+    error = RefusedError(401, "unauthenticated", "this API key is not known", None)
+
+    assert "`pulumi config set --secret gpuplatform:key`" in str(error)
