@@ -1,0 +1,182 @@
+"""Drift against wishes, raced: what the API accepted is never taken back, whatever happens at the same time."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from typing import Any
+
+import httpx
+import pytest
+
+from gpu_platform.adapters.clock import now_utc
+from gpu_platform.adapters.kube import ConflictError, KubeClient, NotFoundError
+from gpu_platform.adapters.kube.paths import GPU_UNITS
+from gpu_platform.adapters.ledger import build_deletion, open_operation
+from gpu_platform.adapters.stack_leases import find_record
+from providers.cluster.kinds import KINDS
+from providers.cluster.lifecycle import Lifecycle
+from providers.cluster.package import GPU_UNIT
+from providers.cluster.sessions import Sessions
+from providers.protocol.failures import ResourceFailedError
+from providers.protocol.property_values import Properties
+from providers.protocol.resource import Resource
+from tests.integration.api import UNITS, code_of, patiently
+from tests.integration.conftest import RunningCluster
+from tests.integration.daemons import Daemon
+from tests.integration.drifting import SPEC, accepted_spec_of, auditing_worker, drifting_stock, edit, end, rent_one
+from tests.integration.platform import INSTANCES, find, get_unit
+from tests.integration.renting import forget, wish
+from tests.integration.stack_workers import StackPlace, forgotten, unit_stack
+from tests.waiting import eventually
+
+Json = dict[str, Any]
+
+RACES = 50
+CALM_SECONDS = 5.0
+
+
+@pytest.fixture(scope="module")
+async def worker(
+    cluster: RunningCluster, kube: KubeClient, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Daemon]:
+    place = StackPlace(tmp_path_factory.mktemp("drift"))
+    async with drifting_stock(kube, "racing", 12), auditing_worker(cluster, kube, place) as daemon:
+        yield daemon
+
+
+@pytest.mark.usefixtures("worker")
+async def test_a_change_that_the_api_accepts_is_never_reverted_whoever_edits_at_the_same_time(
+    api: httpx.AsyncClient, kube: KubeClient
+) -> None:
+    units = [f"drift-put-{number}" for number in range(5)]
+    for name in units:
+        await rent_one(api, name)
+    chance = random.Random(8)
+
+    async def race(name: str, number: int) -> None:
+        async def edit_meanwhile() -> None:
+            await asyncio.sleep(chance.uniform(0, 0.03))
+            await edit(kube, name, image=f"example/edited-{number}")
+
+        async def change() -> None:
+            await asyncio.sleep(chance.uniform(0, 0.03))
+            answer = await patiently(lambda: api.put(f"{UNITS}/{name}", json={"image": f"example/put-{number}"}))
+            assert answer.status_code == 200, answer.text
+
+        await asyncio.gather(edit_meanwhile(), change())
+
+        async def is_as_put() -> bool:
+            unit = await get_unit(kube, name)
+            wanted = f"example/put-{number}"
+            assert f'"image":"{wanted}"' in accepted_spec_of(unit), "an edit was accepted, or the change reverted"
+            return bool(unit["spec"]["image"] == wanted)
+
+        await eventually(is_as_put, every=0.02)
+
+    for number in range(RACES // len(units)):
+        await asyncio.gather(*(race(name, number) for name in units))
+    await end(api, kube, *units)
+
+
+@pytest.mark.usefixtures("worker")
+async def test_a_wish_to_delete_is_never_undone_whatever_happens_at_the_same_time(
+    api: httpx.AsyncClient, kube: KubeClient
+) -> None:
+    """Edited, recorded, or deleted with kubectl at the same time."""
+    names_of_units = [f"drift-delete-{number}" for number in range(RACES)]
+    chance = random.Random(9)
+    unheard: set[str] = set()
+
+    async def race(name: str, number: int) -> None:
+        await rent_when_there_is_stock(api, name)
+        # From before its stack has begun until it is recorded.
+        await asyncio.sleep(chance.uniform(0, 4))
+
+        async def delete() -> int:
+            await asyncio.sleep(chance.uniform(0, 0.05))
+            return (await patiently(lambda: api.delete(f"{UNITS}/{name}"))).status_code
+
+        status, _ = await asyncio.gather(delete(), meddle(kube, name, number, chance))
+        assert status in (204, 404)
+        if status == 404:
+            unheard.add(name)
+
+    for first in range(0, RACES, 5):
+        await asyncio.gather(*(race(names_of_units[number], number) for number in range(first, first + 5)))
+    # Where kubectl was faster nobody has heard a wish, and the unit comes back: now it is said. Twice, because a worker
+    # that is about to record such a unit has not begun yet.
+    for _ in range(2):
+        await asyncio.gather(*(delete_for_good(api, kube, name) for name in unheard))
+        await asyncio.sleep(CALM_SECONDS)
+    for name in names_of_units:
+        await forgotten(kube, unit_stack(name), within=120)
+    assert len(unheard) < RACES / 2
+    await asyncio.sleep(CALM_SECONDS)
+    found = {unit["metadata"]["name"] for unit in (await kube.get(GPU_UNITS.collection(INSTANCES)))["items"]}
+    assert found & set(names_of_units) == set()
+    for name in names_of_units:
+        await forget(kube, name)
+
+
+async def meddle(kube: KubeClient, name: str, number: int, chance: random.Random) -> None:
+    await asyncio.sleep(chance.uniform(0, 0.05))
+    with suppress(ConflictError, NotFoundError):
+        if number % 3 == 0:
+            await kube.delete(GPU_UNITS.item(name, INSTANCES))
+        else:
+            await edit(kube, name, image="example/edited")
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+async def test_a_recording_that_comes_too_late_makes_nothing_whose_end_was_asked_for(
+    kube: KubeClient, monkeypatch: pytest.MonkeyPatch, is_late: bool
+) -> None:
+    """The wish is written before the recording looks, or between its look and its write."""
+    name = f"drift-late-{is_late}".lower()
+    gone: Json = {"kind": "GPUUnit", "metadata": {"name": name, "namespace": INSTANCES, "uid": f"uid-of-{name}"}}
+    create = kube.create
+
+    async def create_and_wish(path: str, body: Json, *options: Any) -> Json:
+        made = await create(path, body, *options)
+        if body["kind"] == "GPUUnit":
+            await open_operation(kube, build_deletion(gone, "default"))
+        return made
+
+    if is_late:
+        monkeypatch.setattr(kube, "create", create_and_wish)
+    else:
+        await open_operation(kube, build_deletion(gone, "default"))
+    resource = Resource(f"urn:pulumi:default.{name}::gpu-unit::{GPU_UNIT}::{name}", GPU_UNIT)
+    spec = {"specName": SPEC, "image": "example/train", "running": False}
+    inputs = {"tenant": "default", "name": name, "spec": spec, "objectUID": gone["metadata"]["uid"]}
+    lifecycle = Lifecycle(kube, KINDS[GPU_UNIT], Sessions().of("engine"), now_utc)
+
+    with pytest.raises(ResourceFailedError, match="its end was asked for"):
+        await lifecycle.create(resource, Properties(inputs))
+
+    async def is_gone() -> bool:
+        return await find(kube, GPU_UNITS.item(name, INSTANCES)) is None
+
+    await eventually(is_gone)
+    await forget(kube, name)
+
+
+async def rent_when_there_is_stock(api: httpx.AsyncClient, name: str) -> None:
+    async def is_accepted() -> bool:
+        answer = await patiently(lambda: api.post(UNITS, json=wish(name, specName=SPEC)))
+        assert answer.status_code in (200, 201, 409), answer.text
+        assert answer.status_code != 409 or code_of(answer) == "insufficient_capacity", answer.text
+        return answer.status_code != 409
+
+    await eventually(is_accepted, within=120, every=0.2)
+
+
+async def delete_for_good(api: httpx.AsyncClient, kube: KubeClient, name: str) -> None:
+    """Until the unit was deleted over the API, or nothing will ever bring it back."""
+
+    async def is_done() -> bool:
+        status = (await api.delete(f"{UNITS}/{name}")).status_code
+        return status == 204 or (status == 404 and await find_record(kube, unit_stack(name)) is None)
+
+    await eventually(is_done, within=60, every=0.2)
