@@ -31,6 +31,7 @@ from tests.integration.platform import (
     stock_pool,
     unit_body,
 )
+from tests.integration.processes import asleep
 from tests.integration.renting import SPEC, forget, give_back, rent, spec_body, wish
 from tests.integration.stack_workers import StackPlace, clear_index, forgotten, stack_worker, unit_stack
 from tests.integration.tenants import tenant
@@ -307,19 +308,25 @@ async def test_a_preview_of_a_unit_as_it_was_accepted_shows_no_change(api: httpx
 
 
 async def test_a_preview_shows_what_somebody_changed_in_the_cluster_and_changes_nothing(
-    api: httpx.AsyncClient, kube: KubeClient, recorded: str
+    cluster: RunningCluster, api: httpx.AsyncClient, kube: KubeClient, recorded: str
 ) -> None:
     path = GPU_UNITS.item(recorded, INSTANCES)
     accepted = (await get_unit(kube, recorded))["spec"]["image"]
-    await kube.patch(path, {"spec": {"image": "example/edited"}})
-    preview = await previewed(api, recorded)
+    # Which would put it back at once.
+    with asleep(cluster, "reconciler"):
+        await kube.patch(path, {"spec": {"image": "example/edited"}})
+        preview = await previewed(api, recorded)
+        assert (await get_unit(kube, recorded))["spec"]["image"] == "example/edited"
     assert preview["phase"] == "Succeeded", preview
     [step] = [step for step in preview["steps"] if step["op"] != "same"]
     assert (step["op"], step["resource"]) == ("update", recorded)
     [change] = step["properties"]
     assert (change["path"], change["old"], change["new"]) == ("spec.image", "example/edited", accepted)
-    assert (await get_unit(kube, recorded))["spec"]["image"] == "example/edited"
-    await kube.patch(path, {"spec": {"image": accepted}})
+
+    async def is_put_back() -> bool:
+        return bool((await get_unit(kube, recorded))["spec"]["image"] == accepted)
+
+    await eventually(is_put_back)
 
 
 async def test_a_recorded_stack_tells_its_outputs(api: httpx.AsyncClient, kube: KubeClient, recorded: str) -> None:
