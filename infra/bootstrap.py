@@ -62,9 +62,15 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="infra.bootstrap", description="Makes a cluster into the platform.")
     parser.add_argument("action", choices=ACTIONS)
     parser.add_argument("--stack", default="dev", help="which Pulumi.<stack>.yaml")
+    parser.add_argument(
+        "--refresh", action="store_true", help="with up: look at the cluster first, not only at the state"
+    )
     parser.add_argument("--expect-no-changes", action="store_true", help="fail when anything would change")
     parser.add_argument("--json", action="store_true", help="print the counts of changes as JSON")
     chosen = parser.parse_args(arguments)
+    if chosen.refresh and chosen.action != "up":
+        sys.stderr.write("error: --refresh goes with `up`; `refresh` alone only updates the state\n")
+        return MISUSED
     if not (ROOT / f"Pulumi.{chosen.stack}.yaml").is_file():
         sys.stderr.write(f"error: there is no Pulumi.{chosen.stack}.yaml; the stack's settings belong there\n")
         return MISUSED
@@ -74,7 +80,12 @@ def main(arguments: list[str]) -> int:
     try:
         with command.taking_signals():
             changes = run_unlocked(
-                chosen.action, chosen.stack, command, progress, expect_no_changes=chosen.expect_no_changes
+                chosen.action,
+                chosen.stack,
+                command,
+                progress,
+                refresh=chosen.refresh,
+                expect_no_changes=chosen.expect_no_changes,
             )
     except (automation.errors.CommandError, LockedError) as error:
         if command.is_interrupted:
@@ -92,11 +103,17 @@ def main(arguments: list[str]) -> int:
 
 
 def run_unlocked(
-    action: str, stack_name: str, command: InterruptibleCommand, progress: Progress, *, expect_no_changes: bool
+    action: str,
+    stack_name: str,
+    command: InterruptibleCommand,
+    progress: Progress,
+    *,
+    refresh: bool,
+    expect_no_changes: bool,
 ) -> dict[str, int]:
     """Also after a run that was killed, and so could not take its lock away."""
     try:
-        return run(action, stack_name, command, progress, expect_no_changes=expect_no_changes)
+        return run(action, stack_name, command, progress, refresh=refresh, expect_no_changes=expect_no_changes)
     except automation.errors.ConcurrentUpdateError as error:
         locks = find_locks(str(error))
         if not locks:
@@ -110,11 +127,17 @@ def run_unlocked(
         )
     for lock in remove_dead(locks):
         progress.tell(f"  the lock of a dead process is removed: {lock}")
-    return run(action, stack_name, command, progress, expect_no_changes=expect_no_changes)
+    return run(action, stack_name, command, progress, refresh=refresh, expect_no_changes=expect_no_changes)
 
 
 def run(
-    action: str, stack_name: str, command: InterruptibleCommand, progress: Progress, *, expect_no_changes: bool
+    action: str,
+    stack_name: str,
+    command: InterruptibleCommand,
+    progress: Progress,
+    *,
+    refresh: bool,
+    expect_no_changes: bool,
 ) -> dict[str, int]:
     """How many resources were, or would be, changed in which way."""
     options = automation.LocalWorkspaceOptions(work_dir=str(ROOT), pulumi_command=command)
@@ -123,7 +146,7 @@ def run(
         preview = stack.preview(on_event=progress.take, expect_no_changes=expect_no_changes)
         return {str(what): count for what, count in preview.change_summary.items()}
     if action == "up":
-        summary = stack.up(on_event=progress.take, expect_no_changes=expect_no_changes).summary
+        summary = stack.up(on_event=progress.take, refresh=refresh, expect_no_changes=expect_no_changes).summary
     elif action == "refresh":
         summary = stack.refresh(on_event=progress.take, expect_no_changes=expect_no_changes).summary
     else:

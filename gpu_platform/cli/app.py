@@ -9,11 +9,13 @@ from gpu_platform.cli import (
     api,
     bootstrap,
     dev,
+    drift,
     health,
     ops,
     pools,
     preview,
     reconciler,
+    restore,
     specs,
     stack,
     stack_worker,
@@ -59,11 +61,13 @@ app.add_typer(stock.app, name="stock")
 app.add_typer(pools.app, name="pools")
 app.add_typer(ops.app, name="ops")
 app.command("health")(health.health)
+app.command("drift")(drift.drift)
 app.add_typer(dev.app, name="dev")
 app.command("api")(api.api)
 app.command("reconciler")(reconciler.reconciler)
 app.command("stack", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(stack.stack)
 app.command("stack-worker")(stack_worker.stack_worker)
+app.command("restore")(restore.restore)
 app.command("bootstrap")(bootstrap.bootstrap)
 app.command("preview")(preview.preview)
 app.command("tools")(tools.tools)

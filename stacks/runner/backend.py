@@ -34,9 +34,13 @@ def shard_of(stack: str) -> str:
 
 def build_root_url(backend_url: str, stack: str) -> str:
     """One directory listing is part of every CLI call, and a root with 10,000 stacks doubles the time of each."""
+    return build_shard_url(backend_url, shard_of(stack))
+
+
+def build_shard_url(backend_url: str, shard: str) -> str:
     parts = urlsplit(backend_url)
     query = parts.query or (WITHOUT_ATTRIBUTES if parts.scheme == "file" else "")
-    return urlunsplit(parts._replace(path=f"{parts.path.rstrip('/')}/{shard_of(stack)}", query=query))
+    return urlunsplit(parts._replace(path=f"{parts.path.rstrip('/')}/{shard}", query=query))
 
 
 def find_directory(url: str) -> Path | None:

@@ -11,12 +11,20 @@ from typing import Any
 from gpu_platform.adapters.fault_points import pass_point
 from gpu_platform.domain.stacks import StackAddress
 from providers.cluster.package import attachment
-from stacks.runner.backend import StackFiles, build_absolute_url, build_root_url, find_directory, shard_of
+from stacks.runner.backend import (
+    StackFiles,
+    build_absolute_url,
+    build_root_url,
+    build_shard_url,
+    find_directory,
+    shard_of,
+)
 from stacks.runner.cli import PulumiProcesses
 from stacks.runner.encryption import ensure_salt
 from stacks.runner.event_loops import AsyncioLogLevel, quiet_lost_connections
 from stacks.runner.failures import Fault, RunnerStoppedError, StackFailedError
 from stacks.runner.files import write_file
+from stacks.runner.listing import ask_cli, list_files
 from stacks.runner.locks import remove_dead_locks
 from stacks.runner.previews import Preview
 from stacks.runner.programs import ObservedProgram
@@ -159,6 +167,21 @@ class StackRunner:
             place.initialise()
             return place.preview(self._observe(program))
 
+    def audit(self, address: StackAddress) -> bool:
+        """Whether the stack is there and says what is there. Takes no lock and writes nothing but scratch files."""
+        files = self._open(address)
+        if files is not None and not files.find_state():
+            return False
+        with tempfile.TemporaryDirectory(dir=self._work_directory, prefix="audit-") as name:
+            place = self._place(address, Path(name))
+            place.prepare(self._salt)
+            try:
+                return place.audit()
+            except StackFailedError as error:
+                if error.fault is not Fault.NOT_FOUND:
+                    raise
+                return False
+
     def exists(self, address: StackAddress) -> bool:
         files = self._open(address)
         return files.find_state() is not None if files else self.read_state(address) is not None
@@ -180,6 +203,26 @@ class StackRunner:
         place.prepare(self._salt)
         exported = place.export()
         return exported and {"version": exported["version"], "checkpoint": {"latest": exported["deployment"]}}
+
+    def list_root(self, shard: str) -> tuple[StackAddress, ...]:
+        """The stacks of one of the 256 roots. Costs a process where the backend is not a directory.
+
+        A backend that is not there is an error: to find no stacks in it would be to restore nothing, and be content.
+        """
+        self._processes.refuse_if_stopped()
+        if self._backend_directory is None:
+            environment = {**self._environment, "PULUMI_BACKEND_URL": build_shard_url(self._backend_url, shard)}
+            return tuple(
+                ask_cli(self._processes, self._work_directory, {**environment, "PULUMI_HOME": str(self._home)})
+            )
+        if not self._backend_directory.is_dir():
+            raise StackFailedError(Fault.BACKEND, f"there is no directory {self._backend_directory}")
+        return tuple(list_files(self._backend_directory / shard))
+
+    def use_salt(self, salt: str) -> None:
+        """That of the stacks which are there already: with another one each process would derive two keys, and
+        re-encrypt what it read."""
+        self._salt = salt
 
     def heal_lock(self, address: StackAddress, *, lease_expired: bool) -> bool:
         """Whether a lock was removed and the stack is free now. A live holder's lock is never touched.

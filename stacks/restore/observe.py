@@ -1,0 +1,162 @@
+"""What the cluster knows of the stacks: all of it at the beginning, and of one stack again right before it is run."""
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from gpu_platform.adapters.kube import KubeClient, KubeError, NotFoundError, ResourcePath
+from gpu_platform.adapters.kube.paths import GPU_SPECS, LEASES, NAMESPACES, OPERATIONS
+from gpu_platform.adapters.kube.requests import find, list_pages
+from gpu_platform.adapters.stack_looks import PATHS
+from gpu_platform.domain.names import SYSTEM_NAMESPACE
+from gpu_platform.domain.operations import delete_operation_name, operation_name
+from gpu_platform.domain.stack_records import LABEL_KIND, parse_record
+from gpu_platform.domain.stacks import StackAddress, address_of
+from providers.protocol.failures import describe
+from stacks.restore.checkpoints import Kept, NotKept
+from stacks.restore.failures import RestoreFailedError
+from stacks.restore.plan import Observed
+
+Json = dict[str, Any]
+
+PAGE = 500
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One stack, as the cluster shows it now."""
+
+    observed: Observed
+    lease: Json | None
+    """Its entry in the index, to be written as it was seen."""
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    items: dict[StackAddress, Json]
+    leases: dict[str, Json]
+    operations: frozenset[tuple[str, str]]
+    """Namespace and name of each."""
+
+    namespaces: frozenset[str]
+    specs: frozenset[str]
+
+    def observe(self, address: StackAddress, kept: Kept | NotKept) -> Observed:
+        item, lease = self.items.get(address), self.leases.get(address.lease)
+        names_of = _Names.of(address, kept, item, lease)
+        return self._build(
+            address,
+            kept,
+            item,
+            lease,
+            is_delete_asked=any((address.namespace, name) in self.operations for name in names_of.deletions),
+            is_in_ledger=(address.namespace, names_of.creation) in self.operations,
+        )
+
+    async def look(self, client: KubeClient, address: StackAddress, kept: Kept | NotKept) -> Seen:
+        """As `observe`, asked of the API server now; the catalogue and the namespaces are those of the beginning."""
+        item, lease = await asyncio.gather(
+            find(client, PATHS[address.kind], address.name, address.namespace),
+            find(client, LEASES, address.lease, SYSTEM_NAMESPACE),
+        )
+        names_of = _Names.of(address, kept, item, lease)
+        creation, *deletions = await asyncio.gather(
+            *(find(client, OPERATIONS, name, address.namespace) for name in (names_of.creation, *names_of.deletions))
+        )
+        observed = self._build(
+            address,
+            kept,
+            item,
+            lease,
+            is_delete_asked=any(deletion is not None for deletion in deletions),
+            is_in_ledger=creation is not None,
+        )
+        return Seen(observed, lease)
+
+    def _build(
+        self,
+        address: StackAddress,
+        kept: Kept | NotKept,
+        item: Json | None,
+        lease: Json | None,
+        *,
+        is_delete_asked: bool,
+        is_in_ledger: bool,
+    ) -> Observed:
+        return Observed(
+            kept=kept,
+            item=item,
+            record=parse_record(lease) if lease is not None else None,
+            is_delete_asked=is_delete_asked,
+            is_in_ledger=is_in_ledger,
+            has_namespace=address.namespace in self.namespaces,
+            has_spec=isinstance(kept, Kept) and kept.spec_name in self.specs,
+        )
+
+
+@dataclass(frozen=True)
+class _Names:
+    """Of the Operations that say something about one stack."""
+
+    creation: str
+    deletions: frozenset[str]
+
+    @classmethod
+    def of(cls, address: StackAddress, kept: Kept | NotKept, item: Json | None, lease: Json | None) -> "_Names":
+        tenant = address.ledger_tenant
+        intent = kept.intent if isinstance(kept, Kept) else None
+        record = parse_record(lease) if lease is not None else None
+        uids = {
+            intent.uid if intent else "",
+            record.uid if record else "",
+            item["metadata"]["uid"] if item is not None else "",
+        }
+        return cls(
+            creation=operation_name(tenant, intent.operation_id if intent else ""),
+            deletions=frozenset(delete_operation_name(tenant, uid) for uid in uids if uid),
+        )
+
+
+async def take_snapshot(client: KubeClient) -> Snapshot:
+    """RestoreFailedError when there is no platform to restore into."""
+    namespaces = frozenset(each["metadata"]["name"] for each in await _list(client, NAMESPACES))
+    if SYSTEM_NAMESPACE not in namespaces:
+        raise _not_bootstrapped(client, f"no namespace {SYSTEM_NAMESPACE}")
+    objects = [item for path in PATHS.values() for item in await _list(client, path)]
+    specs, operations = await _list(client, GPU_SPECS), await _list(client, OPERATIONS)
+    leases = await _list(client, LEASES, SYSTEM_NAMESPACE, LABEL_KIND)
+    return Snapshot(
+        items=dict(_addressed(objects)),
+        leases={lease["metadata"]["name"]: lease for lease in leases},
+        operations=frozenset((each["metadata"]["namespace"], each["metadata"]["name"]) for each in operations),
+        namespaces=namespaces,
+        specs=frozenset(spec["metadata"]["name"] for spec in specs),
+    )
+
+
+def _addressed(items: Iterable[Json]) -> Iterable[tuple[StackAddress, Json]]:
+    for item in items:
+        if (address := address_of(item)) is not None:
+            yield address, item
+
+
+async def _list(
+    client: KubeClient, path: ResourcePath, namespace: str | None = None, label_selector: str | None = None
+) -> list[Json]:
+    selector = {"labelSelector": label_selector} if label_selector else {}
+    try:
+        pages = [page async for page in list_pages(client, path.collection(namespace), selector, PAGE)]
+    except NotFoundError as error:
+        raise _not_bootstrapped(client, f"no {path.plural}") from error
+    except KubeError as error:
+        raise RestoreFailedError(describe(error, path.plural, client.server)) from error
+    # The items of a list say their kind only in the list's own.
+    return [{"kind": page["kind"].removesuffix("List"), **item} for page in pages for item in page["items"]]
+
+
+def _not_bootstrapped(client: KubeClient, lack: str) -> RestoreFailedError:
+    return RestoreFailedError(
+        f"the cluster at {client.server} has {lack}: it is not the platform yet. Run `gpu-platform bootstrap up "
+        "--refresh` first"
+    )

@@ -1,0 +1,202 @@
+"""The whole restore: puts the parts together, lists, plans, and runs stage after stage."""
+
+import asyncio
+import os
+import secrets
+import signal
+import socket
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass
+
+from gpu_platform.adapters.clock import now_utc
+from gpu_platform.adapters.kube import KubeClient, KubeError, UnreachableError
+from gpu_platform.adapters.kube.connection import open_client
+from gpu_platform.adapters.stack_leases import Holder
+from gpu_platform.domain.stacks import StackAddress, StackKind
+from providers.cluster.hosting import hosted
+from stacks.restore.checkpoints import Kept, NotKept
+from stacks.restore.failures import MisusedError
+from stacks.restore.observe import take_snapshot
+from stacks.restore.outcomes import Outcome, Result, outcome_of
+from stacks.restore.plan import RUNS, STAGES, Action, Step, choose, plan_restore
+from stacks.restore.reading import list_addresses, read_all
+from stacks.restore.report import Telling
+from stacks.restore.running import StackRestorer
+from stacks.restore.stock import wait_for_stock
+from stacks.runner import RunnerSettings, StackRunner
+from stacks.worker.settings import StackWorkerSettings, choose_backend, read_passphrase
+
+COMPONENT = "gpu-platform-restore"
+
+WORDS = {StackKind.STOCK_POOL: "pools", StackKind.GPU_UNIT: "units"}
+
+
+@dataclass(frozen=True)
+class Wish:
+    only: tuple[str, ...] = ()
+    dry_run: bool = False
+    break_locks: bool = False
+
+
+@dataclass(frozen=True)
+class Planned:
+    """Every chosen stack with what is to be done about it."""
+
+    kept: dict[StackAddress, Kept | NotKept]
+    steps: dict[StackAddress, Step]
+
+    def list_runs(self, kind: StackKind) -> list[Kept]:
+        return [
+            kept
+            for address, kept in self.kept.items()
+            if address.kind is kind and self.steps[address].action in RUNS and isinstance(kept, Kept)
+        ]
+
+
+async def restore(
+    settings: StackWorkerSettings, environment: Mapping[str, str], wish: Wish, telling: Telling
+) -> tuple[Planned, list[Outcome]]:
+    """What was planned, and what became of it; nothing did in a dry run."""
+    backend_url, passphrase = choose_backend(settings, environment), read_passphrase(settings, environment)
+    runner_settings = RunnerSettings(
+        backend_url=backend_url,
+        work_directory=settings.state_directory.resolve(),
+        passphrase=passphrase,
+        pulumi=settings.pulumi,
+        up_timeout=settings.up_timeout_seconds,
+    )
+    async with AsyncExitStack() as stack:
+        client = await stack.enter_async_context(await open_client(settings.kubeconfig, f"{COMPONENT}/{os.getpid()}"))
+        snapshot = await take_snapshot(client)
+        port = await stack.enter_async_context(hosted(client))
+        runner = StackRunner(runner_settings, port)
+        executor = stack.enter_context(ThreadPoolExecutor(settings.parallel, thread_name_prefix="pulumi"))
+        stack.callback(runner.stop)
+        telling.say(f"from {backend_url} into {client.server}")
+        listed = await asyncio.to_thread(list_addresses, runner, executor, backend_url)
+        chosen = choose(listed, wish.only)
+        if wish.only and not chosen:
+            raise MisusedError(f"none of the {len(listed)} stacks in {backend_url} is called {' or '.join(wish.only)}")
+        kept = await asyncio.to_thread(read_all, runner, executor, chosen, passphrase)
+        planned = Planned(kept, {address: plan_restore(snapshot.observe(address, kept[address])) for address in chosen})
+        if wish.dry_run:
+            return planned, []
+        restorer = StackRestorer(
+            client,
+            runner,
+            executor,
+            snapshot,
+            Holder(socket.gethostname(), os.getpid(), secrets.token_hex(4)),
+            settings.lease_seconds,
+            runner_settings.up_timeout + runner_settings.grace,
+            now_utc,
+            break_locks=wish.break_locks,
+        )
+        interrupted = await stack.enter_async_context(_taking_signals(runner))
+        return planned, await _Work(client, restorer, telling, interrupted, settings.parallel).do(planned)
+
+
+class _Work:
+    def __init__(
+        self,
+        client: KubeClient,
+        restorer: StackRestorer,
+        telling: Telling,
+        interrupted: asyncio.Event,
+        parallel: int,
+    ) -> None:
+        self._client = client
+        self._restorer = restorer
+        self._telling = telling
+        self._interrupted = interrupted
+        self._parallel = parallel
+        self._lost: str | None = None
+        """Why the rest is not tried."""
+
+    async def do(self, planned: Planned) -> list[Outcome]:
+        done = {
+            address: outcome_of(address, step) for address, step in planned.steps.items() if step.action not in RUNS
+        }
+        for kind in STAGES:
+            runs = planned.list_runs(kind)
+            if kind is StackKind.GPU_UNIT:
+                await self._wait_for_stock(
+                    [kept for kept in runs if planned.steps[kept.intent.address].action is Action.MAKE]
+                )
+            for outcome in await self._run(kind, runs):
+                done[outcome.address] = outcome
+        return [done[address] for address in planned.steps]
+
+    async def _run(self, kind: StackKind, runs: Sequence[Kept]) -> list[Outcome]:
+        if not runs:
+            return []
+        self._telling.begin(WORDS[kind], len(runs))
+        outcomes: list[Outcome] = []
+        rest = iter(runs)
+        await asyncio.gather(*(self._take_from(rest, outcomes) for _ in range(min(self._parallel, len(runs)))))
+        return outcomes
+
+    async def _take_from(self, rest: Iterator[Kept], outcomes: list[Outcome]) -> None:
+        for kept in rest:
+            outcome = await self._restore(kept)
+            outcomes.append(outcome)
+            if outcome.result is Result.FAILED:
+                self._telling.say(f"{outcome.address.full_name}: {outcome.reason}")
+            self._telling.advance(len(outcomes))
+
+    async def _restore(self, kept: Kept) -> Outcome:
+        address = kept.intent.address
+        if self._interrupted.is_set():
+            return Outcome(address, Result.INTERRUPTED, "not begun; restore again to go on")
+        if self._lost is not None:
+            return Outcome(address, Result.FAILED, f"not tried: {self._lost}")
+        try:
+            return await self._restorer.restore(kept)
+        except UnreachableError as error:
+            self._lost = f"the API server {self._client.server} cannot be reached: {error.message}"
+            return Outcome(address, Result.FAILED, self._lost)
+        except KubeError as error:
+            return Outcome(address, Result.FAILED, str(error))
+
+    async def _wait_for_stock(self, units: Sequence[Kept]) -> None:
+        if not any(kept.runs for kept in units) or self._interrupted.is_set() or self._lost is not None:
+            return
+        waiting = asyncio.create_task(wait_for_stock(self._client, units, self._telling))
+        stopping = asyncio.create_task(self._interrupted.wait())
+        await asyncio.wait({waiting, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        if not waiting.done():
+            waiting.cancel()
+            return
+        with suppress(KubeError):
+            # Whoever needs the API server next says that it is away.
+            if lacking := waiting.result():
+                self._telling.say(
+                    f"{lacking} units find no stock now; those that do not get any later are made without, and run "
+                    "once their GPUs are free"
+                )
+
+
+@asynccontextmanager
+async def _taking_signals(runner: StackRunner) -> AsyncIterator[asyncio.Event]:
+    """Set once somebody wants an end. Pulumi is interrupted then, saves, and the Leases are given back."""
+    interrupted = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    stopping: set[asyncio.Future[None]] = set()
+
+    def stop() -> None:
+        if not interrupted.is_set():
+            interrupted.set()
+            stopping.add(asyncio.ensure_future(asyncio.to_thread(runner.stop)))
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop)
+    try:
+        yield interrupted
+    finally:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(number)
+        if stopping:
+            await asyncio.wait(stopping)
