@@ -22,6 +22,7 @@ from tests.bench.accept import measure_accept
 from tests.bench.figures import Figure, build_table, save_figures
 from tests.bench.recording import measure_waiting
 from tests.bench.repair import measure_repair
+from tests.bench.restoring import measure_restore
 from tests.bench.second_pass import measure_second_pass
 from tests.bench.stacks import measure_recording
 from tests.bench.startup import measure_startup
@@ -41,6 +42,7 @@ MEASUREMENTS: dict[str, tuple[str, Callable[[Bench], Awaitable[list[Figure]]]]] 
     "startup": ("P2: from the request to Ready", measure_startup),
     "recording": ("P3: recording a stack", measure_recording),
     "recorded": ("P3: from the answer to the record", measure_waiting),
+    "restore": ("P8: lost units from their stacks", measure_restore),
     "writes": ("P4: API writes per unit from stock", measure_writes),
     "second-pass": ("P4: a second pass over 1,000 units", measure_second_pass),
     # Last, so that a thousand other units are there.

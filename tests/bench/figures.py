@@ -16,10 +16,11 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class Goal:
-    """At most this. `of_ratio` says whether the ratio is meant, or the value itself."""
+    """At most this, or at least. `of_ratio` says whether the ratio is meant, or the value itself."""
 
     limit: float
     of_ratio: bool = False
+    at_least: bool = False
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,9 @@ class Figure:
         if self.goal is None:
             return None
         judged = self.ratio if self.goal.of_ratio else self.value
-        return judged is not None and judged <= self.goal.limit
+        if judged is None:
+            return False
+        return judged >= self.goal.limit if self.goal.at_least else judged <= self.goal.limit
 
     def to_json(self) -> Json:
         return {
@@ -103,12 +106,12 @@ def _amount(amount: float | None, unit: str) -> str:
         case "s":
             return f"{amount * 1000:.{'1' if amount < 0.1 else '0'}f} ms"
         case "/s":
-            return f"{amount:.0f} /s"
+            return f"{amount:.{'2' if amount < 10 else '0'}f} /s"
     return f"{amount:.4g}"
 
 
 def _goal(figure: Figure) -> str:
     if figure.goal is None:
         return "–"
-    limit = f"{figure.goal.limit:g}"
-    return f"ratio ≤ {limit}" if figure.goal.of_ratio else f"≤ {limit}{' s' if figure.unit == 's' else ''}"
+    limit = f"{'≥' if figure.goal.at_least else '≤'} {figure.goal.limit:g}"
+    return f"ratio {limit}" if figure.goal.of_ratio else f"{limit}{' s' if figure.unit == 's' else ''}"

@@ -17,6 +17,9 @@ from tests.bench.figures import Figure, Goal, build_table, p50, p99, save_figure
         (2.0, Goal(2.9), False),
         (None, Goal(3.0), True),
         (None, Goal(1.5, of_ratio=True), False),
+        (2.0, Goal(1.5, of_ratio=True, at_least=True), True),
+        (2.0, Goal(1.6, of_ratio=True, at_least=True), False),
+        (None, Goal(0.1, of_ratio=True, at_least=True), False),
         (2.0, None, None),
     ],
 )
@@ -49,7 +52,7 @@ def test_what_is_saved_can_be_compared_by_a_machine(tmp_path: Path) -> None:
         "unit": "s",
         "baseline": 2.0,
         "ratio": 1.5,
-        "goal": {"limit": 2.0, "of_ratio": True},
+        "goal": {"limit": 2.0, "of_ratio": True, "at_least": False},
         "ok": True,
         "samples": 30,
     }
@@ -58,7 +61,13 @@ def test_what_is_saved_can_be_compared_by_a_machine(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("value", "unit", "shown"),
-    [(0.0123, "s", "12.3 ms"), (1.5, "s", "1500 ms"), (211.7, "/s", "212 /s"), (7.5612, "", "7.561")],
+    [
+        (0.0123, "s", "12.3 ms"),
+        (1.5, "s", "1500 ms"),
+        (211.7, "/s", "212 /s"),
+        (1.934, "/s", "1.93 /s"),
+        (7.5612, "", "7.561"),
+    ],
 )
 def test_a_value_is_shown_with_its_unit(value: float, unit: str, shown: str) -> None:
     [_, _, values, *_] = build_table([Figure("P0", "what", value, unit, 10)]).columns
