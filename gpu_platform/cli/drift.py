@@ -15,6 +15,7 @@ from gpu_platform.cli.tables import ABSENT, build_age, now, parse_instant, print
 from gpu_platform.cli.views import CorrectionView, DriftReport, DriftView, FieldDriftView
 
 PAUSE_SECONDS = 1.0
+MADE_AGAIN = "was deleted: made again"
 
 Watch = Annotated[bool, typer.Option("--watch", "-w", help="Print a line whenever something changes. Ctrl-C ends it.")]
 
@@ -52,7 +53,7 @@ def _print_report(report: DriftReport) -> None:
                     item["stack"],
                     build_age(item["correctedAt"], now()),
                     f"{_seconds_of(item):.1f} s",
-                    _text_of(item),
+                    _text_of(item) or MADE_AGAIN,
                 )
                 for item in report["corrected"]
             ),
@@ -105,7 +106,8 @@ def _print_news(event: str, item: DriftView | CorrectionView, *, as_json: bool) 
     clock = now().astimezone().strftime("%H:%M:%S")
     colour = {"differs": "yellow", "corrected": "green"}.get(event, "")
     doing = str(item.get("doing") or "") if event == "differs" else ""
-    parts = (item["stack"], _text_of(item), doing, str(item.get("error") or ""))
+    what = _text_of(item) or (MADE_AGAIN if event == "corrected" else "")
+    parts = (item["stack"], what, doing, str(item.get("error") or ""))
     print_line(f"{clock}  ", (f"{event:<9}", colour), "  ", "  ".join(filter(None, parts)))
 
 

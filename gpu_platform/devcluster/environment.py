@@ -20,6 +20,7 @@ def cluster_environment(directory: ClusterDirectory, record: ClusterRecord, path
     return {
         "GPU_PLATFORM_KEY": record.api_key,
         "GPU_PLATFORM_STACK_WORKER_BACKEND_URL": f"file://{directory.stacks}/state",
+        "GPU_PLATFORM_STACK_WORKER_STATE_DIRECTORY": str(directory.stacks),
         "GPU_PLATFORM_URL": record.platform_url,
         "KUBECONFIG": str(directory.kubeconfig),
         "NATS_URL": record.nats_url,

@@ -303,7 +303,6 @@ def _stack_worker(directory: ClusterDirectory, record: ClusterRecord, path: str)
         after=("kube-apiserver", BOOTSTRAP),
         environment={
             **cluster_environment(directory, record, path),
-            "GPU_PLATFORM_STACK_WORKER_STATE_DIRECTORY": str(directory.stacks),
             "GPU_PLATFORM_STACK_WORKER_AUDIT_PERIOD_SECONDS": str(AUDIT_PERIOD_SECONDS),
             "GPU_PLATFORM_STACK_WORKER_PROBE_ADDRESS": address,
             "GPU_PLATFORM_STACK_WORKER_METRICS_ADDRESS": f"{LOOPBACK}:{record.ports['stack-worker-metrics']}",
