@@ -14,6 +14,7 @@ from gpu_platform.domain import names
 from tests.integration.api import UNITS
 from tests.integration.conftest import RunningCluster
 from tests.integration.platform import INSTANCES, available_pool, ensure_spec, get_unit, stock_pool
+from tests.integration.processes import asleep
 from tests.integration.renting import SPEC, forget, rent, spec_body
 from tests.integration.stack_workers import (
     PASSPHRASE,
@@ -67,11 +68,13 @@ async def test_after_the_hand_off_neither_refresh_nor_preview_sees_a_change_and_
     assert (await available_pool(kube, "by-hand", 1))["status"] == pool["status"]
 
     path = GPU_UNITS.item("by-hand", INSTANCES)
-    await kube.patch(path, {"spec": {"image": "example/edited"}}, PatchType.MERGE)
-    code, output = await by_hand(cluster, place, "refresh", "--preview-only", "--non-interactive", "--diff")
+    # Which would put it back at once.
+    with asleep(cluster, "reconciler"):
+        await kube.patch(path, {"spec": {"image": "example/edited"}}, PatchType.MERGE)
+        code, output = await by_hand(cluster, place, "refresh", "--preview-only", "--non-interactive", "--diff")
+        assert (await get_unit(kube, "by-hand"))["spec"]["image"] == "example/edited"
     assert code == 0, output
     assert "example/edited" in output
-    assert (await get_unit(kube, "by-hand"))["spec"]["image"] == "example/edited"
 
     assert (await api.delete(f"{UNITS}/by-hand")).status_code == 204
     async with stack_worker(cluster, place):
