@@ -38,7 +38,7 @@ class DriftView(Value):
     tenant: str
     name: str
     since: Annotated[datetime, Field(description="When this process of the API saw it first.")]
-    action: Annotated[str, Field(description="What follows: nothing, delete, revert, record, put_back or remove.")]
+    action: Annotated[str, Field(description="nothing, wait, delete, revert, record, put_back or remove.")]
     doing: Annotated[str, Field(description="The same in words, with who does it.")]
     differences: tuple[FieldDrift, ...] = ()
     error: Annotated[str | None, Field(description="Why the last try failed. It is tried again.")] = None

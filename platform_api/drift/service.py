@@ -14,10 +14,10 @@ LOOKS_AT_ONCE = 8
 async def build_report(client: BoundedClient, tracker: DriftTracker, limit: int) -> DriftReport:
     found = tracker.list_drift()
     turn = asyncio.Semaphore(LOOKS_AT_ONCE)
-    async with asyncio.TaskGroup() as group:
-        views = [group.create_task(_view(client, tracker, drift, turn)) for drift in found[:limit]]
+    # Not a group of tasks, whose errors come as a group too: the first one says why there is no answer.
+    views = await asyncio.gather(*(_view(client, tracker, drift, turn) for drift in found[:limit]))
     return DriftReport(
-        items=tuple(view.result() for view in views),
+        items=tuple(views),
         total=len(found),
         corrected=tuple(map(correction_of, tracker.list_corrections())),
     )

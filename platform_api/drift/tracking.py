@@ -96,8 +96,13 @@ class DriftTracker:
         if action not in EXPECTED:
             drift = replace(known or Drift(address, action, self._now()), action=action)
             self._differing[address] = _explained(drift, item, record)
-        elif known is not None and item is not None and _is_corrected(known, item):
+        elif known is not None and item is not None and self._is_complete and _is_corrected(known, item):
             self._corrections.append(Correction(known, self._now()))
+
+    @property
+    def _is_complete(self) -> bool:
+        """While the first lists come in, whatever is not listed yet only seems to be lost."""
+        return all(cache.is_synced for cache in (self._cluster.units, self._cluster.pools, self._cluster.stacks))
 
 
 def _explained(drift: Drift, item: Json | None, record: StackRecord | None) -> Drift:

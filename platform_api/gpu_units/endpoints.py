@@ -102,7 +102,7 @@ async def delete_unit(
     caller: Editor,
     units: Units,
     name: str,
-    if_match: Annotated[str | None, Header(description="Only if the unit still has this ETag.")] = None,
+    if_match: Annotated[str | None, Header(description="Only if the unit has this ETag when it is asked for.")] = None,
 ) -> Response:
     """Give a unit back. It is Terminating until everything of it is gone."""
     await units.changes.delete(caller, name, if_match)

@@ -135,6 +135,8 @@ class Lifecycle:
         # Whoever asks for its end writes that down and looks then, as it is made and looked here: one sees the other.
         if await self._is_ended(wanted):
             with suppress(NotFoundError, ConflictError):
+                # On record: a cache that has seen it must not be a reason to make it once more.
+                await self._record_deletion(made)
                 await delete_that(self._client, self._kind.path, made["metadata"])
             raise _ended(wanted)
         return made
@@ -144,7 +146,10 @@ class Lifecycle:
         if not wanted.object_uid or not self._kind.has_accepted_spec:
             return False
         name = delete_operation_name(self._ledger_tenant_of(wanted.namespace), wanted.object_uid)
-        return await find(self._client, OPERATIONS, name, wanted.namespace) is not None
+        try:
+            return await find(self._client, OPERATIONS, name, wanted.namespace) is not None
+        except KubeError as error:
+            raise self._failure(error, wanted.namespace, wanted.name) from error
 
     def _ledger_tenant_of(self, namespace: str | None) -> str:
         return (tenant_of(namespace or "") or "") if self._kind.is_of_tenant else OPERATORS

@@ -31,6 +31,7 @@ from gpu_platform.domain.pool_requests import (
     build_spec,
     find_size_problem,
 )
+from gpu_platform.domain.stacks import as_accepted
 from gpu_platform.domain.stock import claimed_at, is_from
 from gpu_platform.domain.unit_requests import UnitRequest, build_started, build_unit
 from reconciler.operations.observed import DELETIONS, JOBS, OF_STOCK, Observed, Record
@@ -250,6 +251,7 @@ def _plan_start(observed: Observed, now: datetime) -> Plan:
         if observed.claims:
             return Plan(ReleaseClaims(observed.claims), why="its unit is gone")
         return _fail(record, now, "UnitGone", "the unit was deleted", object_is_gone=unit is None)
+    unit = as_accepted(unit)
     if unit["spec"].get("running", True):
         return _plan_persisted(observed, unit, now)
     if not observed.claims:

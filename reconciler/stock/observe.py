@@ -17,5 +17,5 @@ def observe_pool(world: World, namespace: str, name: str) -> Observed | None:
         spec=spec,
         catalogue=world.find_spec(spec.spec_name),
         stock=world.stock_of(name),
-        instances=world.instances_of(name),
+        instances=tuple(map(as_accepted, world.instances_of(name))),
     )

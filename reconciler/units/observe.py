@@ -71,7 +71,7 @@ def _holder(world: World, stock: Json) -> Json | None:
     """None also when a unit has the holder's name but knows nothing of this stock."""
     namespace, _, name = (claim_holder_of(stock) or "").partition("/")
     holder = world.units.get(namespace, name)
-    return holder if holder is not None and is_from(holder, stock) else None
+    return as_accepted(holder) if holder is not None and is_from(holder, stock) else None
 
 
 def _source(world: World, unit: Json) -> SourceStock | None:

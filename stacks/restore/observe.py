@@ -42,6 +42,14 @@ class Snapshot:
     namespaces: frozenset[str]
     specs: frozenset[str]
 
+    def recall(self, address: StackAddress, kept: Kept | NotKept) -> Kept | NotKept:
+        """What the index says, where the state says nothing: a run that failed may have emptied it."""
+        lease = self.leases.get(address.lease)
+        record = parse_record(lease) if lease is not None else None
+        if isinstance(kept, Kept) or not kept.is_empty or record is None or record.recorded is None:
+            return kept
+        return Kept(record.intent, record.recorded.at) if record.intent is not None else kept
+
     def observe(self, address: StackAddress, kept: Kept | NotKept) -> Observed:
         item, lease = self.items.get(address), self.leases.get(address.lease)
         names_of = _Names.of(address, kept, item, lease)

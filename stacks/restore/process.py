@@ -79,10 +79,12 @@ async def restore(
         chosen = choose(listed, wish.only)
         if wish.only and not chosen:
             raise MisusedError(f"none of the {len(listed)} stacks in {backend_url} is called {' or '.join(wish.only)}")
-        kept = await asyncio.to_thread(read_all, runner, executor, chosen, passphrase)
+        read = await asyncio.to_thread(read_all, runner, executor, chosen, passphrase)
+        kept = {address: snapshot.recall(address, each) for address, each in read.items()}
         planned = Planned(kept, {address: plan_restore(snapshot.observe(address, kept[address])) for address in chosen})
         if wish.dry_run:
             return planned, []
+        interrupted = await stack.enter_async_context(_taking_signals(runner))
         restorer = StackRestorer(
             client,
             runner,
@@ -92,9 +94,9 @@ async def restore(
             settings.lease_seconds,
             runner_settings.up_timeout + runner_settings.grace,
             now_utc,
+            interrupted,
             break_locks=wish.break_locks,
         )
-        interrupted = await stack.enter_async_context(_taking_signals(runner))
         return planned, await _Work(client, restorer, telling, interrupted, settings.parallel).do(planned)
 
 

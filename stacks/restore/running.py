@@ -54,6 +54,7 @@ class StackRestorer:
         lease_seconds: int,
         longest_run: float,
         now: Callable[[], datetime],
+        interrupted: asyncio.Event,
         *,
         break_locks: bool,
     ) -> None:
@@ -65,6 +66,7 @@ class StackRestorer:
         self._lease_seconds = lease_seconds
         self._patience = lease_seconds + longest_run
         self._now = now
+        self._interrupted = interrupted
         self._break_locks = break_locks
         self._terms = Terms(holder)
 
@@ -82,10 +84,12 @@ class StackRestorer:
                 outcome = await self._try(kept, seen, step.action)
                 if outcome is not None:
                     return outcome
+            if self._interrupted.is_set():
+                return Outcome(address, Result.INTERRUPTED, "somebody else worked on it; restore again to go on")
             if time.monotonic() > deadline:
                 holder = holder_of(seen.lease or {}) or "somebody else"
                 return Outcome(address, Result.FAILED, f"{holder} works on it all the time; restore it again later")
-            await asyncio.sleep(min(left, LOOK_SECONDS))
+            await asyncio.sleep(min(left, LOOK_SECONDS) or LOOK_SECONDS)
 
     async def _try(self, kept: Kept, seen: Seen, action: Action) -> Outcome | None:
         """None: somebody else was faster, look again."""

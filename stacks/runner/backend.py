@@ -1,19 +1,22 @@
 """Where a stack's state lies: 256 roots below one backend URL, and what Pulumi keeps in a root on disk.
 
-The files are Pulumi's own. Here they are read, counted and thrown away, never written.
+The files are Pulumi's own. Here they are read, counted and thrown away; written only to undo what a
+failed run left.
 """
 
 import gzip
 import hashlib
 import json
 import shutil
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 from gpu_platform.domain.stacks import StackAddress
+from stacks.runner.files import write_bytes
 
 Json = dict[str, Any]
 
@@ -81,6 +84,28 @@ class StackFiles:
         raw = path.read_bytes()
         state: Json = json.loads(gzip.decompress(raw) if path.suffix == ".gz" else raw)
         return state
+
+    def says_something(self) -> bool:
+        """Whether the state has a resource that the program declared. False also for one that nobody can read."""
+        try:
+            latest = ((self.read_state() or {}).get("checkpoint") or {}).get("latest") or {}
+            return any(not each["type"].startswith("pulumi:") for each in latest.get("resources") or ())
+        except (OSError, ValueError, EOFError, AttributeError, KeyError, TypeError):
+            return False
+
+    @contextmanager
+    def keeping_what_it_says(self) -> Iterator[None]:
+        """A run that refreshes first forgets what is gone, and if it then fails to make that again, saves a state that
+        says nothing: the only record of an object would be lost with it. So the old state comes back."""
+        path = self.find_state()
+        before = path.read_bytes() if path is not None and self.says_something() else None
+        try:
+            yield
+        except BaseException:
+            is_free = not any(self.locks.glob("*.json"))
+            if path is not None and before is not None and is_free and not self.says_something():
+                write_bytes(path, before)
+            raise
 
     def prune_history(self) -> None:
         """An update has four files that begin with `<stack>-<nanoseconds>.`."""

@@ -7,9 +7,12 @@ from pathlib import Path
 
 def write_file(path: Path, text: str) -> None:
     """Does nothing when the file says so already."""
-    if path.exists() and path.read_text() == text:
-        return
+    if not path.exists() or path.read_text() != text:
+        write_bytes(path, text.encode())
+
+
+def write_bytes(path: Path, content: bytes) -> None:
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
-    with os.fdopen(handle, "w") as file:
-        file.write(text)
+    with os.fdopen(handle, "wb") as file:
+        file.write(content)
     Path(name).replace(path)

@@ -3,7 +3,7 @@
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -115,7 +115,8 @@ class StackRunner:
             # Forgotten until it has succeeded: somebody may have removed the stack, and the next call makes it again.
             self._recorded.discard(address)
             try:
-                run = place.update(observed, refresh=refresh)
+                with files.keeping_what_it_says() if files and refresh else nullcontext():
+                    run = place.update(observed, refresh=refresh)
             finally:
                 if files:
                     files.prune_history()
@@ -170,13 +171,15 @@ class StackRunner:
     def audit(self, address: StackAddress) -> bool:
         """Whether the stack is there and says what is there. Takes no lock and writes nothing but scratch files."""
         files = self._open(address)
-        if files is not None and not files.find_state():
+        if files is not None and files.find_state() is None:
             return False
         with tempfile.TemporaryDirectory(dir=self._work_directory, prefix="audit-") as name:
             place = self._place(address, Path(name))
             place.prepare(self._salt)
             try:
-                return place.audit()
+                is_same = place.audit()
+                # Nothing differs from a state that says nothing.
+                return is_same and (files is None or files.says_something())
             except StackFailedError as error:
                 if error.fault is not Fault.NOT_FOUND:
                     raise

@@ -137,8 +137,8 @@ class StacksController:
 
     def _plan(self, key: Key, records: Records) -> Action:
         action = plan_stack(records)
-        is_settled = action is Action.NOTHING and records.item is not None and records.stack is not None
-        return Action.RECORD if is_settled and key in self._doubted else action
+        is_ours = records.item is not None and intent_of(records.item) is not None
+        return Action.RECORD if action is Action.NOTHING and is_ours and key in self._doubted else action
 
     async def _act(
         self, address: StackAddress, action: Action, records: Records, lease: Json | None, wanted: tuple[Action, str]

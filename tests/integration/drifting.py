@@ -1,7 +1,8 @@
-"""A ground for drift: stock without GPUs, a stack worker that audits often, and means to edit behind the API."""
+"""A ground for drift: stock without GPUs, a stack worker, and means to edit behind the API."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import httpx
@@ -9,7 +10,7 @@ import httpx
 from gpu_platform.adapters.kube import KubeClient, PatchType
 from gpu_platform.adapters.kube.paths import GPU_UNITS
 from gpu_platform.domain import names
-from tests.integration.api import UNITS
+from tests.integration.api import UNITS, patiently
 from tests.integration.conftest import RunningCluster
 from tests.integration.daemons import Daemon
 from tests.integration.platform import INSTANCES, ensure_spec, stock_pool
@@ -20,8 +21,6 @@ Json = dict[str, Any]
 
 SPEC = "drift.0"
 """Without GPUs: fifty units must find a place."""
-
-AUDIT_SECONDS = 10
 
 
 @asynccontextmanager
@@ -34,9 +33,12 @@ async def drifting_stock(kube: KubeClient, pool: str, replicas: int) -> AsyncIte
 
 
 @asynccontextmanager
-async def auditing_worker(cluster: RunningCluster, kube: KubeClient, place: StackPlace) -> AsyncIterator[Daemon]:
+async def cleared_worker(
+    cluster: RunningCluster, kube: KubeClient, place: StackPlace, **settings: str
+) -> AsyncIterator[Daemon]:
+    """A stack worker that finds no stacks, and leaves none."""
     await clear_index(kube)
-    async with stack_worker(cluster, place, settings={"AUDIT_PERIOD_SECONDS": str(AUDIT_SECONDS)}) as daemon:
+    async with stack_worker(cluster, place, settings=settings) as daemon:
         yield daemon
     await clear_index(kube)
 
@@ -56,7 +58,7 @@ async def edit(kube: KubeClient, name: str, **spec: Any) -> None:
 
 async def end(api: httpx.AsyncClient, kube: KubeClient, *units: str) -> None:
     for name in units:
-        assert (await api.delete(f"{UNITS}/{name}")).status_code == 204
+        assert (await patiently(partial(api.delete, f"{UNITS}/{name}"))).status_code == 204
     for name in units:
         await forgotten(kube, unit_stack(name))
         await forget(kube, name)

@@ -24,7 +24,7 @@ from providers.protocol.resource import Resource
 from tests.integration.api import UNITS, code_of, patiently
 from tests.integration.conftest import RunningCluster
 from tests.integration.daemons import Daemon
-from tests.integration.drifting import SPEC, accepted_spec_of, auditing_worker, drifting_stock, edit, end, rent_one
+from tests.integration.drifting import SPEC, accepted_spec_of, cleared_worker, drifting_stock, edit, end, rent_one
 from tests.integration.platform import INSTANCES, find, get_unit
 from tests.integration.renting import forget, wish
 from tests.integration.stack_workers import StackPlace, forgotten, unit_stack
@@ -34,6 +34,8 @@ Json = dict[str, Any]
 
 RACES = 50
 CALM_SECONDS = 5.0
+BACKLOG_SECONDS = 300
+"""For a hundred runs of Pulumi, on a machine that has other things to do."""
 
 
 @pytest.fixture(scope="module")
@@ -41,8 +43,42 @@ async def worker(
     cluster: RunningCluster, kube: KubeClient, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Daemon]:
     place = StackPlace(tmp_path_factory.mktemp("drift"))
-    async with drifting_stock(kube, "racing", 12), auditing_worker(cluster, kube, place) as daemon:
+    async with drifting_stock(kube, "racing", 12), cleared_worker(cluster, kube, place) as daemon:
         yield daemon
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+async def test_a_recording_that_comes_too_late_makes_nothing_whose_end_was_asked_for(
+    kube: KubeClient, monkeypatch: pytest.MonkeyPatch, is_late: bool
+) -> None:
+    """The wish is written before the recording looks, or between its look and its write. No worker runs yet."""
+    name = f"drift-late-{is_late}".lower()
+    gone: Json = {"kind": "GPUUnit", "metadata": {"name": name, "namespace": INSTANCES, "uid": f"uid-of-{name}"}}
+    create = kube.create
+
+    async def create_and_wish(path: str, body: Json, *options: Any) -> Json:
+        made = await create(path, body, *options)
+        if body["kind"] == "GPUUnit":
+            await open_operation(kube, build_deletion(gone, "default"))
+        return made
+
+    if is_late:
+        monkeypatch.setattr(kube, "create", create_and_wish)
+    else:
+        await open_operation(kube, build_deletion(gone, "default"))
+    resource = Resource(f"urn:pulumi:default.{name}::gpu-unit::{GPU_UNIT}::{name}", GPU_UNIT)
+    spec = {"specName": SPEC, "image": "example/train", "running": False}
+    inputs = {"tenant": "default", "name": name, "spec": spec, "objectUID": gone["metadata"]["uid"]}
+    lifecycle = Lifecycle(kube, KINDS[GPU_UNIT], Sessions().of("engine"), now_utc)
+
+    with pytest.raises(ResourceFailedError, match="its end was asked for"):
+        await lifecycle.create(resource, Properties(inputs))
+
+    async def is_gone() -> bool:
+        return await find(kube, GPU_UNITS.item(name, INSTANCES)) is None
+
+    await eventually(is_gone)
+    await forget(kube, name)
 
 
 @pytest.mark.usefixtures("worker")
@@ -110,11 +146,15 @@ async def test_a_wish_to_delete_is_never_undone_whatever_happens_at_the_same_tim
         await asyncio.gather(*(delete_for_good(api, kube, name) for name in unheard))
         await asyncio.sleep(CALM_SECONDS)
     for name in names_of_units:
-        await forgotten(kube, unit_stack(name), within=120)
-    assert len(unheard) < RACES / 2
+        await forgotten(kube, unit_stack(name), within=BACKLOG_SECONDS)
+
+    async def are_gone() -> bool:
+        found = {unit["metadata"]["name"] for unit in (await kube.get(GPU_UNITS.collection(INSTANCES)))["items"]}
+        return found.isdisjoint(names_of_units)
+
+    await eventually(are_gone)
     await asyncio.sleep(CALM_SECONDS)
-    found = {unit["metadata"]["name"] for unit in (await kube.get(GPU_UNITS.collection(INSTANCES)))["items"]}
-    assert found & set(names_of_units) == set()
+    assert await are_gone()
     for name in names_of_units:
         await forget(kube, name)
 
@@ -126,40 +166,6 @@ async def meddle(kube: KubeClient, name: str, number: int, chance: random.Random
             await kube.delete(GPU_UNITS.item(name, INSTANCES))
         else:
             await edit(kube, name, image="example/edited")
-
-
-@pytest.mark.parametrize("is_late", [False, True])
-async def test_a_recording_that_comes_too_late_makes_nothing_whose_end_was_asked_for(
-    kube: KubeClient, monkeypatch: pytest.MonkeyPatch, is_late: bool
-) -> None:
-    """The wish is written before the recording looks, or between its look and its write."""
-    name = f"drift-late-{is_late}".lower()
-    gone: Json = {"kind": "GPUUnit", "metadata": {"name": name, "namespace": INSTANCES, "uid": f"uid-of-{name}"}}
-    create = kube.create
-
-    async def create_and_wish(path: str, body: Json, *options: Any) -> Json:
-        made = await create(path, body, *options)
-        if body["kind"] == "GPUUnit":
-            await open_operation(kube, build_deletion(gone, "default"))
-        return made
-
-    if is_late:
-        monkeypatch.setattr(kube, "create", create_and_wish)
-    else:
-        await open_operation(kube, build_deletion(gone, "default"))
-    resource = Resource(f"urn:pulumi:default.{name}::gpu-unit::{GPU_UNIT}::{name}", GPU_UNIT)
-    spec = {"specName": SPEC, "image": "example/train", "running": False}
-    inputs = {"tenant": "default", "name": name, "spec": spec, "objectUID": gone["metadata"]["uid"]}
-    lifecycle = Lifecycle(kube, KINDS[GPU_UNIT], Sessions().of("engine"), now_utc)
-
-    with pytest.raises(ResourceFailedError, match="its end was asked for"):
-        await lifecycle.create(resource, Properties(inputs))
-
-    async def is_gone() -> bool:
-        return await find(kube, GPU_UNITS.item(name, INSTANCES)) is None
-
-    await eventually(is_gone)
-    await forget(kube, name)
 
 
 async def rent_when_there_is_stock(api: httpx.AsyncClient, name: str) -> None:
@@ -179,4 +185,4 @@ async def delete_for_good(api: httpx.AsyncClient, kube: KubeClient, name: str) -
         status = (await api.delete(f"{UNITS}/{name}")).status_code
         return status == 204 or (status == 404 and await find_record(kube, unit_stack(name)) is None)
 
-    await eventually(is_done, within=60, every=0.2)
+    await eventually(is_done, within=BACKLOG_SECONDS, every=0.2)

@@ -126,6 +126,28 @@ def test_an_audit_tells_whether_the_stack_says_what_is_there_and_writes_nothing(
     assert runner.audit(ONE)
 
 
+def test_a_stack_that_says_nothing_any_more_is_not_what_is_there(runner: StackRunner) -> None:
+    runner.record(ONE, build_program("one"))
+    runner.record(ONE, lambda: None)
+
+    assert not runner.audit(ONE)
+
+
+def test_what_cannot_be_made_again_stays_recorded(bench: RunnerBench, runner: StackRunner) -> None:
+    """A refresh forgets what is gone, and Pulumi saves that, also when the run then fails."""
+    runner.record(ONE, build_program("one", colour="red"))
+    before = runner.read_state(ONE)
+    bench.shelves.things.clear()
+    bench.shelves.refusals["one"] = "there is no shelf left"
+
+    with pytest.raises(StackFailedError, match="there is no shelf left"):
+        runner.record(ONE, build_program("one", colour="red"), refresh=True)
+    assert runner.read_state(ONE) == before
+
+    del bench.shelves.refusals["one"]
+    assert runner.record(ONE, build_program("one", colour="red"), refresh=True).changes == {"create": 1}
+
+
 def test_an_audit_that_cannot_look_says_so(bench: RunnerBench, runner: StackRunner) -> None:
     runner.record(ONE, build_program("one"))
     state = bench.files(ONE).find_state()
