@@ -1,0 +1,36 @@
+"""What can go wrong between us and NATS, in two words: it is away, or somebody was faster."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import nats.errors
+import nats.js.errors
+
+WRONG_SEQUENCE = 10071
+"""JetStream's code: the subject has moved on since it was looked at."""
+
+
+class QueueUnavailableError(Exception):
+    """NATS does not answer. Whether what was sent has arrived, nobody knows."""
+
+
+class QueueFullError(Exception):
+    """The stream takes no more."""
+
+
+class OutdatedError(Exception):
+    """The record is no longer as it was seen."""
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    try:
+        yield
+    except nats.js.errors.APIError as error:
+        if error.err_code == WRONG_SEQUENCE:
+            raise OutdatedError(error.description) from error
+        if error.err_code in (10077, 10167):
+            raise QueueFullError(error.description) from error
+        raise
+    except (nats.errors.Error, nats.js.errors.NoStreamResponseError, OSError, TimeoutError) as error:
+        raise QueueUnavailableError(f"NATS does not answer: {type(error).__name__}") from error

@@ -1,0 +1,162 @@
+"""One call: what may be asked for, and how it comes to its one end."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from itertools import product
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from gpu_platform.domain.delivery_plan import Delivery, plan_delivery
+from gpu_platform.domain.invocations import (
+    ENDS,
+    Invocation,
+    InvocationRequest,
+    InvocationResult,
+    InvocationState,
+    Mode,
+    accept,
+    answer,
+    begin,
+    bury,
+    cancel,
+    expire,
+)
+
+NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)
+REQUEST = InvocationRequest(function="resize", id="call-1", payload={"width": 3}, timeout_seconds=60)
+
+
+def queued(**changes: Any) -> Invocation:
+    return accept("acme", REQUEST, NOW).model_copy(update=changes)
+
+
+def test_an_accepted_call_waits_until_its_deadline() -> None:
+    call = accept("acme", REQUEST, NOW)
+
+    assert (call.state, call.attempts, call.expires_at) == (InvocationState.QUEUED, 0, NOW + timedelta(seconds=60))
+    assert accept("acme", REQUEST.model_copy(update={"timeout_seconds": None}), NOW).expires_at is None
+
+
+def test_one_request_has_one_hash_however_long_its_caller_waits() -> None:
+    same = InvocationRequest.model_validate(
+        {"payload": {"width": 3}, "id": "call-1", "function": "resize", "timeoutSeconds": 60, "mode": "sync"}
+    )
+
+    assert same.hash == REQUEST.hash
+    assert REQUEST.model_copy(update={"payload": {"width": 4}}).hash != REQUEST.hash
+    assert REQUEST.model_copy(update={"function": "other"}).hash != REQUEST.hash
+
+
+@pytest.mark.parametrize("bad", ["", "a.b", "a b", "*", ">", "a>", "ä", "a\n", "$KV", "x" * 129])
+def test_an_id_is_one_token_of_a_subject(bad: str) -> None:
+    with pytest.raises(ValidationError):
+        InvocationRequest(function="resize", id=bad)
+
+
+@pytest.mark.parametrize("bad", ["", "A", "a_b", "a.b", "-a", "a-", "*", "x" * 31])
+def test_a_function_is_a_label_of_at_most_thirty_characters(bad: str) -> None:
+    with pytest.raises(ValidationError):
+        InvocationRequest(function=bad, id="call-1")
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [{"": "x"}, {"a b": "x"}, {"a:": "x"}, {"a\r\nb": "x"}, {"a": "x\r\ny: z"}, {"a": "\x00"}, {"NATS-Msg-Id": "x"}],
+)
+def test_a_header_cannot_smuggle_another_one_nor_speak_for_the_queue(headers: dict[str, str]) -> None:
+    with pytest.raises(ValidationError):
+        InvocationRequest(function="resize", id="call-1", headers=headers)
+
+
+def test_plain_headers_are_fine() -> None:
+    headers = {"X-Trace": "a b\tc", "accept": "*/*"}
+
+    assert InvocationRequest(function="resize", id="call-1", headers=headers).headers == headers
+
+
+@pytest.mark.parametrize("seconds", [0, -1, 86_401])
+def test_a_timeout_is_between_a_second_and_a_day(seconds: int) -> None:
+    with pytest.raises(ValidationError):
+        InvocationRequest(function="resize", id="call-1", timeout_seconds=seconds)
+
+
+@pytest.mark.parametrize(
+    ("result", "state"),
+    [
+        (InvocationResult(), InvocationState.SUCCEEDED),
+        (InvocationResult(status_code=399), InvocationState.SUCCEEDED),
+        (InvocationResult(status_code=404), InvocationState.FAILED),
+        (InvocationResult(status_code=500), InvocationState.FAILED),
+        (InvocationResult(error="no GPU"), InvocationState.FAILED),
+    ],
+)
+def test_an_answer_that_is_a_failure_is_not_called_a_success(result: InvocationResult, state: InvocationState) -> None:
+    call = answer(begin(queued(), "worker-1", 1, NOW), result, NOW)
+
+    assert (call.state, call.result, call.finished_at) == (state, result, NOW)
+
+
+def test_a_waiting_call_is_cancelled_at_once_and_a_running_one_is_asked_to_end() -> None:
+    assert cancel(queued(), NOW).state is InvocationState.CANCELLED
+    asked = cancel(begin(queued(), "worker-1", 1, NOW), NOW)
+    assert (asked.state, asked.is_cancel_asked) == (InvocationState.RUNNING, True)
+    assert cancel(asked, NOW).state is InvocationState.CANCELLED
+
+
+@pytest.mark.parametrize("state", sorted(ENDS))
+def test_no_end_is_ever_changed(state: InvocationState) -> None:
+    over = queued(state=state)
+    changes: tuple[Callable[[], Invocation], ...] = (
+        lambda: begin(over, "worker-1", 1, NOW),
+        lambda: answer(over, InvocationResult(), NOW),
+        lambda: expire(over, NOW),
+        lambda: cancel(over, NOW),
+        lambda: bury(over, "AttemptsExhausted", NOW),
+    )
+    for change in changes:
+        with pytest.raises(ValueError, match="is over"):
+            change()
+
+
+def test_a_record_is_read_as_it_was_written() -> None:
+    call = answer(begin(queued(mode=Mode.SYNC), "worker-1", 2, NOW), InvocationResult(body=[1, None]), NOW)
+
+    assert Invocation.model_validate(call.to_json()) == call
+
+
+CALLS: dict[str, Invocation | None] = {
+    "none": None,
+    "waits": queued(),
+    "runs": queued(state=InvocationState.RUNNING),
+    "asked to end": queued(state=InvocationState.RUNNING, is_cancel_asked=True),
+    **{state.value: queued(state=state) for state in sorted(ENDS)},
+}
+LIMIT = 3
+
+
+def expected(name: str, deliveries: int, *, is_late: bool) -> Delivery:
+    """The table once more, as a list of rows: what the first fitting one says."""
+    rows = (
+        (name == "none", Delivery.DROP),
+        (name not in ("waits", "runs", "asked to end"), Delivery.DONE),
+        (name == "asked to end", Delivery.CANCEL),
+        (is_late, Delivery.EXPIRE),
+        (deliveries > LIMIT, Delivery.BURY),
+        (True, Delivery.RUN),
+    )
+    return next(action for fits, action in rows if fits)
+
+
+@pytest.mark.parametrize(("name", "deliveries", "is_late"), list(product(CALLS, (1, LIMIT, LIMIT + 1), (False, True))))
+def test_every_delivery_has_one_answer(name: str, deliveries: int, is_late: bool) -> None:
+    now = NOW + timedelta(seconds=60 if is_late else 59)
+
+    assert plan_delivery(CALLS[name], deliveries, LIMIT, now) is expected(name, deliveries, is_late=is_late)
+
+
+def test_a_call_without_a_deadline_never_expires() -> None:
+    call = queued(expires_at=None)
+
+    assert plan_delivery(call, 1, LIMIT, NOW + timedelta(days=900)) is Delivery.RUN
