@@ -19,6 +19,7 @@ COPY gpu_platform /opt/gpu-platform/gpu_platform
 COPY platform_api /opt/gpu-platform/platform_api
 COPY providers /opt/gpu-platform/providers
 COPY reconciler /opt/gpu-platform/reconciler
+COPY serverless /opt/gpu-platform/serverless
 COPY stacks /opt/gpu-platform/stacks
 COPY --chmod=0755 tools/image/gpu-platform /usr/local/bin/gpu-platform
 ENV PATH=/opt/venv/bin:/usr/local/bin:/usr/bin:/bin \

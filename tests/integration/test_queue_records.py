@@ -6,9 +6,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from nats.js import JetStreamContext
 
-from gpu_platform.adapters.queue.connection import open_queue
+from gpu_platform.adapters.queue.connection import JetStream, open_queue
 from gpu_platform.adapters.queue.errors import OutdatedError, QueueUnavailableError
 from gpu_platform.adapters.queue.layout import ensure_consumer, ensure_streams, remove_consumer
 from gpu_platform.adapters.queue.records import Records
@@ -36,15 +35,14 @@ async def server(tmp_path: Path) -> AsyncIterator[QueueServer]:
 
 
 @pytest.fixture
-async def js(server: QueueServer) -> AsyncIterator[JetStreamContext]:
-    async with open_queue(server.url, "test") as client:
-        context = client.jetstream(timeout=5)
+async def js(server: QueueServer) -> AsyncIterator[JetStream]:
+    async with open_queue(server.url, "test") as context:
         await ensure_streams(context)
         yield context
 
 
 @pytest.fixture
-def records(js: JetStreamContext) -> Records:
+def records(js: JetStream) -> Records:
     return Records(js, timedelta(hours=1))
 
 
@@ -52,7 +50,7 @@ def call(invocation_id: str = "call-1", function: str = "resize", tenant: str = 
     return accept(tenant, InvocationRequest(function=function, id=invocation_id, payload=payload), NOW)
 
 
-async def test_the_streams_may_be_made_twice(js: JetStreamContext) -> None:
+async def test_the_streams_may_be_made_twice(js: JetStream) -> None:
     await ensure_streams(js)
 
 
@@ -85,7 +83,7 @@ async def test_of_two_ends_the_first_stays(records: Records) -> None:
         await records.change(kept, kept.call)
 
 
-async def test_a_record_that_is_over_goes_by_itself(js: JetStreamContext) -> None:
+async def test_a_record_that_is_over_goes_by_itself(js: JetStream) -> None:
     records = Records(js, timedelta(seconds=1))
     seen = (await records.accept(call())).seen
     await records.change(seen, cancel(seen.call, NOW))
@@ -116,7 +114,7 @@ async def test_what_was_accepted_is_there_after_the_server_was_killed(server: Qu
     assert again.seen.call.state is InvocationState.QUEUED
 
 
-async def test_a_functions_calls_wait_for_its_consumer_and_go_with_it(js: JetStreamContext, records: Records) -> None:
+async def test_a_functions_calls_wait_for_its_consumer_and_go_with_it(js: JetStream, records: Records) -> None:
     for name in ("resize", "other"):
         await ensure_consumer(js, "acme", name, timedelta(seconds=10), 3)
         await ensure_consumer(js, "acme", name, timedelta(seconds=10), 3)

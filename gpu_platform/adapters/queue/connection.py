@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import nats
-from nats.aio.client import Client
+from nats.js import JetStreamContext
 
 from gpu_platform.adapters.queue.errors import translated
 
@@ -12,14 +12,18 @@ CONNECT_SECONDS = 2
 PING_SECONDS = 10
 """A server that is there but silent is noticed after two of these."""
 
+ANSWER_SECONDS = 5
 RECONNECT_SECONDS = 0.25
 FOR_EVER = -1
 NO_BUFFER = -1
 """What is sent while the server is away fails at once: a buffer would make it look as if it had arrived."""
 
 
+JetStream = JetStreamContext
+
+
 @asynccontextmanager
-async def open_queue(url: str, name: str) -> AsyncIterator[Client]:
+async def open_queue(url: str, name: str) -> AsyncIterator[JetStream]:
     """QueueUnavailableError: there is no server at this address now."""
     with translated():
         client = await nats.connect(
@@ -34,6 +38,6 @@ async def open_queue(url: str, name: str) -> AsyncIterator[Client]:
             pending_size=NO_BUFFER,
         )
     try:
-        yield client
+        yield client.jetstream(timeout=ANSWER_SECONDS)
     finally:
         await client.close()

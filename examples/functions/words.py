@@ -1,0 +1,17 @@
+"""A function that needs no GPU: counts words. `delay` and `crash` are there to see what the platform does then."""
+
+import os
+import time
+from typing import Any
+
+from serverless import Context, handler
+
+
+@handler(concurrency=2)
+def count(payload: dict[str, Any], context: Context) -> dict[str, Any]:
+    if payload.get("crash", 0) >= context.attempt:
+        os._exit(1)
+    ends_at = time.monotonic() + payload.get("delay", 0)
+    while time.monotonic() < ends_at and not context.cancelled.is_set():
+        time.sleep(0.05)
+    return {"words": len(payload["text"].split()), "attempt": context.attempt}

@@ -1,0 +1,39 @@
+"""Settings of the sidecar, all from the environment: a pod has no file of them."""
+
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from gpu_platform.settings import Settings, load_settings
+
+ENVIRONMENT_PREFIX = "GPU_PLATFORM_SIDECAR_"
+
+Text = Annotated[str, Field(min_length=1)]
+
+
+class SidecarSettings(Settings):
+    nats_url: Annotated[str, Field(alias="natsURL", min_length=1)] = "nats://127.0.0.1:4222"
+    tenant: Text = "default"
+    function: Text
+    worker: Text
+    socket: Path = Path("/tmp/serverless-framework/framework.sock")  # noqa: S108 - the place that the framework shares
+    concurrency: Annotated[int, Field(ge=1, le=256)] = 1
+    max_attempts: Annotated[int, Field(ge=1, le=100)] = 3
+    ack_wait_seconds: Annotated[int, Field(ge=1)] = 30
+    result_retention_seconds: Annotated[int, Field(ge=1)] = 24 * 3600
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+
+    @property
+    def ack_wait(self) -> timedelta:
+        return timedelta(seconds=self.ack_wait_seconds)
+
+    @property
+    def result_retention(self) -> timedelta:
+        return timedelta(seconds=self.result_retention_seconds)
+
+
+def load_sidecar_settings(environment: Mapping[str, str]) -> SidecarSettings:
+    return load_settings(SidecarSettings, None, environment, ENVIRONMENT_PREFIX)

@@ -1,0 +1,229 @@
+"""Real worker processes on a real nats-server: every accepted call comes to exactly one end, whatever dies."""
+
+import asyncio
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpu_platform.adapters.clock import now_utc
+from gpu_platform.adapters.queue.connection import JetStream, open_queue
+from gpu_platform.adapters.queue.errors import QueueUnavailableError
+from gpu_platform.adapters.queue.layout import ensure_consumer, ensure_streams
+from gpu_platform.adapters.queue.records import Records, Seen
+from gpu_platform.domain.invocations import Invocation, InvocationRequest, InvocationState, accept, cancel
+from tests.architecture.repository import ROOT
+from tests.integration.daemons import Daemon, running_daemon
+from tests.integration.queue_server import QueueServer, queue_server
+from tests.waiting import eventually
+
+FUNCTION = "words"
+ACK_SECONDS = 2
+ATTEMPTS = 3
+
+
+@dataclass
+class Ground:
+    """A function's queue, and places for its workers."""
+
+    root: Path
+    server: QueueServer
+    js: JetStream
+    records: Records
+
+    async def send(self, invocation_id: str, timeout: int | None = None, **payload: Any) -> Invocation:
+        request = InvocationRequest(
+            function=FUNCTION, id=invocation_id, payload={"text": "a b c", **payload}, timeout_seconds=timeout
+        )
+        call = (await self.records.accept(accept("acme", request, now_utc()))).seen.call
+        await self.records.enqueue(call)
+        return call
+
+    async def look(self, invocation_id: str) -> Seen:
+        seen = await self.records.find("acme", invocation_id)
+        assert seen is not None
+        return seen
+
+    async def ends(self, invocation_id: str, within: float = 60) -> Invocation:
+        async def is_over() -> Invocation | None:
+            try:
+                call = (await self.look(invocation_id)).call
+            except QueueUnavailableError:
+                return None
+            return call if call.is_over else None
+
+        return await eventually(is_over, within=within)
+
+    async def runs(self, invocation_id: str) -> Invocation:
+        async def is_running() -> Invocation | None:
+            call = (await self.look(invocation_id)).call
+            return call if call.state is InvocationState.RUNNING else None
+
+        return await eventually(is_running)
+
+    async def is_empty(self) -> bool:
+        return bool((await self.js.stream_info("SERVERLESS_INVOKE")).state.messages == 0)
+
+    @asynccontextmanager
+    async def framework(self, name: str = "worker") -> AsyncIterator[None]:
+        """Started again whenever it dies, as Kubernetes would do it."""
+        command = (sys.executable, "-m", "serverless.framework", "examples/functions/words.py:count")
+        socket = self.root / f"{name}.sock"
+        process: asyncio.subprocess.Process | None = None
+
+        async def supervise() -> None:
+            nonlocal process
+            while True:
+                process = await asyncio.create_subprocess_exec(*command, "--socket", str(socket), cwd=ROOT)
+                await process.wait()
+
+        supervising = asyncio.create_task(supervise())
+        try:
+            yield
+        finally:
+            supervising.cancel()
+            await asyncio.wait({supervising})
+            if process is not None and process.returncode is None:
+                process.kill()
+                await process.wait()
+
+    @asynccontextmanager
+    async def sidecar(self, name: str = "worker") -> AsyncIterator[Daemon]:
+        prefix = "GPU_PLATFORM_SIDECAR_"
+        environment = {
+            f"{prefix}NATS_URL": self.server.url,
+            f"{prefix}TENANT": "acme",
+            f"{prefix}FUNCTION": FUNCTION,
+            f"{prefix}WORKER": name,
+            f"{prefix}SOCKET": str(self.root / f"{name}.sock"),
+            f"{prefix}CONCURRENCY": "2",
+            f"{prefix}MAX_ATTEMPTS": str(ATTEMPTS),
+            f"{prefix}ACK_WAIT_SECONDS": str(ACK_SECONDS),
+        }
+        async with running_daemon("serverless.sidecar", self.root / f"{name}.log", environment) as daemon:
+            yield daemon
+
+
+@pytest.fixture
+async def ground(tmp_path: Path) -> AsyncIterator[Ground]:
+    async with queue_server(tmp_path) as server, open_queue(server.url, "test") as js:
+        await ensure_streams(js)
+        await ensure_consumer(js, "acme", FUNCTION, timedelta(seconds=ACK_SECONDS), ATTEMPTS)
+        yield Ground(tmp_path, server, js, Records(js, timedelta(hours=1)))
+
+
+async def test_a_call_is_run_answered_and_taken_from_the_queue(ground: Ground) -> None:
+    await ground.send("one")
+    await ground.send("wrong", text=None)
+    async with ground.framework(), ground.sidecar():
+        one, wrong = await ground.ends("one"), await ground.ends("wrong")
+        await eventually(ground.is_empty)
+
+    assert (one.state, one.worker, one.attempts) == (InvocationState.SUCCEEDED, "worker", 1)
+    assert one.result is not None
+    assert one.result.body == {"words": 3, "attempt": 1}
+    assert wrong.state is InvocationState.FAILED
+    assert wrong.result is not None
+    assert "AttributeError" in (wrong.result.error or "")
+
+
+async def test_a_job_that_takes_longer_than_the_time_to_acknowledge_runs_once(ground: Ground) -> None:
+    async with ground.framework(), ground.sidecar():
+        await ground.send("long", delay=3 * ACK_SECONDS)
+        call = await ground.ends("long")
+
+    assert (call.state, call.attempts) == (InvocationState.SUCCEEDED, 1)
+
+
+async def test_a_handler_that_dies_is_tried_again_and_at_last_a_dead_letter(ground: Ground) -> None:
+    async with ground.framework(), ground.sidecar():
+        await ground.send("twice", crash=1)
+        await ground.send("poison", crash=ATTEMPTS)
+        twice, poison = await ground.ends("twice"), await ground.ends("poison")
+        await eventually(ground.is_empty)
+
+    assert (twice.state, twice.attempts) == (InvocationState.SUCCEEDED, 2)
+    assert (poison.state, poison.attempts) == (InvocationState.DEAD_LETTERED, ATTEMPTS)
+
+
+async def test_a_worker_that_is_killed_in_the_middle_leaves_its_calls_to_the_next_one(ground: Ground) -> None:
+    async with ground.framework("first"), ground.framework("second"):
+        async with ground.sidecar("first") as first:
+            await ground.send("left", delay=1)
+            await ground.runs("left")
+            first.signal(signal.SIGKILL)
+            await first.ends()
+        async with ground.sidecar("second"):
+            call = await ground.ends("left")
+
+    assert (call.state, call.worker) == (InvocationState.SUCCEEDED, "second")
+
+
+async def test_a_worker_that_is_told_to_end_finishes_what_it_has(ground: Ground) -> None:
+    async with ground.framework(), ground.sidecar() as sidecar:
+        await ground.send("under-way", delay=2)
+        await ground.runs("under-way")
+        sidecar.signal(signal.SIGTERM)
+        await ground.send("late")
+        assert await sidecar.ends() == 0
+
+        assert (await ground.look("under-way")).call.state is InvocationState.SUCCEEDED
+        # The queue may have given it away already: then it is run, too.
+        assert (await ground.look("late")).call.state in (InvocationState.QUEUED, InvocationState.SUCCEEDED)
+
+
+async def test_a_cancelled_call_never_runs_and_a_running_one_is_ended(ground: Ground) -> None:
+    await ground.send("waiting")
+    seen = await ground.look("waiting")
+    await ground.records.change(seen, cancel(seen.call, now_utc()))
+    async with ground.framework(), ground.sidecar():
+        await ground.send("running", delay=60)
+        await ground.runs("running")
+        seen = await ground.look("running")
+        await ground.records.change(seen, cancel(seen.call, now_utc()))
+        running = await ground.ends("running", within=20)
+        await eventually(ground.is_empty)
+
+    assert running.state is InvocationState.CANCELLED
+    waiting = (await ground.look("waiting")).call
+    assert (waiting.state, waiting.attempts) == (InvocationState.CANCELLED, 0)
+
+
+async def test_what_is_too_late_is_not_run_and_what_takes_too_long_is_ended(ground: Ground) -> None:
+    await ground.send("too-late", timeout=1)
+    await asyncio.sleep(1.1)
+    async with ground.framework(), ground.sidecar():
+        late = await ground.ends("too-late")
+        await ground.send("too-long", timeout=5, delay=60)
+        await ground.runs("too-long")
+        long = await ground.ends("too-long")
+
+    assert (late.state, late.attempts) == (InvocationState.EXPIRED, 0)
+    assert (long.state, long.attempts) == (InvocationState.EXPIRED, 1)
+
+
+async def test_calls_survive_the_death_of_everything(ground: Ground) -> None:
+    """Bounded chaos: the server, sidecars and frameworks die in turn while fifty calls are under way."""
+    names = [f"call-{number}" for number in range(50)]
+    for name in names:
+        await ground.send(name, delay=0.1)
+    for turn in range(4):
+        async with ground.framework(), ground.sidecar() as sidecar:
+            await sidecar.says("sidecar.started")
+            await asyncio.sleep(1 + turn / 2)
+            if turn % 2:
+                ground.server.kill()
+                await ground.server.start()
+            sidecar.signal(signal.SIGKILL)
+            await sidecar.ends()
+    async with ground.framework(), ground.sidecar():
+        calls = [await ground.ends(name, within=120) for name in names]
+
+    assert {call.state for call in calls} <= {InvocationState.SUCCEEDED, InvocationState.DEAD_LETTERED}
+    assert sum(call.state is InvocationState.SUCCEEDED for call in calls) > len(calls) / 2

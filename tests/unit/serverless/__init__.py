@@ -1,0 +1,1 @@
+"""Tests of what runs beside user code."""

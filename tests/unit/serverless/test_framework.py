@@ -1,0 +1,205 @@
+"""What users write, and how it is called: over a real Unix socket."""
+
+import asyncio
+import http.client
+import json
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from serverless import Context, Function, handler
+from serverless.framework.calls import Answer, BadCallError, Call, parse_call
+from serverless.framework.functions import LoadError, load_function
+from serverless.framework.server import served
+
+
+class Connection(http.client.HTTPConnection):
+    def __init__(self, path: Path) -> None:
+        super().__init__("framework", timeout=10)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(str(self._path))
+
+
+@contextmanager
+def serving(function: Function, path: Path) -> Iterator["Client"]:
+    with served(function, path):
+        yield Client(path)
+
+
+class Client:
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def ask(self, method: str, place: str, body: Any = None) -> tuple[int, Any]:
+        connection = Connection(self._path)
+        try:
+            connection.request(method, place, body if isinstance(body, bytes) else json.dumps(body).encode())
+            answer = connection.getresponse()
+            return answer.status, json.loads(answer.read())
+        finally:
+            connection.close()
+
+    def invoke(self, payload: Any, invocation_id: str = "call-1") -> Any:
+        status, answer = self.ask("POST", "/invoke", Call(invocation_id, "f", payload=payload).to_json())
+        assert status == 200
+        return answer
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "sockets" / "framework.sock"
+
+
+def test_a_plain_function_gets_the_payload_and_its_result_is_the_body(path: Path) -> None:
+    double = handler(lambda payload: payload * 2)
+
+    assert double(4) == 8, "still what it was"
+    with serving(double, path) as client:
+        assert client.invoke(4)["body"] == 8
+        assert client.ask("GET", "/healthz") == (200, {"ok": True})
+
+
+def test_an_async_function_gets_the_context_when_it_wants_it(path: Path) -> None:
+    @handler(concurrency=3)
+    async def tell(_: Any, context: Context) -> list[Any]:
+        await asyncio.sleep(0)
+        return [context.invocation_id, context.attempt]
+
+    with serving(tell, path) as client:
+        assert client.invoke(None, "call-7")["body"] == ["call-7", 1]
+
+
+def test_an_answer_says_more_than_a_body(path: Path) -> None:
+    created = handler(lambda _: Answer({"id": 1}, status_code=201, headers={"x": "y"}))
+
+    with serving(created, path) as client:
+        answer = client.invoke(None)
+    assert (answer["statusCode"], answer["headers"], answer["body"]) == (201, {"x": "y"}, {"id": 1})
+
+
+def test_an_error_of_the_function_is_an_answer_and_the_next_call_is_served(path: Path) -> None:
+    inverse = handler(lambda payload: 1 / payload)
+
+    with serving(inverse, path) as client:
+        failed = client.invoke(0)
+        assert (failed["statusCode"], failed["error"]) == (500, "ZeroDivisionError: division by zero")
+        assert client.invoke(4)["body"] == 0.25
+
+
+def test_no_more_calls_at_once_than_the_function_takes(path: Path) -> None:
+    lock, running, most = threading.Lock(), 0, 0
+
+    @handler(concurrency=2)
+    def slow(_: Any) -> None:
+        nonlocal running, most
+        with lock:
+            running += 1
+            most = max(most, running)
+        time.sleep(0.1)
+        with lock:
+            running -= 1
+
+    with serving(slow, path) as client:
+        threads = [threading.Thread(target=client.invoke, args=(None, f"call-{number}")) for number in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(10)
+    assert most == 2
+
+
+def test_it_is_not_ready_before_its_start_is_done(path: Path) -> None:
+    loaded: list[str] = []
+    may_load = threading.Event()
+    function = handler(lambda _: loaded)
+
+    @function.on_start
+    def load() -> None:
+        assert may_load.wait(10)
+        loaded.append("model")
+
+    answers: list[int] = []
+
+    def look() -> None:
+        while not path.exists():
+            time.sleep(0.01)
+        answers.append(Client(path).ask("GET", "/healthz")[0])
+        may_load.set()
+
+    looking = threading.Thread(target=look)
+    looking.start()
+    with serving(function, path) as client:
+        looking.join(10)
+        assert answers == [503]
+        assert client.invoke(None)["body"] == ["model"]
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_cancelled_call_ends(path: Path, is_async: bool) -> None:
+    begun = threading.Event()
+
+    @handler
+    def wait(_: Any, context: Context) -> str:
+        begun.set()
+        return "ended" if context.cancelled.wait(10) else "waited"
+
+    @handler
+    async def sleep(_: Any) -> None:
+        begun.set()
+        await asyncio.sleep(10)
+
+    with serving(sleep if is_async else wait, path) as client:
+        answers: list[Any] = []
+        calling = threading.Thread(target=lambda: answers.append(client.invoke(None)))
+        calling.start()
+        assert begun.wait(10)
+        time.sleep(0.05)
+        assert client.ask("POST", "/cancel", {"invocationID": "call-1"}) == (200, {"found": True})
+        calling.join(10)
+        assert client.ask("POST", "/cancel", {"invocationID": "call-1"}) == (200, {"found": False})
+    [answer] = answers
+    assert answer["error"] == "cancelled" if is_async else answer["body"] == "ended"
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[]", b"{}", b'{"invocationID": "x"}'])
+def test_what_is_no_call_is_refused(path: Path, body: bytes) -> None:
+    with serving(handler(lambda payload: payload), path) as client:
+        assert client.ask("POST", "/invoke", body)[0] == 400
+        assert client.ask("POST", "/other", {})[0] == 404
+        assert client.ask("GET", "/invoke")[0] == 404
+
+
+def test_a_call_is_read_as_it_was_written() -> None:
+    call = Call("call-1", "f", 2, None, "text/plain", {"a": "b"}, {"c": "d"}, [1])
+
+    assert parse_call(call.to_json()) == call
+    with pytest.raises(BadCallError):
+        parse_call([])
+
+
+@pytest.mark.parametrize(
+    ("place", "words"),
+    [
+        ("words", "should be module:function"),
+        ("no.such.module:f", "cannot be imported"),
+        ("json:dumps", "decorate it with @handler"),
+        ("json:nothing", "there is no nothing in json"),
+    ],
+)
+def test_what_cannot_be_served_is_told_in_a_sentence(place: str, words: str) -> None:
+    with pytest.raises(LoadError, match=words):
+        load_function(place)
+
+
+def test_a_file_is_loaded_by_its_path() -> None:
+    assert load_function("examples/functions/words.py:count").concurrency == 2
