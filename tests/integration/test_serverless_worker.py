@@ -24,7 +24,7 @@ from tests.integration.queue_server import QueueServer, queue_server
 from tests.waiting import eventually
 
 FUNCTION = "words"
-ACK_SECONDS = 2
+ACK_SECONDS = 3
 ATTEMPTS = 3
 
 
