@@ -1,4 +1,5 @@
-"""A function that needs no GPU: counts words. `delay` and `crash` are there to see what the platform does then."""
+"""A function that needs no GPU: counts words. `delay`, `crash` and `repeat` are there to see what the platform
+does with slow calls, with workers that die and with large answers."""
 
 import os
 import time
@@ -14,4 +15,6 @@ def count(payload: dict[str, Any], context: Context) -> dict[str, Any]:
     ends_at = time.monotonic() + payload.get("delay", 0)
     while time.monotonic() < ends_at and not context.cancelled.is_set():
         time.sleep(0.05)
+    if repeat := payload.get("repeat"):
+        return {"text": payload["text"] * repeat}
     return {"words": len(payload["text"].split()), "attempt": context.attempt}

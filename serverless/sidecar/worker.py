@@ -6,12 +6,13 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 
 from gpu_platform.adapters.backoff import Backoff
 from gpu_platform.adapters.fault_points import pass_point
 from gpu_platform.adapters.queue.connection import JetStream
 from gpu_platform.adapters.queue.deliveries import Delivered, open_pull
-from gpu_platform.adapters.queue.errors import OutdatedError, QueueUnavailableError
+from gpu_platform.adapters.queue.errors import OutdatedError, QueueUnavailableError, TooLargeError
 from gpu_platform.adapters.queue.records import Records, Seen
 from gpu_platform.domain.delivery_plan import Delivery, plan_delivery
 from gpu_platform.domain.invocations import Invocation, InvocationResult, answer, begin, bury, cancel, expire
@@ -124,8 +125,7 @@ class Worker:
             log.warning("call.no_answer", extra={"invocation": call.id, "error": str(error)})
             if call.attempts < self._settings.max_attempts:
                 return False
-            reason = str(error)
-            end = lambda each: bury(each, reason, self._now())  # noqa: E731 - one of several ends
+            end = partial(bury, reason=str(error), now=self._now())
         await self._end(running, end)
         return True
 
@@ -176,6 +176,10 @@ class Worker:
             try:
                 await self._records.change(seen, end(seen.call))
                 return
+            except TooLargeError as error:
+                # To run it again would only make the same answer again.
+                too_large = InvocationResult(status_code=500, error=f"the answer is too large: {error}")
+                end = partial(answer, result=too_large, now=self._now())
             except OutdatedError:
                 seen = await self._records.find(seen.call.tenant, seen.call.id)
 

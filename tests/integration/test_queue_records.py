@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gpu_platform.adapters.queue.connection import JetStream, open_queue
-from gpu_platform.adapters.queue.errors import OutdatedError, QueueUnavailableError
+from gpu_platform.adapters.queue.errors import OutdatedError, QueueUnavailableError, TooLargeError
 from gpu_platform.adapters.queue.layout import ensure_consumer, ensure_streams, remove_consumer
 from gpu_platform.adapters.queue.records import Records
 from gpu_platform.domain.invocations import (
@@ -81,6 +81,13 @@ async def test_of_two_ends_the_first_stays(records: Records) -> None:
     assert await records.find("acme", "call-1") == kept
     with pytest.raises(OutdatedError):
         await records.change(kept, kept.call)
+
+
+async def test_what_does_not_fit_is_refused_before_it_is_sent(records: Records) -> None:
+    request = InvocationRequest(function="resize", id="large", payload="x" * 1_000_000)
+    with pytest.raises(TooLargeError, match="there is room for"):
+        await records.accept(accept("acme", request, NOW))
+    assert await records.find("acme", "large") is None
 
 
 async def test_a_record_that_is_over_goes_by_itself(js: JetStream) -> None:

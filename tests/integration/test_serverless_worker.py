@@ -121,8 +121,9 @@ async def ground(tmp_path: Path) -> AsyncIterator[Ground]:
 async def test_a_call_is_run_answered_and_taken_from_the_queue(ground: Ground) -> None:
     await ground.send("one")
     await ground.send("wrong", text=None)
+    await ground.send("large", repeat=1_000_000)
     async with ground.framework(), ground.sidecar():
-        one, wrong = await ground.ends("one"), await ground.ends("wrong")
+        one, wrong, large = [await ground.ends(name) for name in ("one", "wrong", "large")]
         await eventually(ground.is_empty)
 
     assert (one.state, one.worker, one.attempts) == (InvocationState.SUCCEEDED, "worker", 1)
@@ -131,6 +132,9 @@ async def test_a_call_is_run_answered_and_taken_from_the_queue(ground: Ground) -
     assert wrong.state is InvocationState.FAILED
     assert wrong.result is not None
     assert "AttributeError" in (wrong.result.error or "")
+    assert (large.state, large.attempts) == (InvocationState.FAILED, 1)
+    assert large.result is not None
+    assert "too large" in (large.result.error or "")
 
 
 async def test_a_job_that_takes_longer_than_the_time_to_acknowledge_runs_once(ground: Ground) -> None:

@@ -18,6 +18,10 @@ class QueueFullError(Exception):
     """The stream takes no more."""
 
 
+class TooLargeError(Exception):
+    """The record would not fit. Nothing was sent."""
+
+
 class OutdatedError(Exception):
     """The record is no longer as it was seen."""
 

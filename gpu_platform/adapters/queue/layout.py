@@ -33,7 +33,7 @@ SPARE_DELIVERIES = 2
 """Beyond the attempts: whoever takes a call after the last one has died writes that it is a dead letter."""
 
 LARGEST_RECORD = 1_000_000
-"""Bytes, a little below the server's limit for a message."""
+"""Bytes, with room for headers below the server's limit for a message."""
 
 QUEUE_BYTES = 1 << 30
 RECORD_BYTES = 8 << 30

@@ -7,8 +7,8 @@ from datetime import timedelta
 from nats.js import JetStreamContext
 from nats.js.errors import NotFoundError
 
-from gpu_platform.adapters.queue.errors import OutdatedError, translated
-from gpu_platform.adapters.queue.layout import RECORD_PREFIX, RECORDS, queue_subject, record_subject
+from gpu_platform.adapters.queue.errors import OutdatedError, TooLargeError, translated
+from gpu_platform.adapters.queue.layout import LARGEST_RECORD, RECORD_PREFIX, RECORDS, queue_subject, record_subject
 from gpu_platform.domain.invocations import Invocation
 
 EXPECTED_SEQUENCE = "Nats-Expected-Last-Subject-Sequence"
@@ -75,6 +75,8 @@ class Records:
 
     async def _write(self, call: Invocation, guard: dict[str, str], subject: str) -> int:
         body = json.dumps(call.to_json(), separators=(",", ":"), ensure_ascii=False).encode()
+        if len(body) > LARGEST_RECORD:
+            raise TooLargeError(f"the record of {call.id} has {len(body)} bytes; there is room for {LARGEST_RECORD}")
         with translated():
             written = await self._js.publish(
                 subject,
