@@ -4,13 +4,14 @@ Whoever acts for an operation (the API that accepted it, later a provider or the
 here, so that all of them agree on what a record means.
 """
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
 
 from gpu_platform.adapters.kube.errors import AlreadyExistsError, ConflictError, NotFoundError
-from gpu_platform.adapters.kube.paths import OPERATIONS
-from gpu_platform.adapters.kube.requests import as_seen, find
+from gpu_platform.adapters.kube.paths import OPERATIONS, ResourcePath
+from gpu_platform.adapters.kube.requests import as_seen, delete_that, find
 from gpu_platform.domain import names
 from gpu_platform.domain.metadata import annotations_of
 from gpu_platform.domain.operations import (
@@ -21,6 +22,7 @@ from gpu_platform.domain.operations import (
     OperationStatus,
     OperationTarget,
     delete_operation_name,
+    marks_of,
     operation_name,
     request_hash,
 )
@@ -88,6 +90,23 @@ async def open_operation(client: LedgerClient, operation: Json) -> Opened:
             if found is not None:
                 return Opened(found, is_new=False)
     raise ConflictError(409, "Conflict", f"the operation {metadata['name']} is made and removed again and again")
+
+
+async def delete_on_record(
+    client: LedgerClient, path: ResourcePath, item: Json, record: Callable[[Json], Awaitable[object]]
+) -> None:
+    """Delete this object, once `record` has written down that somebody asked for it. If it was put back just before
+    that was written, the one that was put back is meant as well; another one of its name is not."""
+    seen: Json | None = item
+    while seen is not None:
+        await record(seen)
+        try:
+            await delete_that(client, path, seen["metadata"])
+            return
+        except (ConflictError, NotFoundError):
+            found = await find(client, path, seen["metadata"]["name"], seen["metadata"]["namespace"])
+            is_it = found is not None and marks_of(found) == marks_of(seen) and any(marks_of(seen))
+            seen = found if is_it else None
 
 
 async def finish_operation(

@@ -74,8 +74,7 @@ def is_dead(holder: str, own: Holder) -> bool:
 
 async def find_record(client: Getter, address: StackAddress) -> StackRecord | None:
     """The stack's entry, asked of the API server."""
-    lease = await find(client, LEASES, address.lease, SYSTEM_NAMESPACE)
-    return parse_record(lease) if lease is not None else None
+    return parse_record(await find(client, LEASES, address.lease, SYSTEM_NAMESPACE))
 
 
 async def take_lease(

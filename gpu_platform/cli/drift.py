@@ -3,7 +3,7 @@
 import json
 import time
 from collections.abc import Iterator
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -11,7 +11,7 @@ from gpu_platform.cli.client import PlatformClient
 from gpu_platform.cli.connection import connect
 from gpu_platform.cli.errors import PlatformError
 from gpu_platform.cli.options import AsJson, Url
-from gpu_platform.cli.tables import ABSENT, build_age, now, parse_instant, print_json, print_line, print_rows
+from gpu_platform.cli.tables import build_age, now, parse_instant, plain, print_json, print_line, print_rows
 from gpu_platform.cli.views import CorrectionView, DriftReport, DriftView, FieldDriftView
 
 PAUSE_SECONDS = 1.0
@@ -117,13 +117,7 @@ def _text_of(item: DriftView | CorrectionView) -> str:
 
 
 def _change_of(change: FieldDriftView) -> str:
-    return f"{change['field']}: {_value(change.get('accepted'))} -> {_value(change.get('found'))}"
-
-
-def _value(value: Any) -> str:
-    if value is None:
-        return ABSENT
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, sort_keys=True)
+    return f"{change['field']}: {plain(change.get('accepted'))} -> {plain(change.get('found'))}"
 
 
 def _seconds_of(item: CorrectionView) -> float:

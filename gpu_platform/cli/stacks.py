@@ -1,7 +1,6 @@
 """What Pulumi keeps of units and pools, and what it would change: `units stack`, `units preview`, `pools stack`."""
 
-import json
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -10,11 +9,11 @@ from gpu_platform.cli.connection import connect
 from gpu_platform.cli.options import DEFAULT_TIMEOUT, AsJson, Name, OperationId, Url
 from gpu_platform.cli.replays import new_operation_id, replayable
 from gpu_platform.cli.tables import (
-    ABSENT,
     build_age,
     build_details,
     coloured_word,
     now,
+    plain,
     print_json,
     print_line,
     print_rows,
@@ -81,7 +80,7 @@ def print_stack(stack: StackView, *, as_json: bool) -> None:
         "says": (stack.get("recordedHash") or "")[:HASH_DIGITS],
         "since": f"{recorded_at} ({build_age(recorded_at, now())} ago)" if recorded_at else None,
         "resources": stack.get("resources"),
-        "outputs": "\n".join(f"{key}={_text(value)}" for key, value in (stack.get("outputs") or {}).items()),
+        "outputs": "\n".join(f"{key}={plain(value)}" for key, value in (stack.get("outputs") or {}).items()),
         "failures": stack["failures"] or None,
         "error": stack.get("error"),
     }
@@ -108,10 +107,4 @@ def _print_preview(preview: PreviewView) -> None:
 
 
 def _row_of(change: PropertyChangeView) -> tuple[str, str, str]:
-    return change["path"], change["kind"], f"{_text(change.get('old'))} -> {_text(change.get('new'))}"
-
-
-def _text(value: Any) -> str:
-    if value is None:
-        return ABSENT
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, sort_keys=True)
+    return change["path"], change["kind"], f"{plain(change.get('old'))} -> {plain(change.get('new'))}"

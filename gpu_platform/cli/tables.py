@@ -107,6 +107,13 @@ def show(value: object) -> Text:
     return coloured(text)
 
 
+def plain(value: Any) -> str:
+    """A value of the API's, as text within a line."""
+    if value is None:
+        return ABSENT
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, sort_keys=True)
+
+
 def coloured(word: str) -> Text:
     return Text(word, style=COLOURS.get(word, ""))
 

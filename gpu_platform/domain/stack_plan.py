@@ -43,6 +43,11 @@ class Records:
     is_accepted: bool = False
     """The ledger says that the very object which the stack is about was accepted."""
 
+    @property
+    def intent(self) -> Intent | None:
+        """What was accepted for the custom resource; None for none, and for one that is not ours to record."""
+        return intent_of(self.item) if self.item is not None else None
+
 
 def plan_stack(records: Records) -> Action:
     """Rows from top to bottom. *Its* custom resource is the one with the uid that the stack is about; a stack that is
@@ -71,7 +76,7 @@ def plan_stack(records: Records) -> Action:
         return _plan_without_object(records)
     if stack is not None and stack.uid != item["metadata"]["uid"]:
         return Action.REMOVE
-    intent = intent_of(item)
+    intent = records.intent
     if intent is None:
         return Action.NOTHING
     if "deletionTimestamp" in item["metadata"]:

@@ -108,8 +108,10 @@ def record_annotations(record: StackRecord) -> dict[str, str]:
     return annotations
 
 
-def parse_record(lease: Json) -> StackRecord | None:
-    """None for a Lease that is not of the index, or that nobody can read any more."""
+def parse_record(lease: Json | None) -> StackRecord | None:
+    """None for no Lease, for one that is not of the index, and for one that nobody can read any more."""
+    if lease is None:
+        return None
     labels, annotations = labels_of(lease), annotations_of(lease)
     try:
         address = StackAddress(StackKind(labels[LABEL_KIND]), labels[LABEL_TENANT], labels[LABEL_OBJECT])

@@ -67,8 +67,7 @@ class DriftTracker:
         return tuple(reversed(self._corrections))
 
     def find_record(self, address: StackAddress) -> StackRecord | None:
-        entry = self._cluster.stacks.get(names.SYSTEM_NAMESPACE, address.lease)
-        return parse_record(entry) if entry is not None else None
+        return parse_record(self._cluster.stacks.get(names.SYSTEM_NAMESPACE, address.lease))
 
     def _take_object(self, old: Json | None, new: Json | None) -> None:
         # A change of the status is none of what was accepted.
@@ -77,7 +76,7 @@ class DriftTracker:
 
     def _take_entry(self, old: Json | None, new: Json | None) -> None:
         if old is None or new is None or _is_other(old, new):
-            self._look(record.address for each in (old, new) if each is not None and (record := parse_record(each)))
+            self._look(record.address for each in (old, new) if (record := parse_record(each)))
 
     def _look(self, addresses: Iterable[StackAddress]) -> None:
         try:

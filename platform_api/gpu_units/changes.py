@@ -9,10 +9,10 @@ from gpu_platform.adapters.claims import release_claim
 from gpu_platform.adapters.fault_points import pass_point
 from gpu_platform.adapters.kube import ConflictError, NotFoundError
 from gpu_platform.adapters.kube.paths import GPU_UNITS
-from gpu_platform.adapters.kube.requests import delete_that
 from gpu_platform.adapters.ledger import (
     build_deletion,
     build_operation,
+    delete_on_record,
     finish_operation,
     open_operation,
     remove_operation,
@@ -28,7 +28,6 @@ from gpu_platform.domain.operations import (
     OperationPhase,
     OperationSpec,
     OperationTarget,
-    marks_of,
     request_hash,
     start_operation_name,
 )
@@ -77,22 +76,13 @@ class UnitChanges:
         """The wish is recorded first: from then on nobody puts the unit back."""
         seen = await self._get_own(caller, name)
         _check_match(if_match, seen)
-        unit: Json | None = seen
-        while unit is not None:
+
+        async def record(unit: Json) -> None:
             await settle_creation(self._client, unit, caller.tenant, self._now())
             await open_operation(self._client, build_deletion(unit, caller.tenant))
             pass_point("api.delete-recorded")
-            try:
-                await delete_that(self._client, GPU_UNITS, unit["metadata"])
-                return
-            except (ConflictError, NotFoundError):
-                unit = await self._find_again(unit)
 
-    async def _find_again(self, gone: Json) -> Json | None:
-        """The unit, if it was put back just before its end was asked for. Another one of its name was not meant."""
-        found = await find_unit(self._client, gone["metadata"]["namespace"], gone["metadata"]["name"])
-        is_it = found is not None and marks_of(found) == marks_of(gone) and any(marks_of(gone))
-        return found if is_it else None
+        await delete_on_record(self._client, GPU_UNITS, seen, record)
 
     async def start(self, caller: Caller, name: str) -> Json:
         """Claims stock again; recorded and recovered like the creation of a unit."""

@@ -4,11 +4,11 @@ from typing import Any
 
 from gpu_platform.adapters.kube import ConflictError, NotFoundError
 from gpu_platform.adapters.kube.paths import STOCK_POOLS
-from gpu_platform.adapters.kube.requests import delete_that, find
-from gpu_platform.adapters.ledger import build_deletion, open_operation
+from gpu_platform.adapters.kube.requests import find
+from gpu_platform.adapters.ledger import build_deletion, delete_on_record, open_operation
 from gpu_platform.domain import names
 from gpu_platform.domain.metadata import annotations_of
-from gpu_platform.domain.operations import OPERATORS, marks_of
+from gpu_platform.domain.operations import OPERATORS
 from gpu_platform.domain.stacks import as_accepted
 from gpu_platform.domain.stock_pools import StockPoolSpec
 from gpu_platform.domain.unit_requests import accepted_text
@@ -64,22 +64,12 @@ async def change_pool(client: BoundedClient, name: str, change: ChangeStockPool,
 
 async def delete_pool(client: BoundedClient, name: str) -> None:
     """That very pool; the wish is recorded first. It stays, on its way out, until its stock is gone."""
-    pool: Json | None = await get_pool(client, name)
-    while pool is not None:
+
+    async def record(pool: Json) -> None:
         refuse_owned(pool, "stock pool")
         await open_operation(client, build_deletion(pool, OPERATORS))
-        try:
-            await delete_that(client, STOCK_POOLS, pool["metadata"])
-            return
-        except (ConflictError, NotFoundError):
-            pool = await _find_again(client, pool)
 
-
-async def _find_again(client: BoundedClient, gone: Json) -> Json | None:
-    """The pool, if it was put back just before its end was asked for. Another one of its name was not meant."""
-    found = await find(client, STOCK_POOLS, gone["metadata"]["name"], names.STOCK_NAMESPACE)
-    is_it = found is not None and marks_of(found) == marks_of(gone) and any(marks_of(gone))
-    return found if is_it else None
+    await delete_on_record(client, STOCK_POOLS, await get_pool(client, name), record)
 
 
 def build_changed(pool: Json, change: ChangeStockPool) -> Json | None:

@@ -3,11 +3,10 @@
 import logging
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
-from typing import Any, Protocol
+from typing import Any
 
 from gpu_platform.adapters.fault_points import pass_point
 from gpu_platform.adapters.kube import KubeError
-from gpu_platform.adapters.kube.events import EventRecorder
 from gpu_platform.adapters.stack_looks import PATHS, build_records, deletion_name
 from gpu_platform.control.loop import Key, Trigger
 from gpu_platform.control.results import Done, RequeueAfter, Result
@@ -15,6 +14,7 @@ from gpu_platform.domain.stack_plan import Action, Difference, Records, find_dif
 from gpu_platform.domain.stacks import Intent, StackKind, address_of, intent_of, parse_address
 from reconciler.drift.metrics import DriftMetrics
 from reconciler.world import World
+from reconciler.writer import Recorder, Writer
 
 log = logging.getLogger(__name__)
 
@@ -26,14 +26,10 @@ REFUSED = "DriftNotCorrected"
 AFTER_REFUSAL = timedelta(minutes=1)
 
 
-class Writer(Protocol):
-    async def replace(self, path: str, body: Json) -> Json: ...
-
-
 class DriftController:
     name = "drift"
 
-    def __init__(self, world: World, writer: Writer, events: EventRecorder, metrics: DriftMetrics) -> None:
+    def __init__(self, world: World, writer: Writer, events: Recorder, metrics: DriftMetrics) -> None:
         self._world = world
         self._writer = writer
         self._events = events

@@ -7,10 +7,10 @@ import sys
 import threading
 from pathlib import Path
 
+from serverless.framework.calls import DEFAULT_SOCKET
 from serverless.framework.functions import LoadError, load_function
 from serverless.framework.server import served
 
-DEFAULT_SOCKET = Path("/tmp/serverless-framework/framework.sock")  # noqa: S108 - the place that the sidecar shares
 MISUSED = 2
 
 

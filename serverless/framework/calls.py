@@ -2,11 +2,14 @@
 
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 Json = dict[str, Any]
 
 INVOKE, CANCEL, HEALTH = "/invoke", "/cancel", "/healthz"
+
+DEFAULT_SOCKET = Path("/tmp/serverless-framework/framework.sock")  # noqa: S108 - a place that both containers share
 
 
 class BadCallError(Exception):

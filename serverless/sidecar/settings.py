@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from gpu_platform.settings import Settings, load_settings
+from serverless.framework.calls import DEFAULT_SOCKET
 
 ENVIRONMENT_PREFIX = "GPU_PLATFORM_SIDECAR_"
 
@@ -19,7 +20,7 @@ class SidecarSettings(Settings):
     tenant: Text = "default"
     function: Text
     worker: Text
-    socket: Path = Path("/tmp/serverless-framework/framework.sock")  # noqa: S108 - the place that the framework shares
+    socket: Path = DEFAULT_SOCKET
     concurrency: Annotated[int, Field(ge=1, le=256)] = 1
     max_attempts: Annotated[int, Field(ge=1, le=100)] = 3
     ack_wait_seconds: Annotated[int, Field(ge=1)] = 30

@@ -11,7 +11,7 @@ from gpu_platform.adapters.kube.requests import find, list_pages
 from gpu_platform.adapters.stack_looks import PATHS
 from gpu_platform.domain.names import SYSTEM_NAMESPACE
 from gpu_platform.domain.operations import delete_operation_name, operation_name
-from gpu_platform.domain.stack_records import LABEL_KIND, parse_record
+from gpu_platform.domain.stack_records import LABEL_KIND, StackRecord, parse_record
 from gpu_platform.domain.stacks import StackAddress, address_of
 from providers.protocol.failures import describe
 from stacks.restore.checkpoints import Kept, NotKept
@@ -44,20 +44,19 @@ class Snapshot:
 
     def recall(self, address: StackAddress, kept: Kept | NotKept) -> Kept | NotKept:
         """What the index says, where the state says nothing: a run that failed may have emptied it."""
-        lease = self.leases.get(address.lease)
-        record = parse_record(lease) if lease is not None else None
+        record = parse_record(self.leases.get(address.lease))
         if isinstance(kept, Kept) or not kept.is_empty or record is None or record.recorded is None:
             return kept
         return Kept(record.intent, record.recorded.at) if record.intent is not None else kept
 
     def observe(self, address: StackAddress, kept: Kept | NotKept) -> Observed:
-        item, lease = self.items.get(address), self.leases.get(address.lease)
-        names_of = _Names.of(address, kept, item, lease)
+        item, record = self.items.get(address), parse_record(self.leases.get(address.lease))
+        names_of = _Names.of(address, kept, item, record)
         return self._build(
             address,
             kept,
             item,
-            lease,
+            record,
             is_delete_asked=any((address.namespace, name) in self.operations for name in names_of.deletions),
             is_in_ledger=(address.namespace, names_of.creation) in self.operations,
         )
@@ -68,7 +67,8 @@ class Snapshot:
             find(client, PATHS[address.kind], address.name, address.namespace),
             find(client, LEASES, address.lease, SYSTEM_NAMESPACE),
         )
-        names_of = _Names.of(address, kept, item, lease)
+        record = parse_record(lease)
+        names_of = _Names.of(address, kept, item, record)
         creation, *deletions = await asyncio.gather(
             *(find(client, OPERATIONS, name, address.namespace) for name in (names_of.creation, *names_of.deletions))
         )
@@ -76,7 +76,7 @@ class Snapshot:
             address,
             kept,
             item,
-            lease,
+            record,
             is_delete_asked=any(deletion is not None for deletion in deletions),
             is_in_ledger=creation is not None,
         )
@@ -87,7 +87,7 @@ class Snapshot:
         address: StackAddress,
         kept: Kept | NotKept,
         item: Json | None,
-        lease: Json | None,
+        record: StackRecord | None,
         *,
         is_delete_asked: bool,
         is_in_ledger: bool,
@@ -95,7 +95,7 @@ class Snapshot:
         return Observed(
             kept=kept,
             item=item,
-            record=parse_record(lease) if lease is not None else None,
+            record=record,
             is_delete_asked=is_delete_asked,
             is_in_ledger=is_in_ledger,
             has_namespace=address.namespace in self.namespaces,
@@ -111,10 +111,9 @@ class _Names:
     deletions: frozenset[str]
 
     @classmethod
-    def of(cls, address: StackAddress, kept: Kept | NotKept, item: Json | None, lease: Json | None) -> "_Names":
+    def of(cls, address: StackAddress, kept: Kept | NotKept, item: Json | None, record: StackRecord | None) -> "_Names":
         tenant = address.ledger_tenant
         intent = kept.intent if isinstance(kept, Kept) else None
-        record = parse_record(lease) if lease is not None else None
         uids = {
             intent.uid if intent else "",
             record.uid if record else "",

@@ -8,10 +8,9 @@ from typing import Any
 
 from gpu_platform.domain import names
 from gpu_platform.domain.metadata import annotations_of
-from gpu_platform.domain.stack_plan import SPECS
+from gpu_platform.domain.stack_plan import find_differences
 from gpu_platform.domain.stack_records import StackRecord, is_recorded
-from gpu_platform.domain.stacks import Intent, StackAddress, StackKind, intent_of
-from gpu_platform.domain.unit_requests import accepted_text
+from gpu_platform.domain.stacks import Intent, StackAddress, StackKind, as_accepted, intent_of
 from stacks.restore.checkpoints import Kept, NotKept
 
 Json = dict[str, Any]
@@ -108,21 +107,12 @@ def _plan_with_object(wanted: Intent, item: Json, observed: Observed) -> Step:
     intent = intent_of(item)
     if intent is None:
         return Step(Action.LEAVE, "the object of that name was made by hand, and nobody accepted it")
-    if not _is_equal(intent, wanted):
+    if find_differences(as_accepted(item), wanted):
         return Step(Action.LEAVE, "the cluster has it with another accepted spec; the stack worker records that one")
     is_known = wanted.uid == intent.uid and is_recorded(observed.record, intent)
     # Of an object that no request made, no ledger knows.
     is_settled = observed.is_in_ledger or not (wanted.operation_id and wanted.request_hash)
     return Step(Action.NOTHING if is_known and is_settled else Action.ADOPT)
-
-
-def _is_equal(one: Intent, other: Intent) -> bool:
-    """A default that is said and one that is not are the same."""
-    model = SPECS[one.address.kind]
-    try:
-        return accepted_text(model.model_validate(one.spec)) == accepted_text(model.model_validate(other.spec))
-    except ValueError:
-        return False
 
 
 def choose(addresses: Iterable[StackAddress], patterns: Iterable[str]) -> tuple[StackAddress, ...]:

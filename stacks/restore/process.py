@@ -25,8 +25,9 @@ from stacks.restore.reading import list_addresses, read_all
 from stacks.restore.report import Telling
 from stacks.restore.running import StackRestorer
 from stacks.restore.stock import wait_for_stock
-from stacks.runner import RunnerSettings, StackRunner
-from stacks.worker.settings import StackWorkerSettings, choose_backend, read_passphrase
+from stacks.runner import StackRunner
+from stacks.worker.runner_settings import build_runner_settings
+from stacks.worker.settings import StackWorkerSettings
 
 COMPONENT = "gpu-platform-restore"
 
@@ -59,14 +60,8 @@ async def restore(
     settings: StackWorkerSettings, environment: Mapping[str, str], wish: Wish, telling: Telling
 ) -> tuple[Planned, list[Outcome]]:
     """What was planned, and what became of it; nothing did in a dry run."""
-    backend_url, passphrase = choose_backend(settings, environment), read_passphrase(settings, environment)
-    runner_settings = RunnerSettings(
-        backend_url=backend_url,
-        work_directory=settings.state_directory.resolve(),
-        passphrase=passphrase,
-        pulumi=settings.pulumi,
-        up_timeout=settings.up_timeout_seconds,
-    )
+    runner_settings = build_runner_settings(settings, environment)
+    backend_url = runner_settings.backend_url
     async with AsyncExitStack() as stack:
         client = await stack.enter_async_context(await open_client(settings.kubeconfig, f"{COMPONENT}/{os.getpid()}"))
         snapshot = await take_snapshot(client)
@@ -79,7 +74,7 @@ async def restore(
         chosen = choose(listed, wish.only)
         if wish.only and not chosen:
             raise MisusedError(f"none of the {len(listed)} stacks in {backend_url} is called {' or '.join(wish.only)}")
-        read = await asyncio.to_thread(read_all, runner, executor, chosen, passphrase)
+        read = await asyncio.to_thread(read_all, runner, executor, chosen, runner_settings.passphrase)
         kept = {address: snapshot.recall(address, each) for address, each in read.items()}
         planned = Planned(kept, {address: plan_restore(snapshot.observe(address, kept[address])) for address in chosen})
         if wish.dry_run:
@@ -92,7 +87,7 @@ async def restore(
             snapshot,
             Holder(socket.gethostname(), os.getpid(), secrets.token_hex(4)),
             settings.lease_seconds,
-            runner_settings.up_timeout + runner_settings.grace,
+            runner_settings.longest_run,
             now_utc,
             interrupted,
             break_locks=wish.break_locks,

@@ -28,7 +28,7 @@ from stacks.restore.outcomes import Outcome, Result, outcome_of
 from stacks.restore.plan import RUNS, Action, plan_restore
 from stacks.runner import Fault, RunnerStoppedError, StackFailedError, StackRunner
 from stacks.runner import Recorded as Run
-from stacks.worker.holding import Held, Terms, end_processes_of, renewed
+from stacks.worker.holding import Held, Terms, clear_away, healing, renewed
 
 Json = dict[str, Any]
 T = TypeVar("T")
@@ -154,16 +154,11 @@ class StackRestorer:
         """Once more, when the stack was locked by a process that is provably gone, or whose lock a person gave up."""
         address = intent.address
         if stale:
-            end_processes_of(stale, address.stack)
-            self._runner.heal_lock(address, lease_expired=False)
-        try:
-            return self._runner.record(address, build_program(intent), refresh=True)
-        except StackFailedError as error:
-            if error.fault is not Fault.LOCKED:
-                raise
-            if not self._runner.heal_lock(address, lease_expired=self._break_locks):
-                raise
-        return self._runner.record(address, build_program(intent), refresh=True)
+            clear_away(self._runner, address, stale)
+        return healing(
+            lambda: self._runner.record(address, build_program(intent), refresh=True),
+            lambda _: self._runner.heal_lock(address, lease_expired=self._break_locks),
+        )
 
     async def _release_failed(self, held: Held, record: StackRecord, failed: _Failed) -> None:
         told = record if failed.is_interrupted else replace(record, error=failed.reason, failures=record.failures + 1)

@@ -68,6 +68,11 @@ class RunnerSettings:
     grace: float = 10.0
     """Seconds between interrupting and killing it."""
 
+    @property
+    def longest_run(self) -> float:
+        """Seconds after which no CLI process is left."""
+        return self.up_timeout + self.grace
+
 
 @dataclass(frozen=True)
 class Recorded:

@@ -15,7 +15,7 @@ from datetime import timedelta
 from gpu_platform.control.loop import Key, Trigger
 from gpu_platform.control.results import Done, RequeueAfter, Result
 from gpu_platform.domain.stack_plan import Action, plan_stack
-from gpu_platform.domain.stacks import StackAddress, intent_of
+from gpu_platform.domain.stacks import StackAddress
 from stacks.runner import RunnerStoppedError, StackFailedError, StackRunner
 from stacks.worker.metrics import WorkerMetrics
 from stacks.worker.observe import StackWorld, address_of_key, key_of, keys_of_lease
@@ -85,9 +85,8 @@ class AuditController:
 
     def _is_settled(self, address: StackAddress) -> bool:
         records = self._world.observe(address)
-        is_ours = records.item is not None and intent_of(records.item) is not None
         is_recorded = records.stack is not None and records.stack.recorded is not None
-        return is_ours and is_recorded and plan_stack(records) is Action.NOTHING
+        return records.intent is not None and is_recorded and plan_stack(records) is Action.NOTHING
 
 
 def first_delay(address: StackAddress, period: float) -> float:

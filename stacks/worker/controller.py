@@ -26,10 +26,10 @@ from gpu_platform.control.loop import Key, Trigger
 from gpu_platform.control.results import Done, RequeueAfter, Result
 from gpu_platform.domain.stack_plan import Action, Records, plan_stack
 from gpu_platform.domain.stack_records import Recorded, StackRecord
-from gpu_platform.domain.stacks import Intent, StackAddress, intent_of
+from gpu_platform.domain.stacks import Intent, StackAddress
 from stacks.programs import build_program
 from stacks.runner import Fault, RunnerStoppedError, StackFailedError, StackRunner
-from stacks.worker.holding import Held, Terms, end_processes_of, renewed
+from stacks.worker.holding import Held, Terms, clear_away, healing, renewed
 from stacks.worker.metrics import WorkerMetrics
 from stacks.worker.observe import (
     StackWorld,
@@ -137,8 +137,8 @@ class StacksController:
 
     def _plan(self, key: Key, records: Records) -> Action:
         action = plan_stack(records)
-        is_ours = records.item is not None and intent_of(records.item) is not None
-        return Action.RECORD if action is Action.NOTHING and is_ours and key in self._doubted else action
+        is_doubted = records.intent is not None and key in self._doubted
+        return Action.RECORD if action is Action.NOTHING and is_doubted else action
 
     async def _act(
         self, address: StackAddress, action: Action, records: Records, lease: Json | None, wanted: tuple[Action, str]
@@ -152,7 +152,7 @@ class StacksController:
             began_at = time.monotonic()
             try:
                 if stale is not None:
-                    await self._in_thread(lambda: self._clear_away(address, stale))
+                    await self._in_thread(partial(clear_away, self._runner, address, holder_of(stale)))
                 recorded = await self._run(address, action, records)
                 pass_point("worker.pulumi-done")
             except RunnerStoppedError:
@@ -206,28 +206,19 @@ class StacksController:
             ),
         )
 
-    def _clear_away(self, address: StackAddress, stale: Json) -> None:
-        """What the last holder left behind: a process of its, a lock of that process."""
-        if end_processes_of(holder_of(stale), address.stack):
-            log.warning("stack.holder_ended", extra={"stack": address.lease, "holder": holder_of(stale)})
-        self._runner.heal_lock(address, lease_expired=False)
-
     def _healing(self, address: StackAddress, run: Callable[[], T]) -> T:
         """Once more, when the stack was locked by a process that is provably gone: on this host, or because the very
         same lock, which the message names, has outlived the longest run while no other worker had the Lease."""
-        try:
-            return run()
-        except StackFailedError as error:
-            if error.fault is not Fault.LOCKED:
-                raise
+
+        def heal(error: StackFailedError) -> bool:
             lock, since = self._locked.get(address, ("", 0.0))
             if lock != error.message:
                 since = time.monotonic()
                 self._locked[address] = error.message, since
             is_over = time.monotonic() - since > self._lease_seconds + self._longest_run
-            if not self._runner.heal_lock(address, lease_expired=is_over):
-                raise
-        return run()
+            return self._runner.heal_lock(address, lease_expired=is_over)
+
+        return healing(run, heal)
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._executor, work)
@@ -255,7 +246,7 @@ class StacksController:
 def _intent_of(records: Records) -> Intent:
     """Of the object; once that is gone, as it was recorded last."""
     recorded = records.stack.intent if records.stack is not None else None
-    intent = intent_of(records.item) if records.item is not None else recorded
+    intent = records.intent if records.item is not None else recorded
     if intent is None:
         raise ValueError("nothing says what to record")
     return intent
@@ -263,7 +254,7 @@ def _intent_of(records: Records) -> Intent:
 
 def _wanted_of(records: Records) -> str:
     """What would be recorded, so that a failure with one spec does not hold up the next one."""
-    intent = intent_of(records.item) if records.item is not None else None
+    intent = records.intent
     return f"{intent.uid} {intent.accepted_hash}" if intent is not None else ""
 
 

@@ -10,14 +10,17 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from gpu_platform.adapters.kube.errors import ConflictError, KubeError, NotFoundError
 from gpu_platform.adapters.stack_leases import Holder, LeaseClient, holder_of, is_dead, parse_holder, renew_lease
+from gpu_platform.domain.stacks import StackAddress
+from stacks.runner import Fault, StackFailedError, StackRunner
 
 log = logging.getLogger(__name__)
 
 Json = dict[str, Any]
+T = TypeVar("T")
 
 
 class Held:
@@ -107,6 +110,23 @@ class Terms:
 
 def _life_of(lease: Json) -> float:
     return float(lease["spec"].get("leaseDurationSeconds") or 0)
+
+
+def clear_away(runner: StackRunner, address: StackAddress, holder: str) -> None:
+    """What the last holder left behind: a process of its, a lock of that process."""
+    if end_processes_of(holder, address.stack):
+        log.warning("stack.holder_ended", extra={"stack": address.lease, "holder": holder})
+    runner.heal_lock(address, lease_expired=False)
+
+
+def healing(run: Callable[[], T], heal: Callable[[StackFailedError], bool]) -> T:
+    """Once more, when the stack was locked and `heal` has freed it."""
+    try:
+        return run()
+    except StackFailedError as error:
+        if error.fault is not Fault.LOCKED or not heal(error):
+            raise
+    return run()
 
 
 def end_processes_of(holder: str, stack: str) -> int:

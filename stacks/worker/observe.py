@@ -34,9 +34,8 @@ class StackWorld:
 
     def observe(self, address: StackAddress) -> Records:
         cache = self.units if address.kind is StackKind.GPU_UNIT else self.pools
-        lease = self.find_lease(address)
         item = cache.get(address.namespace, address.name)
-        stack = parse_record(lease) if lease is not None else None
+        stack = parse_record(self.find_lease(address))
         return build_records(
             item,
             stack,

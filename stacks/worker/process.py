@@ -21,13 +21,14 @@ from gpu_platform.control.loop import ControllerLoop
 from gpu_platform.control.probes import build_metrics_application, build_probe_application, find_unready, served
 from gpu_platform.domain.stacks import StackAddress
 from providers.cluster.hosting import hosted
-from stacks.runner import RunnerSettings, StackRunner
+from stacks.runner import StackRunner
 from stacks.worker.audit import AuditController
 from stacks.worker.controller import StacksController
 from stacks.worker.metrics import WorkerMetrics
 from stacks.worker.observe import StackWorld, key_of
 from stacks.worker.previews import PreviewsController
-from stacks.worker.settings import StackWorkerSettings, choose_backend, read_passphrase
+from stacks.worker.runner_settings import build_runner_settings
+from stacks.worker.settings import StackWorkerSettings
 
 log = logging.getLogger(__name__)
 
@@ -50,14 +51,8 @@ async def run_worker(
     stop_requested = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop_requested.set)
-    runner_settings = RunnerSettings(
-        backend_url=choose_backend(settings, environment),
-        work_directory=settings.state_directory.resolve(),
-        passphrase=read_passphrase(settings, environment),
-        pulumi=settings.pulumi,
-        up_timeout=settings.up_timeout_seconds,
-    )
-    longest_run = timedelta(seconds=runner_settings.up_timeout + runner_settings.grace)
+    runner_settings = build_runner_settings(settings, environment)
+    longest_run = timedelta(seconds=runner_settings.longest_run)
     async with AsyncExitStack() as stack:
         client = await stack.enter_async_context(await open_client(settings.kubeconfig, f"{COMPONENT}/{os.getpid()}"))
         metrics = WorkerMetrics()

@@ -16,13 +16,14 @@ Json = dict[str, Any]
 SPEC = "rest.1"
 
 
-def spec_body(name: str) -> Json:
+def spec_body(name: str, **spec: Any) -> Json:
+    """An entry of the catalogue on simulated nodes, with one GPU unless it says otherwise."""
     place = {"runtime.lokiwager.io/node": "simulated"}
     return {
         "apiVersion": names.API_VERSION,
         "kind": "GPUSpec",
         "metadata": {"name": name},
-        "spec": {"cpu": "1", "memory": "2Gi", "gpu": 1, "nodeSelector": place},
+        "spec": {"cpu": "1", "memory": "2Gi", "gpu": 1, "nodeSelector": place, **spec},
     }
 
 

@@ -6,18 +6,24 @@ import os
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+import httpx
 
 from gpu_platform.adapters.kube import KubeClient
 from gpu_platform.adapters.kube.paths import LEASES
 from gpu_platform.adapters.kube.requests import find
 from gpu_platform.adapters.stack_leases import find_record
+from gpu_platform.domain import names
 from gpu_platform.domain.names import SYSTEM_NAMESPACE
 from gpu_platform.domain.stack_records import LABEL_KIND, StackRecord
 from gpu_platform.domain.stacks import StackAddress, StackKind
+from tests.integration.api import UNITS, patiently
 from tests.integration.conftest import RunningCluster
 from tests.integration.daemons import Daemon, running_daemon
+from tests.integration.renting import forget
 from tests.waiting import eventually
 
 Json = dict[str, Any]
@@ -46,6 +52,13 @@ class StackPlace:
 
     def locks(self) -> list[Path]:
         return list(self.backend.rglob("locks/**/*.json"))
+
+    def keep_only(self, addresses: Iterable[StackAddress]) -> None:
+        """Without the states of all other stacks: what another test has left in the cluster is recorded here, too."""
+        kept = {address.stack for address in addresses}
+        for file in self.backend.glob("*/.pulumi/stacks/*/*"):
+            if file.name.partition(".json")[0] not in kept:
+                file.unlink()
 
     def inputs_of(self, address: StackAddress) -> Json:
         """What the stack says of its one resource."""
@@ -82,6 +95,30 @@ async def stack_worker(
     }
     async with running_daemon("stacks.worker", place.root / f"{name}.log", environment) as daemon:
         yield daemon
+
+
+@asynccontextmanager
+async def cleared_worker(
+    cluster: RunningCluster, kube: KubeClient, place: StackPlace, **settings: str
+) -> AsyncIterator[Daemon]:
+    """A stack worker that finds no stacks, and leaves none."""
+    await clear_index(kube)
+    async with stack_worker(cluster, place, settings=settings) as daemon:
+        yield daemon
+    await clear_index(kube)
+
+
+def accepted_spec_of(item: Json) -> str:
+    return str(item["metadata"]["annotations"][names.ANNOTATION_ACCEPTED_SPEC])
+
+
+async def end_units(api: httpx.AsyncClient, kube: KubeClient, *units: str) -> None:
+    """Delete the units and wait for the end of their stacks; then their records may go, for the next test."""
+    for name in units:
+        assert (await patiently(partial(api.delete, f"{UNITS}/{name}"))).status_code == 204
+    for name in units:
+        await forgotten(kube, unit_stack(name))
+        await forget(kube, name)
 
 
 def unit_stack(name: str, tenant: str = "default") -> StackAddress:

@@ -17,15 +17,7 @@ from stacks.runner.backend import shard_of
 from tests.integration.api import UNITS
 from tests.integration.conftest import RunningCluster
 from tests.integration.daemons import Daemon
-from tests.integration.drifting import (
-    SPEC,
-    accepted_spec_of,
-    cleared_worker,
-    drifting_stock,
-    edit,
-    end,
-    rent_one,
-)
+from tests.integration.drifting import SPEC, drifting_stock, edit, rent_one
 from tests.integration.platform import (
     INSTANCES,
     STOCK,
@@ -37,7 +29,16 @@ from tests.integration.platform import (
     unit_in_phase,
 )
 from tests.integration.renting import forget, in_phase
-from tests.integration.stack_workers import StackPlace, forgotten, pool_stack, recorded, unit_stack
+from tests.integration.stack_workers import (
+    StackPlace,
+    accepted_spec_of,
+    cleared_worker,
+    end_units,
+    forgotten,
+    pool_stack,
+    recorded,
+    unit_stack,
+)
 from tests.waiting import eventually
 
 Json = dict[str, Any]
@@ -138,7 +139,7 @@ async def test_an_edited_image_is_put_back_within_two_seconds_and_nothing_restar
 
     corrected = await eventually(is_reported)
     assert {"field": "spec.running", "accepted": True, "found": False} in corrected["differences"]
-    await end(api, kube, "drift-edited")
+    await end_units(api, kube, "drift-edited")
 
 
 @pytest.mark.usefixtures("worker")
@@ -187,7 +188,7 @@ async def test_a_unit_that_somebody_deleted_is_back_within_ten_seconds(
 
     await eventually(is_reported)
     await recorded_as_it_is(kube, "drift-deleted")
-    await end(api, kube, "drift-deleted")
+    await end_units(api, kube, "drift-deleted")
 
 
 async def recorded_as_it_is(kube: KubeClient, name: str) -> None:
@@ -221,7 +222,7 @@ async def test_a_stack_whose_state_is_lost_is_recorded_again_within_one_audit_pe
     await eventually(is_recorded_again, within=AUDIT_SECONDS + 60, every=0.2)
     assert place.inputs_of(address) == inputs
     assert (await get_unit(kube, "drift-stateless"))["metadata"]["uid"] == unit["metadata"]["uid"]
-    await end(api, kube, "drift-stateless")
+    await end_units(api, kube, "drift-stateless")
 
 
 @pytest.mark.usefixtures("worker")

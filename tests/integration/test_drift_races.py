@@ -24,10 +24,17 @@ from providers.protocol.resource import Resource
 from tests.integration.api import UNITS, code_of, patiently
 from tests.integration.conftest import RunningCluster
 from tests.integration.daemons import Daemon
-from tests.integration.drifting import SPEC, accepted_spec_of, cleared_worker, drifting_stock, edit, end, rent_one
+from tests.integration.drifting import SPEC, drifting_stock, edit, rent_one
 from tests.integration.platform import INSTANCES, find, get_unit
 from tests.integration.renting import forget, wish
-from tests.integration.stack_workers import StackPlace, forgotten, unit_stack
+from tests.integration.stack_workers import (
+    StackPlace,
+    accepted_spec_of,
+    cleared_worker,
+    end_units,
+    forgotten,
+    unit_stack,
+)
 from tests.waiting import eventually
 
 Json = dict[str, Any]
@@ -112,7 +119,7 @@ async def test_a_change_that_the_api_accepts_is_never_reverted_whoever_edits_at_
 
     for number in range(RACES // len(units)):
         await asyncio.gather(*(race(name, number) for name in units))
-    await end(api, kube, *units)
+    await end_units(api, kube, *units)
 
 
 @pytest.mark.usefixtures("worker")

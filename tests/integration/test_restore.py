@@ -38,7 +38,7 @@ from tests.integration.conftest import RunningCluster
 from tests.integration.daemons import running_daemon
 from tests.integration.operators import POOLS, job_ends, remove, remove_pool
 from tests.integration.platform import INSTANCES, STOCK, available_pool, ensure_spec, find, get_unit, stock_of
-from tests.integration.renting import forget
+from tests.integration.renting import forget, spec_body
 from tests.integration.restoring import dead_pid, plant_lock, restore, restoring, working_on
 from tests.integration.stack_workers import (
     PASSPHRASE,
@@ -83,13 +83,7 @@ def wish(name: str) -> Json:
 
 def spec_of(name: str) -> Json:
     """Without GPUs, so that they fit beside whatever other tests have."""
-    place = {"runtime.lokiwager.io/node": "simulated"}
-    return {
-        "apiVersion": names.API_VERSION,
-        "kind": "GPUSpec",
-        "metadata": {"name": name},
-        "spec": {"cpu": "10m", "memory": "16Mi", "gpu": 0, "nodeSelector": place},
-    }
+    return spec_body(name, cpu="10m", memory="16Mi", gpu=0)
 
 
 @dataclass(frozen=True)
@@ -121,6 +115,7 @@ async def lost(
         accepted = {address: await _accepted_spec(kube, address) for address in STACKS}
         for address, spec in accepted.items():
             await recorded(kube, address, spec, within=BUSY)
+    place.keep_only(STACKS)
     infra_state = place.root / "infra-state"
     shutil.copytree(cluster.directory.pulumi_state, infra_state)
     await _clear_away(api, kube)

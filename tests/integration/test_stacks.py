@@ -25,14 +25,15 @@ from tests.integration.platform import (
     stock_pool,
     unit_body,
 )
-from tests.integration.renting import SPEC, forget, in_phase, rent, spec_body, wish
+from tests.integration.renting import SPEC, in_phase, rent, spec_body, wish
 from tests.integration.stack_workers import (
     StackPlace,
-    clear_index,
+    accepted_spec_of,
+    cleared_worker,
+    end_units,
     forgotten,
     pool_stack,
     recorded,
-    stack_worker,
     unit_stack,
 )
 from tests.waiting import eventually
@@ -62,23 +63,8 @@ async def worker(
     place: StackPlace,
     stock: None,  # noqa: ARG001 - units are made from it
 ) -> AsyncIterator[Daemon]:
-    await clear_index(kube)
-    async with stack_worker(cluster, place) as daemon:
+    async with cleared_worker(cluster, kube, place) as daemon:
         yield daemon
-    await clear_index(kube)
-
-
-def accepted_spec_of(item: Json) -> str:
-    return str(item["metadata"]["annotations"][names.ANNOTATION_ACCEPTED_SPEC])
-
-
-async def end(api: httpx.AsyncClient, kube: KubeClient, *units: str) -> None:
-    """Delete the units and wait for the end of their stacks; then their records may go, for the next test."""
-    for name in units:
-        assert (await api.delete(f"{UNITS}/{name}")).status_code == 204
-    for name in units:
-        await forgotten(kube, unit_stack(name))
-        await forget(kube, name)
 
 
 @pytest.mark.usefixtures("worker")
@@ -100,7 +86,7 @@ async def test_a_units_stack_says_what_its_custom_resource_says_until_both_are_g
     await recorded(kube, address, accepted_spec_of(await get_unit(kube, "stacked-1")))
     assert place.inputs_of(address)["spec"]["image"] == "example/changed"
 
-    await end(api, kube, "stacked-1")
+    await end_units(api, kube, "stacked-1")
     assert place.files_of(address) == []
 
 
@@ -160,7 +146,7 @@ async def test_a_new_unit_under_the_name_of_a_deleted_one_has_a_stack_of_its_own
     assert record.uid == second["metadata"]["uid"] != first["metadata"]["uid"]
     assert place.inputs_of(address)["operationID"] == "op-stacked-again-2"
     await in_phase(api, "stacked-again", "Ready")
-    await end(api, kube, "stacked-again")
+    await end_units(api, kube, "stacked-again")
 
 
 @pytest.mark.usefixtures("worker")
@@ -187,7 +173,7 @@ async def test_a_unit_that_somebody_deleted_behind_the_platforms_back_is_made_ag
         return record is not None and record.uid == after["metadata"]["uid"]
 
     await eventually(is_recorded_anew)
-    await end(api, kube, "stacked-back")
+    await end_units(api, kube, "stacked-back")
 
 
 @pytest.mark.usefixtures("worker")
@@ -212,4 +198,4 @@ async def test_units_are_served_while_the_backend_is_away_and_recorded_once_it_i
     for name in ("served-1", "served-2"):
         record = await recorded(kube, unit_stack(name), accepted_spec_of(await get_unit(kube, name)), within=90)
         assert record.error is None
-    await end(api, kube, "served-1", "served-2")
+    await end_units(api, kube, "served-1", "served-2")

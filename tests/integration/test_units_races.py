@@ -29,9 +29,7 @@ SPEC = "race.0"
 
 @pytest.fixture(scope="module")
 async def racer(cluster: RunningCluster, kube: KubeClient) -> AsyncIterator[Tenant]:
-    body = spec_body(SPEC)
-    body["spec"] |= {"gpu": 0, "cpu": "1m", "memory": "1Mi"}
-    await ensure_spec(kube, body)
+    await ensure_spec(kube, spec_body(SPEC, gpu=0, cpu="1m", memory="1Mi"))
     async with tenant(kube, cluster.record.platform_url, Role.EDITOR) as racer:
         yield racer
 

@@ -10,6 +10,10 @@ WRONG_SEQUENCE = 10071
 """JetStream's code: the subject has moved on since it was looked at."""
 
 
+FULL = (10077, 10167)
+"""Its codes for what could not be stored, mostly because the stream is full, and for too many requests at once."""
+
+
 class QueueUnavailableError(Exception):
     """NATS does not answer. Whether what was sent has arrived, nobody knows."""
 
@@ -33,7 +37,7 @@ def translated() -> Iterator[None]:
     except nats.js.errors.APIError as error:
         if error.err_code == WRONG_SEQUENCE:
             raise OutdatedError(error.description) from error
-        if error.err_code in (10077, 10167):
+        if error.err_code in FULL:
             raise QueueFullError(error.description) from error
         raise
     except (nats.errors.Error, nats.js.errors.NoStreamResponseError, OSError, TimeoutError) as error:

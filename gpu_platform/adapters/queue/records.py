@@ -8,7 +8,7 @@ from nats.js import JetStreamContext
 from nats.js.errors import NotFoundError
 
 from gpu_platform.adapters.queue.errors import OutdatedError, TooLargeError, translated
-from gpu_platform.adapters.queue.layout import LARGEST_RECORD, RECORD_PREFIX, RECORDS, queue_subject, record_subject
+from gpu_platform.adapters.queue.layout import LARGEST_RECORD, RECORDS, queue_subject, record_subject
 from gpu_platform.domain.invocations import Invocation
 
 EXPECTED_SEQUENCE = "Nats-Expected-Last-Subject-Sequence"
@@ -52,7 +52,7 @@ class Records:
     async def find(self, tenant: str, invocation_id: str) -> Seen | None:
         with translated():
             try:
-                found = await self._js.get_last_msg(RECORDS, f"{RECORD_PREFIX}.{tenant}.{invocation_id}.*")
+                found = await self._js.get_last_msg(RECORDS, record_subject(tenant, invocation_id, "*"))
             except NotFoundError:
                 return None
         if not found.data or found.seq is None:
@@ -69,9 +69,7 @@ class Records:
     async def enqueue(self, call: Invocation) -> None:
         """Twice is fine: what is over when it is taken is taken from the queue and not run."""
         with translated():
-            await self._js.publish(
-                queue_subject(call.tenant, call.function, call.id), timeout=WRITE_SECONDS, headers={"Call": call.id}
-            )
+            await self._js.publish(queue_subject(call.tenant, call.function, call.id), timeout=WRITE_SECONDS)
 
     async def _write(self, call: Invocation, guard: dict[str, str], subject: str) -> int:
         body = json.dumps(call.to_json(), separators=(",", ":"), ensure_ascii=False).encode()

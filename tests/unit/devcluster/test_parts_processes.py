@@ -10,19 +10,12 @@ from pathlib import Path
 import pytest
 
 from gpu_platform.devcluster.parts.processes import EndedError, ProcessGroup
+from tests.process_table import is_running
 
 DEADLINE_SECONDS = 10.0
 
 # The shell waits for a child of its own, as `go build` does for the compiler.
 WITH_A_CHILD = ("/bin/sh", "-c", "sleep 300 & echo $$ $!; wait")
-
-
-def is_running(pid: int) -> bool:
-    try:
-        status = Path(f"/proc/{pid}/stat").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return status.rpartition(")")[2].split()[0] != "Z"
 
 
 def await_end(pids: list[int]) -> list[int]:

@@ -13,6 +13,7 @@ import pytest
 
 from stacks.runner.cli import Ending, ProcessFailedError, PulumiProcesses, build_environment
 from stacks.runner.failures import Fault, RunnerStoppedError, StackFailedError, UnfitPulumiError
+from tests.process_table import is_running
 
 SCRIPT = """#!/bin/sh
 case "$*" in
@@ -47,16 +48,9 @@ def wait_for_pid(directory: Path) -> int:
     raise AssertionError("the script did not start")
 
 
-def is_alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
-
-
 def wait_until_dead(pid: int) -> None:
     deadline = time.monotonic() + 20
-    while is_alive(pid):
+    while is_running(pid):
         assert time.monotonic() < deadline, f"{pid} still runs"
         time.sleep(0.01)
 
@@ -141,7 +135,7 @@ def test_an_interrupt_ends_the_work_in_one_directory(processes: PulumiProcesses,
     pid = wait_for_pid(tmp_path)
 
     processes.interrupt(str(tmp_path / "other"))
-    assert is_alive(pid)
+    assert is_running(pid)
     processes.interrupt(str(tmp_path))
 
     wait_until_dead(pid)

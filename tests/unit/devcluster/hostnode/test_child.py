@@ -5,12 +5,12 @@ import os
 import signal
 import time
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import pytest
 
 from gpu_platform.devcluster.child_process import find_marked, kill_marked
 from gpu_platform.devcluster.hostnode.processes.child import Child, Command
+from tests.process_table import is_running
 from tests.waiting import eventually
 
 MARK = "GPU_PLATFORM_TEST_MARK"
@@ -42,13 +42,6 @@ async def finish(script: str) -> Result:
     return result
 
 
-def is_alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
-
-
 async def test_both_streams_and_the_exit_code_arrive() -> None:
     result = await finish("echo out; echo err >&2; exit 3")
     assert (result.output, result.code) == ({"stdout": b"out\n", "stderr": b"err\n"}, 3)
@@ -76,7 +69,7 @@ async def test_the_group_dies_with_its_leader() -> None:
     result = await finish("sleep 60 & echo $!")
 
     async def is_gone() -> bool:
-        return not is_alive(int(result.output["stdout"]))
+        return not is_running(int(result.output["stdout"]))
 
     await eventually(is_gone, within=30)
 
