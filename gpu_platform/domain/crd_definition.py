@@ -1,4 +1,4 @@
-"""What a CustomResourceDefinition is made of, and how it is put together. The four of ours are in `crds`."""
+"""What a CustomResourceDefinition is made of, and how it is put together. Ours are in `crds`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

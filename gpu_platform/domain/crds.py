@@ -6,6 +6,7 @@ fixed. It lets pass what the reconciler answers with a status and a reason: a GP
 """
 
 from gpu_platform.domain.crd_definition import Column, Crd, Kind, Rule, build_crd
+from gpu_platform.domain.gpu_functions import FUNCTION_NAME_LIMIT, GPUFunctionSpec, GPUFunctionStatus
 from gpu_platform.domain.gpu_specs import GPUSpecSpec
 from gpu_platform.domain.gpu_units import GPUUnitSpec, GPUUnitStatus
 from gpu_platform.domain.names import UNIT_NAME_LIMIT
@@ -147,6 +148,36 @@ GPU_UNIT = Kind(
     selectable=(".spec.specName", ".status.phase"),
 )
 
+GPU_FUNCTION = Kind(
+    "GPUFunction",
+    "gfn",
+    "Code that answers calls, and the workers that run it.",
+    GPUFunctionSpec,
+    status=GPUFunctionStatus,
+    columns=(
+        Column("Spec", ".spec.specName"),
+        Column("Workers", ".status.workers", "integer"),
+        Column("Ready", ".status.readyWorkers", "integer"),
+        Column("Phase", ".status.phase"),
+        AGE,
+        Column("Image", ".spec.image", detail=True),
+        Column("Reason", '.status.conditions[?(@.type=="Ready")].reason', detail=True),
+    ),
+    rules={
+        "": (name_is_short(FUNCTION_NAME_LIMIT), name_has_no_dots()),
+        "spec": (
+            is_fixed("specName", "its workers hold GPUs of that spec; make another GPUFunction"),
+            Rule("self.minWorkers <= self.maxWorkers", "minWorkers must not be more than maxWorkers", "minWorkers"),
+        ),
+    },
+    list_keys={
+        "spec.template.envs": "name",
+        "spec.template.ports": "name",
+        "status.conditions": "type",
+    },
+    selectable=(".spec.specName", ".status.phase"),
+)
+
 OPERATION = Kind(
     "Operation",
     "gop",
@@ -174,7 +205,7 @@ OPERATION = Kind(
     selectable=(".spec.kind", ".status.phase"),
 )
 
-KINDS = (GPU_SPEC, STOCK_POOL, GPU_UNIT, OPERATION)
+KINDS = (GPU_SPEC, STOCK_POOL, GPU_UNIT, GPU_FUNCTION, OPERATION)
 
 
 def build_crds() -> tuple[Crd, ...]:

@@ -110,6 +110,45 @@ class Access(Value):
     scheme: Annotated[Literal["http", "https", "tcp"], Field(description="First word of the access URL.")] = "http"
 
 
+SOCKET_DIRECTORY = "/tmp/serverless-framework"  # noqa: S108 - a place that both containers share
+
+
+class Framework(Value):
+    """Where the code in the image takes its calls: HTTP over a Unix socket."""
+
+    socket_path: Annotated[
+        str,
+        Field(
+            pattern=r"^/tmp/serverless-framework/[A-Za-z0-9_.-]{1,40}$",
+            description=f"A file in {SOCKET_DIRECTORY}.",
+        ),
+    ] = f"{SOCKET_DIRECTORY}/framework.sock"
+    invoke_path: Annotated[str, Field(pattern=r"^/[!-~]{1,200}$", description="POST: run a call.")] = "/invoke"
+    health_path: Annotated[str, Field(pattern=r"^/[!-~]{1,200}$", description="GET: well is what answers 200.")] = (
+        "/healthz"
+    )
+
+
+class Serverless(Value):
+    """The unit takes calls of a function. A function that does not exist is made after the unit."""
+
+    request_id: Annotated[
+        str,
+        Field(
+            alias="requestID",
+            pattern=r"^[a-z0-9]([a-z0-9-]{0,28}[a-z0-9])?$",
+            description="The function whose calls it takes.",
+        ),
+    ]
+    min_available_count: Annotated[
+        int, Field(ge=0, le=100, description="Workers that are always there, of a function made after the unit.")
+    ] = 0
+    idle_timeout_seconds: Annotated[
+        int, Field(ge=1, le=86_400, description="As in a GPUFunction, of a function made after the unit.")
+    ] = 300
+    framework: Framework = Framework()
+
+
 class GPUUnitSpec(Value):
     """What the unit is to be. Its size is fixed: it holds the GPUs of the stock that it was made from."""
 
@@ -119,6 +158,7 @@ class GPUUnitSpec(Value):
     gpu: Annotated[int | None, Field(ge=0, le=GPU_LIMIT, description="GPUs; by default the spec's.")] = None
     template: Template = Template()
     access: Access | None = None
+    serverless: Serverless | None = None
     running: Annotated[bool, Field(description="False frees the GPUs and keeps the unit.")] = True
     restarts: Annotated[
         int, Field(ge=0, le=1_000_000, description="How often a restart was asked for: one more starts it anew.")

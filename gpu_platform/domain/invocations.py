@@ -11,13 +11,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
+from gpu_platform.domain.gpu_functions import FUNCTION_NAME
 from gpu_platform.domain.operations import request_hash
 from gpu_platform.domain.value import Value
 
 Json = dict[str, Any]
-
-FUNCTION_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,28}[a-z0-9])?")
-"""A DNS label of at most 30 characters: what is derived from it, such as the names of workers, is never cut."""
 
 INVOCATION_ID = re.compile(r"[A-Za-z0-9_-]{1,128}")
 """One token of a NATS subject: without dots, spaces, `*` and `>`, nobody's id can mean something else there."""

@@ -17,6 +17,7 @@ LABEL_UNIT = f"{GROUP}/unit"
 LABEL_UNIT_UID = f"{GROUP}/unit-uid"
 LABEL_TEMPLATE = f"{GROUP}/template"
 LABEL_POOL = f"{GROUP}/pool"
+LABEL_FUNCTION = f"{GROUP}/function"
 LABEL_STOCK_STATE = f"{GROUP}/stock-state"
 NAME_VALUE = "gpu-runtime-unit"
 MANAGED_BY_VALUE = "gpu-runtime-operator"
@@ -59,6 +60,15 @@ def service_host(unit: str, namespace: str) -> str:
 
 def stock_unit_name(pool: str, ordinal: int) -> str:
     return f"{pool}-{ordinal}"
+
+
+def worker_name(function: str, ordinal: int) -> str:
+    return f"{function}-worker-{ordinal}"
+
+
+def function_secret(function: str) -> str:
+    """Name of the Secret with the credentials of a function's workers."""
+    return f"function-{function}"
 
 
 def unit_labels(unit: str) -> dict[str, str]:

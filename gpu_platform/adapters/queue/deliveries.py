@@ -9,7 +9,7 @@ from nats.aio.msg import Msg
 from nats.js import JetStreamContext
 
 from gpu_platform.adapters.queue.errors import QueueUnavailableError, translated
-from gpu_platform.adapters.queue.layout import QUEUE, consumer_name
+from gpu_platform.domain.queue_subjects import QUEUE, consumer_name
 
 log = logging.getLogger(__name__)
 

@@ -1,12 +1,4 @@
-"""What there is in JetStream, and how it is called. Only the control plane makes any of it.
-
-| what            | named                                             | holds                                       |
-| --------------- | ------------------------------------------------- | ------------------------------------------- |
-| records         | `$KV.invocations.<tenant>.<id>.<function>`        | every call, until some time after its end   |
-| queue           | `serverless.invoke.<tenant>.<function>.<id>`      | the calls that wait or run, no bodies       |
-| a function's    | durable pull consumer `<tenant>_<function>`       | who may take a call, and how often          |
-| consumer        |                                                   |                                             |
-"""
+"""The streams and consumers in JetStream. Only the control plane makes any of them."""
 
 from contextlib import suppress
 from datetime import timedelta
@@ -23,11 +15,14 @@ from nats.js.api import (
 from nats.js.errors import NotFoundError
 
 from gpu_platform.adapters.queue.errors import translated
-
-QUEUE = "SERVERLESS_INVOKE"
-RECORDS = "KV_invocations"
-RECORD_PREFIX = "$KV.invocations"
-QUEUE_PREFIX = "serverless.invoke"
+from gpu_platform.domain.queue_subjects import (
+    QUEUE,
+    QUEUE_PREFIX,
+    RECORD_PREFIX,
+    RECORDS,
+    consumer_name,
+    queue_subject,
+)
 
 SPARE_DELIVERIES = 2
 """Beyond the attempts: whoever takes a call after the last one has died writes that it is a dead letter."""
@@ -37,19 +32,6 @@ LARGEST_RECORD = 1_000_000
 
 QUEUE_BYTES = 1 << 30
 RECORD_BYTES = 8 << 30
-
-
-def record_subject(tenant: str, invocation_id: str, function: str) -> str:
-    return f"{RECORD_PREFIX}.{tenant}.{invocation_id}.{function}"
-
-
-def queue_subject(tenant: str, function: str, invocation_id: str) -> str:
-    return f"{QUEUE_PREFIX}.{tenant}.{function}.{invocation_id}"
-
-
-def consumer_name(tenant: str, function: str) -> str:
-    """Tenants and functions are DNS labels: an underscore is in neither."""
-    return f"{tenant}_{function}"
 
 
 async def ensure_streams(js: JetStreamContext, replicas: int = 1) -> None:

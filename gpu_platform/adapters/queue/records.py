@@ -8,8 +8,9 @@ from nats.js import JetStreamContext
 from nats.js.errors import NotFoundError
 
 from gpu_platform.adapters.queue.errors import OutdatedError, TooLargeError, translated
-from gpu_platform.adapters.queue.layout import LARGEST_RECORD, RECORDS, queue_subject, record_subject
+from gpu_platform.adapters.queue.layout import LARGEST_RECORD
 from gpu_platform.domain.invocations import Invocation
+from gpu_platform.domain.queue_subjects import RECORDS, queue_subject, record_subject
 
 EXPECTED_SEQUENCE = "Nats-Expected-Last-Subject-Sequence"
 EXPECTED_SUBJECT = "Nats-Expected-Last-Subject-Sequence-Subject"
