@@ -10,7 +10,9 @@ from gpu_platform.cli import (
     bootstrap,
     dev,
     drift,
+    functions,
     health,
+    invocations,
     ops,
     pools,
     preview,
@@ -56,6 +58,10 @@ app = typer.Typer(
     add_completion=False,
 )
 app.add_typer(units.app, name="units")
+app.add_typer(functions.app, name="functions")
+app.command("invoke")(invocations.invoke)
+app.add_typer(invocations.app, name="invocations")
+app.add_typer(invocations.dead_letters, name="dead-letters")
 app.add_typer(specs.app, name="specs")
 app.add_typer(stock.app, name="stock")
 app.add_typer(pools.app, name="pools")

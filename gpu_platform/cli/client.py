@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 from urllib.parse import quote
@@ -15,7 +16,10 @@ from gpu_platform.cli.views import (
     AddressView,
     DriftReport,
     EventView,
+    FunctionHealthView,
+    FunctionView,
     HealthView,
+    InvocationView,
     JobView,
     Json,
     PoolView,
@@ -25,6 +29,10 @@ from gpu_platform.cli.views import (
     StockUnitView,
     UnitView,
 )
+
+FUNCTIONS = "/serverless/functions"
+INVOCATIONS = "/serverless/invocations"
+DEAD_LETTERS = "/serverless/dead-letters"
 
 RECONNECT_SECONDS = 1.0
 RECONNECTS = 10
@@ -86,14 +94,7 @@ class PlatformClient:
 
     def list_units(self, spec: str | None = None, phase: str | None = None) -> list[UnitView]:
         """All of them, however many pages that takes."""
-        views: list[UnitView] = []
-        params = said(specName=spec, phase=phase)
-        while True:
-            page = self._transport.call("GET", "/gpu-units", params=params).body
-            views.extend(page["data"])
-            if not (token := page.get("continue")):
-                return views
-            params = {**params, "continue": token}
+        return list(self._pages("/gpu-units", said(specName=spec, phase=phase)))
 
     def get_unit(self, name: str) -> Tagged[UnitView]:
         answer = self._transport.call("GET", _unit_path(name))
@@ -160,22 +161,7 @@ class PlatformClient:
             yield from log.read_pieces()
 
     def watch_units(self) -> Iterator[ServerEvent]:
-        """What happens to units, without an end: a broken connection goes on after the last event that came."""
-        reader = EventReader()
-        misses: int | None = None
-        while True:
-            headers = {"Last-Event-ID": reader.last_id} if reader.last_id else {}
-            options: Json = {"headers": headers, "silence_seconds": WATCH_SILENCE_SECONDS}
-            try:
-                with self._transport.stream("/gpu-units", {"watch": "true"}, **options) as stream:
-                    misses = 0
-                    yield from reader.read(stream.read_lines())
-            except (UnreachableError, ApiError) as error:
-                # Whoever never answered is not waited for.
-                if misses is None or misses >= RECONNECTS or not error.is_passing:
-                    raise
-                misses += 1
-            time.sleep(RECONNECT_SECONDS)
+        return self._watch("/gpu-units", {"watch": "true"})
 
     # Stock, pools and the jobs that make them
 
@@ -232,6 +218,99 @@ class PlatformClient:
     def find_job(self, operation_id: str) -> JobView | None:
         return _find(lambda: self.get_job(operation_id), "job_not_found")
 
+    # Functions and their calls
+
+    def list_functions(self) -> list[FunctionView]:
+        return list(self._pages(FUNCTIONS, {}))
+
+    def get_function(self, name: str) -> Tagged[FunctionView]:
+        answer = self._transport.call("GET", _function_path(name))
+        return Tagged(answer.body["data"], answer.etag)
+
+    def find_function(self, name: str) -> FunctionView | None:
+        return _find(lambda: self.get_function(name).view, "function_not_found")
+
+    def create_function(self, request: Json) -> Accepted[FunctionView]:
+        return self._accepted(FUNCTIONS, request)
+
+    def update_function(self, name: str, change: Json, etag: str | None = None) -> FunctionView:
+        view: FunctionView = self._data("PUT", _function_path(name), body=change, etag=etag)
+        return view
+
+    def delete_function(self, name: str) -> None:
+        self._transport.call("DELETE", _function_path(name))
+
+    def get_function_health(self, name: str) -> FunctionHealthView:
+        view: FunctionHealthView = self._data("GET", f"{_function_path(name)}/health")
+        return view
+
+    def get_function_stack(self, name: str) -> StackView:
+        view: StackView = self._data("GET", f"{_function_path(name)}/stack")
+        return view
+
+    def purge_function(self, name: str) -> int:
+        """How many calls were cancelled."""
+        return int(self._data("DELETE", f"{_function_path(name)}/queue")["cancelled"])
+
+    def invoke(self, request: Json, *, silence_seconds: float) -> Accepted[InvocationView]:
+        """The answer to a call that waits for its result may take as long as that is waited for."""
+        answer = self._transport.call("POST", INVOCATIONS, body=request, silence_seconds=silence_seconds)
+        return Accepted(answer.body["data"], answer.is_new)
+
+    def get_invocation(self, invocation_id: str) -> InvocationView:
+        view: InvocationView = self._data("GET", _invocation_path(invocation_id))
+        return view
+
+    def list_invocations(
+        self, function: str | None = None, state: str | None = None, limit: int | None = None
+    ) -> list[InvocationView]:
+        """The first so many; all of them without a limit."""
+        return list(islice(self._pages(INVOCATIONS, said(function=function, state=state)), limit))
+
+    def cancel_invocation(self, invocation_id: str) -> InvocationView:
+        view: InvocationView = self._data("POST", f"{_invocation_path(invocation_id)}/cancel")
+        return view
+
+    def retry_invocation(self, invocation_id: str) -> Accepted[InvocationView]:
+        return self._accepted(f"{_invocation_path(invocation_id)}/retry", {})
+
+    def watch_invocations(self, function: str | None = None) -> Iterator[ServerEvent]:
+        return self._watch(INVOCATIONS, said(watch="true", function=function))
+
+    def list_dead_letters(self, function: str | None = None) -> list[InvocationView]:
+        return list(self._pages(DEAD_LETTERS, said(function=function)))
+
+    def redrive(self, request: Json) -> Json:
+        answer: Json = self._data("POST", f"{DEAD_LETTERS}/redrive", body=request)
+        return answer
+
+    def _watch(self, path: str, params: dict[str, str]) -> Iterator[ServerEvent]:
+        """What happens, without an end: a broken connection goes on after the last event that came."""
+        reader = EventReader()
+        misses: int | None = None
+        while True:
+            headers = {"Last-Event-ID": reader.last_id} if reader.last_id else {}
+            options: Json = {"headers": headers, "silence_seconds": WATCH_SILENCE_SECONDS}
+            try:
+                with self._transport.stream(path, params, **options) as stream:
+                    misses = 0
+                    yield from reader.read(stream.read_lines())
+            except (UnreachableError, ApiError) as error:
+                # Whoever never answered is not waited for.
+                if misses is None or misses >= RECONNECTS or not error.is_passing:
+                    raise
+                misses += 1
+            time.sleep(RECONNECT_SECONDS)
+
+    def _pages(self, path: str, params: dict[str, str]) -> Iterator[Any]:
+        """The items of a list, page by page."""
+        while True:
+            page = self._transport.call("GET", path, params=params).body
+            yield from page["data"]
+            if not (token := page.get("continue")):
+                return
+            params = {**params, "continue": token}
+
     def _data(self, method: str, path: str, **options: Any) -> Any:
         return self._transport.call(method, path, **options).body["data"]
 
@@ -256,6 +335,14 @@ def _segment(name: str) -> str:
 
 def _unit_path(name: str) -> str:
     return f"/gpu-units/{_segment(name)}"
+
+
+def _function_path(name: str) -> str:
+    return f"{FUNCTIONS}/{_segment(name)}"
+
+
+def _invocation_path(invocation_id: str) -> str:
+    return f"{INVOCATIONS}/{_segment(invocation_id)}"
 
 
 def _pool_path(name: str) -> str:

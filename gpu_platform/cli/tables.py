@@ -22,8 +22,12 @@ COLOURS = {
     "available": "green",
     "waiting": "yellow",
     "claimed": "cyan",
-    # jobs
+    # jobs and calls
     "pending": "yellow",
+    "queued": "yellow",
+    "expired": "red",
+    "cancelled": "dim",
+    "dead_lettered": "red",
     "running": "yellow",
     "succeeded": "green",
     "failed": "red",

@@ -71,10 +71,12 @@ class Transport:
         params: Mapping[str, str] | None = None,
         etag: str | None = None,
         is_repeatable: bool = True,
+        silence_seconds: float = SILENCE_SECONDS,
     ) -> Answer:
         """The answer, a good one; asked again as often and as late as the API says."""
         headers = {"If-Match": etag} if etag else {}
-        request = self._http.build_request(method, path, json=body, params=params, headers=headers)
+        timeout = httpx.Timeout(silence_seconds, connect=CONNECT_SECONDS)
+        request = self._http.build_request(method, path, json=body, params=params, headers=headers, timeout=timeout)
         for retries_left in reversed(range(RETRIES + 1)):
             with self._translated(is_read=method == "GET"):
                 response = self._http.send(request)

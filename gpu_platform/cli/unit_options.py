@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from gpu_platform.cli.options import said
-from gpu_platform.cli.views import Json, UnitView
+from gpu_platform.cli.views import FunctionView, Json, UnitView
 
 Command = Annotated[
     list[str] | None, typer.Option("--command", help="A word of the command, instead of the image's; repeat it.")
@@ -67,9 +67,9 @@ class UnitOptions:
 def build_create(
     name: str, spec: str | None, stock: str | None, options: UnitOptions, file: Json, operation_id: str
 ) -> Json:
-    """The request: what the file says, and over it what the options say."""
+    """The request for a unit or a function: what the file says, and over it what the options say."""
     if file.get("name", name) != name:
-        raise typer.BadParameter(f"it names the unit {file['name']!r}, not {name!r}", param_hint="--file")
+        raise typer.BadParameter(f"it names {file['name']!r}, not {name!r}", param_hint="--file")
     request = {**file, "operationID": operation_id, "name": name}
     if spec:
         request["specName"] = spec
@@ -82,7 +82,7 @@ def build_create(
     return request
 
 
-def build_update(current: UnitView | None, options: UnitOptions, file: Json) -> Json:
+def build_update(current: UnitView | FunctionView | None, options: UnitOptions, file: Json) -> Json:
     """The change. The API replaces a template as a whole, so what was not said is taken from the unit as it is."""
     change = dict(file)
     if current and options.build_template() and "template" not in change:

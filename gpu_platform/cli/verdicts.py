@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 from gpu_platform.cli.tables import build_why
-from gpu_platform.cli.views import JobView, PoolView, PreviewView, StackView, StockUnitView, UnitView
+from gpu_platform.cli.views import FunctionView, JobView, PoolView, PreviewView, StackView, StockUnitView, UnitView
 
 
 class Outcome(Enum):
@@ -66,19 +66,6 @@ def judge_seeded(stock: list[StockUnitView] | None) -> Verdict:
     return Verdict(Outcome.NOT_YET, f"{state}; {waiting[0]['name']} waits ({why})")
 
 
-def judge_filled(pool: PoolView | None) -> Verdict:
-    if pool is None:
-        return Verdict(Outcome.FAILED, "it is gone")
-    why = build_why(pool)
-    state = build_state(pool["phase"], why)
-    if pool["phase"] == "Terminating":
-        return Verdict(Outcome.FAILED, state)
-    if pool.get("observedGeneration") != pool["generation"]:
-        return Verdict(Outcome.NOT_YET, state)
-    outcomes = {"Ready": Outcome.DONE, "Failed": Outcome.FAILED}
-    return Verdict(outcomes.get(pool["phase"], Outcome.NOT_YET), state)
-
-
 def judge_recorded(stack: StackView | None) -> Verdict:
     """A try that failed is no end: it is tried again."""
     if stack is None:
@@ -95,6 +82,18 @@ def judge_preview(preview: PreviewView | None) -> Verdict:
     state = build_state(preview["phase"], build_why(preview))
     outcomes = {"Succeeded": Outcome.DONE, "Failed": Outcome.FAILED}
     return Verdict(outcomes.get(preview["phase"], Outcome.NOT_YET), state)
+
+
+def judge_ready(seen: PoolView | FunctionView | None) -> Verdict:
+    if seen is None:
+        return Verdict(Outcome.FAILED, "it is gone")
+    state = build_state(seen["phase"], build_why(seen))
+    if seen["phase"] == "Terminating":
+        return Verdict(Outcome.FAILED, state)
+    if seen.get("observedGeneration") != seen["generation"]:
+        return Verdict(Outcome.NOT_YET, state)
+    outcomes = {"Ready": Outcome.DONE, "Failed": Outcome.FAILED}
+    return Verdict(outcomes.get(seen["phase"], Outcome.NOT_YET), state)
 
 
 def build_state(phase: str, why: str) -> str:

@@ -141,6 +141,65 @@ class PoolView(TypedDict):
     message: NotRequired[str | None]
 
 
+class FunctionView(TypedDict):
+    name: str
+    namespace: str
+    specName: str
+    image: str
+    template: NotRequired[Json]
+    concurrency: int
+    minWorkers: int
+    maxWorkers: int
+    idleTimeoutSeconds: int
+    timeoutSeconds: NotRequired[int | None]
+    maxAttempts: int
+    ackWaitSeconds: int
+    queueLimit: int
+    phase: str
+    workers: int
+    readyWorkers: int
+    generation: int
+    observedGeneration: NotRequired[int | None]
+    createdAt: str
+    stack: NotRequired[str | None]
+    reason: NotRequired[str | None]
+    message: NotRequired[str | None]
+
+
+class FunctionHealthView(TypedDict):
+    state: str
+    reason: NotRequired[str | None]
+    message: NotRequired[str | None]
+    workers: int
+    readyWorkers: int
+    waiting: NotRequired[int | None]
+    running: NotRequired[int | None]
+
+
+class InvocationResultView(TypedDict):
+    statusCode: int
+    contentType: str
+    headers: NotRequired[dict[str, str]]
+    body: NotRequired[Any]
+    error: NotRequired[str | None]
+
+
+class InvocationView(TypedDict):
+    invocationID: str
+    serverlessRequestID: str
+    mode: str
+    state: str
+    attempts: int
+    worker: NotRequired[str | None]
+    reason: NotRequired[str | None]
+    retryOf: NotRequired[str | None]
+    acceptedAt: str
+    startedAt: NotRequired[str | None]
+    finishedAt: NotRequired[str | None]
+    expiresAt: NotRequired[str | None]
+    result: NotRequired[InvocationResultView | None]
+
+
 class JobView(TypedDict):
     operationID: str
     type: str

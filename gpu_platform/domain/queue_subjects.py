@@ -1,13 +1,13 @@
 """What is called how in JetStream. Whoever may do what there is a matter of these names, so all agree on them here.
 
-| what              | named                                                 | holds                                     |
-| ----------------- | ----------------------------------------------------- | ----------------------------------------- |
-| records           | `$KV.invocations.<tenant>.<id>.<function>`            | every call, until some time after its end |
-| queue             | `serverless.invoke.<tenant>.<function>.<id>`          | the calls that wait or run, no bodies     |
-| bodies            | `serverless.body.<tenant>.<function>.<id>.<part>.<n>` | what is too large for a record, in chunks |
-| consumer          | durable, for pulling: `<tenant>_<function>`           | who may take a call, and how often        |
-| hints             | `serverless.changed.<tenant>.<function>.<id>`         | nothing: somebody may want to look        |
-| wake-up calls     | `serverless.wake.<tenant>.<function>`                 | nothing: a call was queued                |
+| what          | named                                                 | holds                                     |
+| ------------- | ----------------------------------------------------- | ----------------------------------------- |
+| records       | `$KV.invocations.<tenant>.<id>.<function>`            | every call, until some time after its end |
+| queue         | `serverless.invoke.<tenant>.<function>.<id>`          | the calls that wait or run, no bodies     |
+| bodies        | `serverless.body.<tenant>.<function>.<id>.<part>.<n>` | what is too large for a record, in chunks |
+| consumer      | durable, for pulling: `<tenant>_<function>`           | who may take a call, and how often        |
+| hints         | `serverless.changed.<tenant>.<function>.<id>`         | nothing: somebody may want to look        |
+| wake-up calls | `serverless.wake.<tenant>.<function>`                 | nothing: a call was queued                |
 
 Tenants and functions are DNS labels, ids single tokens: no name of one can mean another.
 """

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from gpu_platform.cli.verdicts import Outcome, judge_filled, judge_gone, judge_job, judge_seeded, judge_settled
+from gpu_platform.cli.verdicts import Outcome, judge_gone, judge_job, judge_ready, judge_seeded, judge_settled
 from tests.unit.cli import views
 from tests.unit.cli.api_server import NO_CONTENT, Answer, ApiServer, data, refusal
 from tests.unit.cli.shell import Shell
@@ -231,4 +231,4 @@ def test_seeded_stock_is_there_when_none_of_it_waits(states: list[str], outcome:
     ],
 )
 def test_a_pool_is_full_when_it_is_ready(seen: views.Json | None, outcome: Outcome) -> None:
-    assert judge_filled(seen).outcome is outcome  # type: ignore[arg-type]
+    assert judge_ready(seen).outcome is outcome  # type: ignore[arg-type]

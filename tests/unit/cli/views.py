@@ -141,3 +141,42 @@ def health(**changes: Any) -> Json:
         "degraded": [],
         **changes,
     }
+
+
+def function(name: str = "words", **changes: Any) -> Json:
+    return {
+        "name": name,
+        "namespace": "runtime-instance",
+        "specName": "host.1",
+        "image": "python:3.12",
+        "template": {"command": ["python"], "args": ["-m", "serverless.framework"]},
+        "concurrency": 2,
+        "minWorkers": 1,
+        "maxWorkers": 4,
+        "idleTimeoutSeconds": 300,
+        "maxAttempts": 3,
+        "ackWaitSeconds": 30,
+        "queueLimit": 10_000,
+        "phase": "Ready",
+        "workers": 1,
+        "readyWorkers": 1,
+        "generation": 1,
+        "observedGeneration": 1,
+        "createdAt": ago(minutes=5, seconds=2),
+        "stack": "gpu-function/default.words",
+        **changes,
+    }
+
+
+def call(name: str = "inv-1", **changes: Any) -> Json:
+    return {
+        "invocationID": name,
+        "serverlessRequestID": "words",
+        "mode": "sync",
+        "state": "succeeded",
+        "attempts": 1,
+        "worker": "words-worker-0",
+        "acceptedAt": ago(seconds=7),
+        "result": {"statusCode": 200, "contentType": "application/json", "body": {"words": 3}},
+        **changes,
+    }

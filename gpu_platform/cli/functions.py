@@ -1,0 +1,247 @@
+"""`gpu-platform functions`: a tenant's functions, which answer calls."""
+
+from typing import Annotated
+
+import typer
+
+from gpu_platform.cli import unit_options
+from gpu_platform.cli.connection import connect
+from gpu_platform.cli.options import DEFAULT_TIMEOUT, AsJson, Name, OperationId, Timeout, Url, Wait, said
+from gpu_platform.cli.replays import new_operation_id, replayable
+from gpu_platform.cli.stacks import print_stack
+from gpu_platform.cli.tables import (
+    build_age,
+    build_details,
+    build_why,
+    coloured,
+    coloured_word,
+    now,
+    print_json,
+    print_line,
+    print_rows,
+    print_table,
+)
+from gpu_platform.cli.unit_options import UnitOptions
+from gpu_platform.cli.verdicts import build_state, judge_ready
+from gpu_platform.cli.views import FunctionView, Json
+from gpu_platform.cli.waiting import Deadline, wait_for
+
+app = typer.Typer(help="Your functions: code that answers calls.", no_args_is_help=True)
+
+Image = Annotated[str | None, typer.Option("--image", help="The image that a worker runs.")]
+Concurrency = Annotated[int | None, typer.Option(min=1, help="Calls that one worker runs at once.")]
+MinWorkers = Annotated[int | None, typer.Option("--min-workers", min=0, help="Workers that are always there.")]
+MaxWorkers = Annotated[int | None, typer.Option("--max-workers", min=1, help="Workers at most.")]
+IdleTimeout = Annotated[
+    int | None, typer.Option("--idle-timeout", min=1, help="Seconds that a worker may have nothing to do.")
+]
+CallTimeout = Annotated[int | None, typer.Option("--call-timeout", min=1, help="Deadline of a call, in seconds.")]
+MaxAttempts = Annotated[int | None, typer.Option("--max-attempts", min=1, help="Tries of a call whose worker dies.")]
+QueueLimit = Annotated[int | None, typer.Option("--queue-limit", min=1, help="Calls that may wait or run.")]
+
+
+@app.command("list")
+def list_functions(as_json: AsJson = False, url: Url = None) -> None:
+    """List the functions."""
+    with connect(url) as client:
+        functions = client.list_functions()
+    if as_json:
+        print_json(functions)
+        return
+    print_rows(
+        ("NAME", "SPEC", "WORKERS", "READY", "PHASE", "AGE", "REASON"),
+        (
+            (
+                function["name"],
+                function["specName"],
+                function["workers"],
+                function["readyWorkers"],
+                function["phase"],
+                build_age(function["createdAt"], now()),
+                None if function["phase"] == "Ready" else build_why(function),
+            )
+            for function in functions
+        ),
+        empty="there are no functions; `gpu-platform functions create` makes one",
+    )
+
+
+@app.command()
+def get(name: Name, as_json: AsJson = False, url: Url = None) -> None:
+    """Show a function."""
+    with connect(url) as client:
+        function = client.get_function(name).view
+    if as_json:
+        print_json(function)
+    else:
+        _print_function(function)
+
+
+@app.command()
+def create(
+    name: Name,
+    spec: Annotated[
+        str | None, typer.Option("--spec", help="Entry of the catalogue; see `gpu-platform specs list`.")
+    ] = None,
+    image: Image = None,
+    command: unit_options.Command = None,
+    arg: unit_options.Arg = None,
+    env: unit_options.Env = None,
+    concurrency: Concurrency = None,
+    min_workers: MinWorkers = None,
+    max_workers: MaxWorkers = None,
+    idle_timeout: IdleTimeout = None,
+    call_timeout: CallTimeout = None,
+    max_attempts: MaxAttempts = None,
+    queue_limit: QueueLimit = None,
+    file: unit_options.File = None,
+    operation_id: OperationId = None,
+    wait: Wait = False,
+    timeout: Timeout = DEFAULT_TIMEOUT,
+    as_json: AsJson = False,
+    url: Url = None,
+) -> None:
+    """Create a function. With --wait, until its workers are ready."""
+    content = unit_options.read_file(file)
+    operation = operation_id or str(content.get("operationID") or "") or new_operation_id()
+    request = unit_options.build_create(
+        name, spec, None, UnitOptions(image, command, arg, env), content, operation
+    ) | said(
+        concurrency=concurrency,
+        minWorkers=min_workers,
+        maxWorkers=max_workers,
+        idleTimeoutSeconds=idle_timeout,
+        timeoutSeconds=call_timeout,
+        maxAttempts=max_attempts,
+        queueLimit=queue_limit,
+    )
+    with connect(url) as client:
+        deadline = Deadline(timeout)
+        with replayable(operation):
+            accepted = client.create_function(request)
+        function = accepted.view
+        if not accepted.is_new and not as_json:
+            print_line(f"{name} was accepted before, with the same operation")
+        if wait:
+            function = wait_for(name, lambda: client.find_function(name), judge_ready, deadline, goal="Ready") or (
+                function
+            )
+    _finish(function, deadline if wait else None, as_json=as_json)
+
+
+@app.command()
+def update(
+    name: Name,
+    image: Image = None,
+    command: unit_options.Command = None,
+    arg: unit_options.Arg = None,
+    env: unit_options.Env = None,
+    concurrency: Concurrency = None,
+    min_workers: MinWorkers = None,
+    max_workers: MaxWorkers = None,
+    idle_timeout: IdleTimeout = None,
+    call_timeout: CallTimeout = None,
+    max_attempts: MaxAttempts = None,
+    queue_limit: QueueLimit = None,
+    file: unit_options.File = None,
+    as_json: AsJson = False,
+    url: Url = None,
+) -> None:
+    """Change a function. A list that is said replaces the old one; the rest stays."""
+    content = unit_options.read_file(file)
+    options = UnitOptions(image, command, arg, env)
+    numbers: Json = said(
+        concurrency=concurrency,
+        minWorkers=min_workers,
+        maxWorkers=max_workers,
+        idleTimeoutSeconds=idle_timeout,
+        timeoutSeconds=call_timeout,
+        maxAttempts=max_attempts,
+        queueLimit=queue_limit,
+    )
+    if not unit_options.merge_options(content, options) and not numbers:
+        raise typer.BadParameter("say what to change, such as --image")
+    with connect(url) as client:
+        current = client.get_function(name)
+        change = unit_options.build_update(current.view, options, content) | numbers
+        function = client.update_function(name, change, current.etag)
+    _finish(function, None, as_json=as_json)
+
+
+@app.command()
+def delete(name: Name, as_json: AsJson = False, url: Url = None) -> None:
+    """Delete a function with its workers. Calls that wait for it are cancelled."""
+    with connect(url) as client:
+        client.delete_function(name)
+    if not as_json:
+        print_line(f"{name} is being deleted")
+
+
+@app.command()
+def health(name: Name, as_json: AsJson = False, url: Url = None) -> None:
+    """Show whether a function answers, and how many calls wait."""
+    with connect(url) as client:
+        seen = client.get_function_health(name)
+    if as_json:
+        print_json(seen)
+        return
+    fields = {
+        "state": coloured(seen["state"]),
+        "why": build_why(seen),
+        "workers": f"{seen['readyWorkers']} of {seen['workers']} ready",
+        "waiting": seen.get("waiting"),
+        "running": seen.get("running"),
+    }
+    print_table(build_details(fields))
+
+
+@app.command()
+def stack(name: Name, as_json: AsJson = False, url: Url = None) -> None:
+    """Show what Pulumi has recorded of a function."""
+    with connect(url) as client:
+        print_stack(client.get_function_stack(name), as_json=as_json)
+
+
+@app.command()
+def purge(name: Name, as_json: AsJson = False, url: Url = None) -> None:
+    """Cancel all calls that wait for a function. Those that run go on."""
+    with connect(url) as client:
+        cancelled = client.purge_function(name)
+    if as_json:
+        print_json({"cancelled": cancelled})
+    else:
+        print_line(f"{cancelled} waiting calls of {name} are cancelled")
+
+
+def _finish(function: FunctionView, deadline: Deadline | None, *, as_json: bool) -> None:
+    if as_json:
+        print_json(function)
+    elif deadline:
+        print_line(f"{function['name']} is ", coloured_word("Ready"), f" after {deadline.elapsed_seconds():.1f} s")
+    else:
+        print_line(f"{function['name']}: {build_state(function['phase'], build_why(function))}")
+
+
+def _print_function(function: FunctionView) -> None:
+    template = function.get("template") or {}
+    fields = {
+        "name": function["name"],
+        "namespace": function["namespace"],
+        "phase": coloured(function["phase"]),
+        "why": build_why(function),
+        "spec": function["specName"],
+        "image": function["image"],
+        "command": " ".join(template.get("command") or ()),
+        "arguments": " ".join(template.get("args") or ()),
+        "environment": "\n".join(f"{env['name']}={env.get('value', '')}" for env in template.get("envs") or ()),
+        "concurrency": function["concurrency"],
+        "workers": f"{function['readyWorkers']} of {function['workers']} ready, "
+        f"{function['minWorkers']} to {function['maxWorkers']} wanted",
+        "idle after": f"{function['idleTimeoutSeconds']} s",
+        "deadline": f"{function['timeoutSeconds']} s" if function.get("timeoutSeconds") else None,
+        "attempts": function["maxAttempts"],
+        "queue limit": function["queueLimit"],
+        "stack": function.get("stack"),
+        "age": build_age(function["createdAt"], now()),
+    }
+    print_table(build_details(fields))

@@ -1,0 +1,246 @@
+"""`gpu-platform invoke`, `invocations` and `dead-letters`: calls of functions, and those that came to nothing."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from gpu_platform.cli.connection import connect
+from gpu_platform.cli.options import AsJson, Name, Url, said
+from gpu_platform.cli.tables import (
+    build_age,
+    build_details,
+    coloured,
+    coloured_word,
+    now,
+    plain,
+    print_json,
+    print_line,
+    print_remark,
+    print_rows,
+    print_table,
+)
+from gpu_platform.cli.views import InvocationView
+
+app = typer.Typer(help="Calls of your functions.", no_args_is_help=True)
+dead_letters = typer.Typer(help="Calls that no worker could answer.", no_args_is_help=True)
+
+ANSWERED = "succeeded"
+OPEN = ("queued", "running")
+# Seconds: on the way there and back, beyond what the platform waits.
+MARGIN = 20.0
+DEFAULT_WAIT = 30
+
+Id = Annotated[str, typer.Argument(metavar="ID", help="The call's id.")]
+OfFunction = Annotated[str | None, typer.Option("--function", help="Only calls of this function.")]
+
+
+def invoke(
+    name: Name,
+    payload: Annotated[
+        str | None, typer.Argument(metavar="PAYLOAD", help="JSON, @FILE, or - for stdin; by default null.")
+    ] = None,
+    is_async: Annotated[bool, typer.Option("--async", help="Do not wait for the answer.")] = False,
+    timeout: Annotated[
+        int | None, typer.Option(min=1, help="Deadline of the call in seconds; so long is waited, too.")
+    ] = None,
+    invocation_id: Annotated[
+        str | None, typer.Option("--id", help="Names the call, so that repeating it does not run it twice.")
+    ] = None,
+    header: Annotated[list[str] | None, typer.Option("--header", help="NAME=VALUE; repeat it.")] = None,
+    as_json: AsJson = False,
+    url: Url = None,
+) -> None:
+    """Call a function and print its answer. Exits with 1 when the call did not succeed."""
+    request = said(
+        serverlessRequestID=name,
+        invocationID=invocation_id,
+        mode="async" if is_async else "sync",
+        payload=read_payload(payload),
+        headers=dict(_parse_header(text) for text in header) if header else None,
+        timeoutSeconds=timeout,
+    )
+    with connect(url) as client:
+        call = client.invoke(request, silence_seconds=(timeout or DEFAULT_WAIT) + MARGIN).view
+    if as_json:
+        print_json(call)
+    elif call["state"] in OPEN:
+        print_line(f"{call['invocationID']} is ", coloured_word(call["state"]))
+        if not is_async:
+            print_remark(f"it goes on; `gpu-platform invocations get {call['invocationID']}` shows how")
+    else:
+        _print_answer(call)
+    if call["state"] not in (ANSWERED, *(OPEN if is_async else ())):
+        raise typer.Exit(1)
+
+
+@app.command("list")
+def list_invocations(
+    function: OfFunction = None,
+    state: Annotated[str | None, typer.Option(help="Only those in this state, such as running.")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 100,
+    as_json: AsJson = False,
+    url: Url = None,
+) -> None:
+    """List calls, the one that changed longest ago first."""
+    with connect(url) as client:
+        calls = client.list_invocations(function, state, limit)
+    _print_calls(calls, "there are no such calls; `gpu-platform invoke` makes one", as_json=as_json)
+
+
+@app.command()
+def get(invocation_id: Id, as_json: AsJson = False, url: Url = None) -> None:
+    """Show a call, with its answer."""
+    with connect(url) as client:
+        call = client.get_invocation(invocation_id)
+    if as_json:
+        print_json(call)
+    else:
+        _print_call(call)
+
+
+@app.command()
+def cancel(invocation_id: Id, as_json: AsJson = False, url: Url = None) -> None:
+    """Ask for the end of a call. One that waits is never run."""
+    with connect(url) as client:
+        call = client.cancel_invocation(invocation_id)
+    if as_json:
+        print_json(call)
+    elif call["state"] in OPEN:
+        print_line(f"{invocation_id} runs, and is asked to end")
+    else:
+        print_line(f"{invocation_id} is ", coloured_word(call["state"]))
+
+
+@app.command()
+def retry(invocation_id: Id, as_json: AsJson = False, url: Url = None) -> None:
+    """Make the same call once more, under a new id."""
+    with connect(url) as client:
+        call = client.retry_invocation(invocation_id).view
+    if as_json:
+        print_json(call)
+    else:
+        print_line(f"{invocation_id} is tried again as {call['invocationID']}: ", coloured_word(call["state"]))
+
+
+@app.command()
+def watch(function: OfFunction = None, as_json: AsJson = False, url: Url = None) -> None:
+    """Print a line whenever a call changes. Ctrl-C ends it."""
+    with connect(url) as client:
+        for event in client.watch_invocations(function):
+            if as_json:
+                raw = {"event": event.event, "id": event.id, "data": event.data}
+                typer.echo(json.dumps(raw, ensure_ascii=False))
+            elif isinstance(event.data, dict) and "invocationID" in event.data:
+                time = now().astimezone().strftime("%H:%M:%S")
+                call = event.data
+                print_line(
+                    f"{time}  {call['serverlessRequestID']}  {call['invocationID']}  ", coloured_word(call["state"])
+                )
+
+
+@dead_letters.command("list")
+def list_dead_letters(function: OfFunction = None, as_json: AsJson = False, url: Url = None) -> None:
+    """List the dead letters."""
+    with connect(url) as client:
+        calls = client.list_dead_letters(function)
+    _print_calls(calls, "there are no dead letters", as_json=as_json)
+
+
+@dead_letters.command()
+def redrive(
+    ids: Annotated[list[str] | None, typer.Argument(metavar="ID...", help="Only these.")] = None,
+    function: OfFunction = None,
+    as_json: AsJson = False,
+    url: Url = None,
+) -> None:
+    """Try dead letters again, each under a new id. Twice asked is once tried."""
+    if not ids and not function:
+        raise typer.BadParameter("say which: ids, or --function")
+    with connect(url) as client:
+        answer = client.redrive(said(function=function, ids=ids))
+    if as_json:
+        print_json(answer)
+    else:
+        print_line(f"{answer['redriven']} dead letters are tried again")
+
+
+def read_payload(text: str | None) -> Any:
+    """JSON as it was said, of a file, or of what is piped in."""
+    if text is None:
+        return None
+    try:
+        if text == "-":
+            text = sys.stdin.read()
+        elif text.startswith("@"):
+            text = Path(text[1:]).read_text()
+        return json.loads(text)
+    except OSError as error:
+        raise typer.BadParameter(f"cannot read {text}: {error.strerror}", param_hint="PAYLOAD") from None
+    except ValueError as error:
+        raise typer.BadParameter(f"is not JSON: {error}", param_hint="PAYLOAD") from None
+
+
+def _parse_header(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise typer.BadParameter(f"{text!r} should look like NAME=VALUE", param_hint="--header")
+    return name, value
+
+
+def _print_answer(call: InvocationView) -> None:
+    """The body on stdout, and what else is to be said beside it."""
+    result = call.get("result")
+    if call["state"] != ANSWERED:
+        print_remark(f"{call['invocationID']} {call['state']}: {_why_of(call) or 'it does not say why'}")
+    if result is not None and result.get("body") is not None:
+        print_json(result["body"])
+
+
+def _why_of(call: InvocationView) -> str | None:
+    result = call.get("result")
+    return call.get("reason") or (result.get("error") if result else None)
+
+
+def _print_calls(calls: list[InvocationView], empty: str, *, as_json: bool) -> None:
+    if as_json:
+        print_json(calls)
+        return
+    print_rows(
+        ("ID", "FUNCTION", "STATE", "ATTEMPTS", "WORKER", "AGE", "REASON"),
+        (
+            (
+                call["invocationID"],
+                call["serverlessRequestID"],
+                call["state"],
+                call["attempts"],
+                call.get("worker"),
+                build_age(call["acceptedAt"], now()),
+                _why_of(call),
+            )
+            for call in calls
+        ),
+        empty=empty,
+    )
+
+
+def _print_call(call: InvocationView) -> None:
+    result = call.get("result")
+    fields = {
+        "id": call["invocationID"],
+        "function": call["serverlessRequestID"],
+        "state": coloured(call["state"]),
+        "why": call.get("reason"),
+        "attempts": call["attempts"],
+        "worker": call.get("worker"),
+        "accepted": call["acceptedAt"],
+        "started": call.get("startedAt"),
+        "finished": call.get("finishedAt"),
+        "retry of": call.get("retryOf"),
+        "status": result["statusCode"] if result else None,
+        "error": result.get("error") if result else None,
+        "answer": plain(result["body"]) if result and result.get("body") is not None else None,
+    }
+    print_table(build_details(fields))

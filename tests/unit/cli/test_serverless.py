@@ -1,0 +1,167 @@
+"""Functions and calls on the command line."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.unit.cli import views
+from tests.unit.cli.api_server import NO_CONTENT, ApiServer, data, page
+from tests.unit.cli.shell import Shell
+
+FUNCTIONS = "/serverless/functions"
+INVOCATIONS = "/serverless/invocations"
+DEAD_LETTERS = "/serverless/dead-letters"
+QUEUED = views.call(state="queued", attempts=0, worker=None, result=None)
+DEAD = views.call(state="dead_lettered", attempts=3, reason="AttemptsExhausted", result=None)
+
+
+def test_a_function_is_created_from_its_options(api: ApiServer, shell: Shell) -> None:
+    api.on("POST", FUNCTIONS, data(views.function(phase="Progressing", reason="WorkersStarting"), 201))
+
+    result = shell.run(
+        *("functions", "create", "words", "--spec", "host.1", "--image", "python:3.12", "--operation-id", "op-1"),
+        *("--command", "python", "--arg=-m", "--arg=serverless.framework", "--env", "A=1", "--concurrency", "2"),
+        *("--min-workers", "1", "--max-workers", "4", "--idle-timeout", "60", "--call-timeout", "10"),
+    )
+
+    assert (result.exit_code, result.stdout) == (0, "words: Progressing (WorkersStarting)\n")
+    assert api.questions[0].body == {
+        "operationID": "op-1",
+        "name": "words",
+        "specName": "host.1",
+        "image": "python:3.12",
+        "template": {
+            "command": ["python"],
+            "args": ["-m", "serverless.framework"],
+            "envs": [{"name": "A", "value": "1"}],
+        },
+        "concurrency": 2,
+        "minWorkers": 1,
+        "maxWorkers": 4,
+        "idleTimeoutSeconds": 60,
+        "timeoutSeconds": 10,
+    }
+
+
+def test_creating_can_wait_for_the_workers(api: ApiServer, shell: Shell) -> None:
+    api.on("POST", FUNCTIONS, data(views.function(phase="Progressing"), 201))
+    api.on("GET", f"{FUNCTIONS}/words", data(views.function(phase="Progressing")), data(views.function()))
+
+    result = shell.run("functions", "create", "words", "--spec", "host.1", "--image", "python:3.12", "--wait")
+
+    assert result.exit_code == 0
+    assert result.stdout.startswith("words is Ready after ")
+
+
+def test_a_change_keeps_what_was_not_said_and_is_of_what_was_seen(api: ApiServer, shell: Shell) -> None:
+    api.on("GET", f"{FUNCTIONS}/words", data(views.function(), ETag='"7"'))
+    api.on("PUT", f"{FUNCTIONS}/words", data(views.function(minWorkers=0)))
+
+    shell.run("functions", "update", "words", "--min-workers", "0", "--env", "A=1")
+
+    [change] = api.asked("PUT", f"{FUNCTIONS}/words")
+    assert change.headers["If-Match"] == '"7"'
+    assert change.body == {
+        "template": {**views.function()["template"], "envs": [{"name": "A", "value": "1"}]},
+        "minWorkers": 0,
+    }
+    assert shell.run("functions", "update", "words").exit_code == 2
+
+
+def test_functions_are_listed_shown_and_deleted(api: ApiServer, shell: Shell) -> None:
+    api.on("GET", FUNCTIONS, page([views.function()], "more"), page([views.function("other")], None))
+    api.on("GET", f"{FUNCTIONS}/words", data(views.function()))
+    api.on("DELETE", f"{FUNCTIONS}/words", NO_CONTENT)
+
+    assert [line.split()[:5] for line in shell.run("functions", "list").stdout.splitlines()[1:]] == [
+        ["words", "host.1", "1", "1", "Ready"],
+        ["other", "host.1", "1", "1", "Ready"],
+    ]
+    assert "1 of 1 ready, 1 to 4 wanted" in shell.run("functions", "get", "words").stdout
+    assert shell.run("functions", "delete", "words").stdout == "words is being deleted\n"
+
+
+def test_health_says_why_and_how_much_waits(api: ApiServer, shell: Shell) -> None:
+    seen = {"state": "starting", "reason": "NoStock", "message": "no free stock of host.1"}
+    api.on("GET", f"{FUNCTIONS}/words/health", data({**seen, "workers": 1, "readyWorkers": 0, "waiting": 7}))
+
+    shown = shell.run("functions", "health", "words").stdout
+
+    assert {"starting", "NoStock:", "7"} <= set(shown.split())
+
+
+def test_purging_tells_how_many_calls_it_cancelled(api: ApiServer, shell: Shell) -> None:
+    api.on("DELETE", f"{FUNCTIONS}/words/queue", data({"cancelled": 12}))
+
+    assert shell.run("functions", "purge", "words").stdout == "12 waiting calls of words are cancelled\n"
+
+
+def test_a_call_waits_and_prints_the_answer_alone(api: ApiServer, shell: Shell) -> None:
+    api.on("POST", INVOCATIONS, data(views.call()))
+
+    result = shell.run("invoke", "words", '{"text": "a b c"}', "--id", "one", "--header", "X-A=1", "--timeout", "5")
+
+    assert result.exit_code == 0
+    assert json.loads(result.stdout) == {"words": 3}
+    assert api.questions[0].body == {
+        "serverlessRequestID": "words",
+        "invocationID": "one",
+        "mode": "sync",
+        "payload": {"text": "a b c"},
+        "headers": {"X-A": "1"},
+        "timeoutSeconds": 5,
+    }
+
+
+def test_a_payload_comes_from_a_file_or_from_a_pipe(api: ApiServer, shell: Shell, tmp_path: Path) -> None:
+    api.on("POST", INVOCATIONS, data(views.call()))
+    (tmp_path / "payload.json").write_text("[1]")
+
+    shell.run("invoke", "words", f"@{tmp_path / 'payload.json'}")
+    shell.run("invoke", "words", "-", stdin="[2]")
+
+    assert [question.body["payload"] for question in api.questions] == [[1], [2]]
+    assert shell.run("invoke", "words", "not json").exit_code == 2
+    assert shell.run("invoke", "words", f"@{tmp_path / 'none'}").exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "call", "code"),
+    [
+        (("invoke", "words"), QUEUED, 1),
+        (("invoke", "words", "--async"), QUEUED, 0),
+        (("invoke", "words"), DEAD, 1),
+        (("invoke", "words"), views.call(state="failed", result={"statusCode": 500, "error": "boom"}), 1),
+    ],
+)
+def test_only_an_answer_is_a_success(
+    api: ApiServer, shell: Shell, words: tuple[str, ...], call: views.Json, code: int
+) -> None:
+    api.on("POST", INVOCATIONS, data(call, 202))
+
+    assert shell.run(*words).exit_code == code
+
+
+def test_calls_are_listed_shown_cancelled_and_tried_again(api: ApiServer, shell: Shell) -> None:
+    api.on("GET", INVOCATIONS, data([views.call(), DEAD]))
+    api.on("GET", f"{INVOCATIONS}/inv-1", data(views.call()))
+    api.on("POST", f"{INVOCATIONS}/inv-1/cancel", data(views.call(state="cancelled")))
+    api.on("POST", f"{INVOCATIONS}/inv-1/retry", data({**QUEUED, "invocationID": "retry-1"}, 202))
+
+    listed = shell.run("invocations", "list", "--function", "words", "--state", "succeeded", "--limit", "1").stdout
+    assert [line.split()[:3] for line in listed.splitlines()[1:]] == [["inv-1", "words", "succeeded"]]
+    assert api.questions[0].query == {"function": "words", "state": "succeeded"}
+    assert '{"words": 3}' in shell.run("invocations", "get", "inv-1").stdout
+    assert shell.run("invocations", "cancel", "inv-1").stdout == "inv-1 is cancelled\n"
+    assert shell.run("invocations", "retry", "inv-1").stdout == "inv-1 is tried again as retry-1: queued\n"
+
+
+def test_dead_letters_are_listed_and_tried_again(api: ApiServer, shell: Shell) -> None:
+    api.on("GET", DEAD_LETTERS, data([DEAD]))
+    api.on("POST", f"{DEAD_LETTERS}/redrive", data({"redriven": 1, "ids": ["retry-1"]}, 202))
+
+    assert "AttemptsExhausted" in shell.run("dead-letters", "list").stdout
+    assert shell.run("dead-letters", "redrive").exit_code == 2
+    assert shell.run("dead-letters", "redrive", "--function", "words").stdout == "1 dead letters are tried again\n"
+    assert api.questions[-1].body == {"function": "words"}
