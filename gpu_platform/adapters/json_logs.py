@@ -33,3 +33,5 @@ def configure_json_logs(level: str) -> None:
     handler.setFormatter(JsonFormatter())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     logging.captureWarnings(True)
+    # A line for every request that it makes; who asks says what is worth knowing.
+    logging.getLogger("httpx").setLevel(logging.WARNING)

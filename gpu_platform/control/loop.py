@@ -31,6 +31,10 @@ Key = tuple[str, str]
 """Namespace ("" for cluster-scoped kinds) and name."""
 
 
+PAUSE_SECONDS = 1.0
+"""After a write was refused because somebody else may lead."""
+
+
 class Controller(Protocol):
     @property
     def name(self) -> str: ...
@@ -62,7 +66,16 @@ class ControllerLoop:
         metrics.follow_queue(controller.name, lambda: len(self._queue or ()))
 
     async def run(self) -> None:
-        """Until `stop`, a lost lease, or cancellation. Begins with every object there is, again in every term."""
+        """Until `stop` or cancellation. Begins with every object there is; so it does again when it was told that this
+        process does not lead. If that is true, the elector ends it meanwhile: if it ended by itself, one refused write
+        would leave everything undone for as long as the Lease is renewed."""
+        while True:
+            await self._run_term()
+            if self._stopped:
+                return
+            await asyncio.sleep(PAUSE_SECONDS)
+
+    async def _run_term(self) -> None:
         for trigger in self._triggers:
             await trigger.cache.wait_synced()
         queue = WorkQueue[Key]()
@@ -130,7 +143,7 @@ class ControllerLoop:
         try:
             result = await self._controller.reconcile(*key)
         except NotLeaderError:
-            # Whoever leads now does it; the elector ends this loop, or has it begin again from the start.
+            # Whoever leads now does it.
             self._ending.set()
             return "not_leader"
         except (AlreadyExistsError, ConflictError, NotFoundError) as error:

@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from gpu_platform.adapters.kube.client import DEFAULT_TIMEOUT, Json, KubeClient, Params, PatchType
+from gpu_platform.adapters.kube.errors import UnreachableError
 from gpu_platform.adapters.kube.last_look import last_look
 from gpu_platform.adapters.kube.leadership import Leadership, NotLeaderError
 
@@ -77,6 +78,9 @@ class GuardedClient:
                 async with asyncio.timeout(left if math.isfinite(left) else None):
                     yield
         except TimeoutError as error:
+            if self._leadership.is_leader:
+                # It was renewed meanwhile: the API server is slow, and that is all.
+                raise UnreachableError(0, "Timeout", f"{verb} {path} was not answered within {left:.0f} s") from error
             raise NotLeaderError(f"the lease ran out before {verb} {path} was answered") from error
 
 

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from gpu_platform.adapters.kube.errors import UnreachableError
 from gpu_platform.adapters.kube.guarded import GuardedClient, resource_of
 from gpu_platform.adapters.kube.leadership import Leadership, NotLeaderError, always_leading
 from gpu_platform.adapters.kube.paths import CONFIG_MAPS
@@ -82,6 +83,20 @@ def test_a_write_is_not_waited_for_beyond_the_deadline() -> None:
             await GuardedClient(client, leadership).create(CONFIG_MAPS.collection("a"), BODY)
         assert now() == pytest.approx(5.0)
         assert client.requests == []
+
+    run_in_virtual_time(main())
+
+
+def test_a_slow_write_does_not_end_a_term_that_was_renewed_meanwhile() -> None:
+    async def main() -> None:
+        leadership = Leadership(now)
+        leadership.begin(epoch=1, deadline=5.0)
+        write = asyncio.create_task(GuardedClient(SlowClient(), leadership).create(CONFIG_MAPS.collection("a"), BODY))
+        await asyncio.sleep(4)
+        leadership.extend(14.0)
+        with pytest.raises(UnreachableError, match="not answered within 5 s"):
+            await write
+        leadership.check()
 
     run_in_virtual_time(main())
 
