@@ -3,10 +3,12 @@
 Ports that probes and Services ask, and the Lease that the Roles name, are no matter of configuration there.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import yaml
+from pydantic import Field
 
 from gpu_platform.settings import split_address
 from platform_api.settings import ApiSettings
@@ -25,6 +27,9 @@ class HostedApiSettings(ApiSettings):
     auth: Literal["keys"] = "keys"
     kube_mode: Literal["required"] = "required"
     kubeconfig: None = None
+    nats_url: Annotated[None, Field(alias="natsURL")] = None
+    nats_credentials: None = None
+    nats_ca: Annotated[None, Field(alias="natsCA")] = None
     development_addresses: Literal[False] = False
 
 
@@ -35,6 +40,12 @@ class HostedReconcilerSettings(ReconcilerSettings):
     metrics_address: Literal["0.0.0.0:9401"] = METRICS_ADDRESS
     probe_address: Literal["0.0.0.0:9402"] = PROBE_ADDRESS
     kubeconfig: None = None
+    # Where NATS is, and as whom to come there, is a matter of the section `nats`.
+    nats_url: Annotated[None, Field(alias="natsURL")] = None
+    nats_credentials: None = None
+    nats_ca: Annotated[None, Field(alias="natsCA")] = None
+    nats_signing_key: None = None
+    nats_system_credentials: None = None
 
 
 PASSPHRASE_DIRECTORY: Final = "/etc/gpu-platform-passphrase"  # noqa: S105 - where it lies
@@ -61,13 +72,13 @@ PROMISED = {
 }
 
 
-def render_settings(settings: HostedSettings) -> str:
-    """The process's settings file: what is promised and what was said. The rest is left to the image's own defaults,
-    because an older image would refuse a key that it does not know yet."""
+def render_settings(settings: HostedSettings, found: Mapping[str, Any] | None = None) -> str:
+    """The process's settings file: what is promised, what other sections have to say, and what was said. The rest is
+    left to the image's own defaults, because an older image would refuse a key that it does not know yet."""
     everything: dict[str, Any] = settings.model_dump(mode="json", by_alias=True)
     said = settings.model_dump(mode="json", by_alias=True, exclude_unset=True)
     promised = {key: everything[key] for key in PROMISED[type(settings)]}
-    return yaml.safe_dump(promised | said, sort_keys=True)
+    return yaml.safe_dump(promised | dict(found or {}) | said, sort_keys=True)
 
 
 def port_of(address: str) -> int:

@@ -46,7 +46,7 @@ def platform() -> None:
     if settings.nats.enabled:
         NatsServers("nats", NatsServersArgs(settings.nats, after=[namespaces]))
     if settings.workloads.enabled:
-        PlatformWorkloads("workloads", PlatformWorkloadsArgs(settings.workloads, after=ground))
+        PlatformWorkloads("workloads", PlatformWorkloadsArgs(settings.workloads, settings.nats, after=ground))
     catalogue = Catalogue("catalogue", CatalogueArgs(settings.gpu_specs, owner_stack, after=[definitions]))
     StockPools(
         "stock",
@@ -84,5 +84,5 @@ def _export(settings: PlatformSettings, namespaces: PlatformNamespaces) -> None:
     pulumi.export("gpuSpecs", sorted(settings.gpu_specs))
     pulumi.export("stockPools", {name: pool.replicas for name, pool in sorted(settings.stock_pools.items())})
     pulumi.export("apiURL", api_url() if settings.workloads.enabled else None)
-    pulumi.export("natsURL", nats_url() if settings.nats.enabled else None)
+    pulumi.export("natsURL", nats_url() if settings.nats.enabled else settings.nats.url)
     pulumi.export("gpuOperatorVersion", settings.gpu_operator.version if settings.gpu_operator.enabled else None)

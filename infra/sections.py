@@ -128,9 +128,24 @@ class GpuOperator(Settings):
 
 
 class Nats(Settings):
-    """JetStream. Never without users and TLS: both come from Secrets that somebody else makes."""
+    """JetStream. Never without users and TLS: both come from Secrets that somebody else makes.
+
+    Our processes are its clients where it is enabled, or where `url` says where another one is.
+    """
 
     enabled: bool = False
+    url: Annotated[str, Field(pattern=r"^tls://[^/@]+$")] | None = None
+    """Of servers that somebody else runs."""
+
+    ca_secret: ObjectName | None = None
+    """Its entry `ca.crt` is whom our processes believe there. Of our own servers it is `tls_secret`."""
+
+    api_secret: ObjectName = "nats-api"  # noqa: S105 - an object's name
+    """Its entry `nats.creds` is the API's."""
+
+    reconciler_secret: ObjectName = "nats-reconciler"  # noqa: S105 - an object's name
+    """Entries `nats.creds`, `system.creds` and `signing.key`."""
+
     image: Image | None = None
     replicas: Literal[1, 3, 5] = 3
     """Odd, because they vote."""
@@ -142,7 +157,7 @@ class Nats(Settings):
     """Without one, the cluster's default."""
 
     users_secret: ObjectName = "nats-users"  # noqa: S105 - an object's name
-    """Its entry `users.conf` is the `accounts` or `authorization` block of the server's configuration."""
+    """Its entry `users.conf` is the block of the server's configuration that says whom it believes."""
 
     tls_secret: ObjectName = "nats-tls"  # noqa: S105 - an object's name
     """Entries `tls.crt`, `tls.key` and `ca.crt`, for the names of the Service and of the pods."""
@@ -153,6 +168,8 @@ class Nats(Settings):
     def _check_image_is_said(self) -> Self:
         if self.enabled and self.image is None:
             raise ValueError("image is needed where enabled is true")
+        if self.enabled and self.url is not None:
+            raise ValueError("url is of servers that somebody else runs; ours have an address of their own")
         return self
 
 

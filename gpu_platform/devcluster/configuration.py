@@ -10,6 +10,7 @@ from gpu_platform.devcluster.certificates import ensure_certificates, key_pair
 from gpu_platform.devcluster.directory import ClusterDirectory
 from gpu_platform.devcluster.files import write_atomically
 from gpu_platform.devcluster.ports import LOOPBACK
+from gpu_platform.devcluster.queue_identity import ensure_identities
 from gpu_platform.devcluster.record import ClusterRecord
 
 COMPONENTS_WITH_KUBECONFIG = ("kube-controller-manager", "kube-scheduler", "kwok", "host-node")
@@ -42,7 +43,8 @@ def write_configuration(directory: ClusterDirectory, record: ClusterRecord, now:
         write_atomically(kubeconfig_of(directory, component), _kubeconfig(directory, record, component))
     write_atomically(directory.audit_policy, yaml.safe_dump(AUDIT_POLICY))
     write_atomically(directory.pulumi_passphrase, PULUMI_PASSPHRASE)
-    write_atomically(directory.nats_config, _nats_configuration(directory, record))
+    keyring = ensure_identities(directory, now)
+    write_atomically(directory.nats_config, _nats_configuration(directory, record) + keyring.render_server(now))
 
 
 def _kubeconfig(directory: ClusterDirectory, record: ClusterRecord, user: str) -> str:
@@ -74,12 +76,4 @@ jetstream {{
   # An acknowledged message is on disk: the default would lose up to two minutes of them with the machine.
   sync_interval: always
 }}
-accounts {{
-  PLATFORM {{
-    jetstream: enabled
-    users: [{{ user: "platform", password: "{record.nats_password}" }}]
-  }}
-  SYSTEM {{ users: [{{ user: "system", password: "{record.nats_password}" }}] }}
-}}
-system_account: SYSTEM
 """

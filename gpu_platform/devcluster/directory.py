@@ -48,6 +48,11 @@ class ClusterDirectory:
         return self.root / "data" / "nats"
 
     @property
+    def nats_identity(self) -> Path:
+        """Keys and credentials of NATS."""
+        return self.root / "nats"
+
+    @property
     def nats_config(self) -> Path:
         return self.root / "nats.conf"
 
@@ -84,5 +89,6 @@ class ClusterDirectory:
         return self.logs / f"{process}.log"
 
     def create(self) -> None:
-        for path in (self.root, self.pki, self.etcd_data, self.nats_data, self.logs, self.pulumi_state):
+        private = (self.root, self.pki, self.nats_identity)
+        for path in (*private, self.etcd_data, self.nats_data, self.logs, self.pulumi_state):
             path.mkdir(parents=True, exist_ok=True, mode=0o700)

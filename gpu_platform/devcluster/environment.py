@@ -7,7 +7,9 @@ from pathlib import Path
 
 from gpu_platform.devcluster.directory import ClusterDirectory
 from gpu_platform.devcluster.pulumi_plugins import OWN_PLUGIN, STAND_IN, has_official_plugin
+from gpu_platform.devcluster.queue_identity import credentials_file
 from gpu_platform.devcluster.record import ClusterRecord
+from gpu_platform.domain.queue_permissions import QueueUser
 
 
 def cluster_environment(directory: ClusterDirectory, record: ClusterRecord, path: str) -> dict[str, str]:
@@ -23,6 +25,8 @@ def cluster_environment(directory: ClusterDirectory, record: ClusterRecord, path
         "GPU_PLATFORM_STACK_WORKER_STATE_DIRECTORY": str(directory.stacks),
         "GPU_PLATFORM_URL": record.platform_url,
         "KUBECONFIG": str(directory.kubeconfig),
+        # As the command `nats` reads them: everything in the platform's account.
+        "NATS_CREDS": str(credentials_file(directory, QueueUser.PLATFORM)),
         "NATS_URL": record.nats_url,
         # Without files of attributes: a Pulumi that is killed can leave an empty one, and then reads no state any more.
         "PULUMI_BACKEND_URL": f"file://{directory.pulumi_state}?metadata=skip",

@@ -12,7 +12,9 @@ from gpu_platform.devcluster.configuration import kubeconfig_of
 from gpu_platform.devcluster.directory import ClusterDirectory
 from gpu_platform.devcluster.environment import cluster_environment
 from gpu_platform.devcluster.ports import LOOPBACK
+from gpu_platform.devcluster.queue_identity import credentials_file, signing_key_file
 from gpu_platform.devcluster.record import ClusterRecord
+from gpu_platform.domain.queue_permissions import QueueUser
 
 SERVICE_RANGE = "10.0.0.0/16"
 SIMULATED_POD_RANGE = "10.128.0.1/9"
@@ -110,7 +112,7 @@ def _nats(directory: ClusterDirectory, record: ClusterRecord) -> ProcessSpec:
         name="nats-server",
         argv=(record.binaries["nats-server"], "--config", str(directory.nats_config)),
         ready=HttpReady(f"http://{LOOPBACK}:{record.ports['nats-monitor']}/healthz"),
-        address=f"nats://{LOOPBACK}:{record.ports['nats']}",
+        address=record.nats_url,
     )
 
 
@@ -268,9 +270,15 @@ def _reconciler(directory: ClusterDirectory, record: ClusterRecord) -> ProcessSp
         argv=(sys.executable, "-m", "reconciler"),
         ready=HttpReady(f"http://{address}/readyz"),
         address=f"http://{address}",
-        after=("kube-apiserver", BOOTSTRAP),
+        after=("kube-apiserver", "nats-server", BOOTSTRAP),
         environment={
             "GPU_PLATFORM_RECONCILER_KUBECONFIG": str(directory.kubeconfig),
+            "GPU_PLATFORM_RECONCILER_NATS_URL": record.nats_url,
+            "GPU_PLATFORM_RECONCILER_NATS_CREDENTIALS": str(credentials_file(directory, QueueUser.FUNCTIONS)),
+            "GPU_PLATFORM_RECONCILER_NATS_SYSTEM_CREDENTIALS": str(credentials_file(directory, QueueUser.SYSTEM)),
+            "GPU_PLATFORM_RECONCILER_NATS_SIGNING_KEY": str(signing_key_file(directory)),
+            # The host node runs commands, not images: with the interpreter that has this package.
+            "GPU_PLATFORM_RECONCILER_SIDECAR_COMMAND": f"{sys.executable},-m,serverless.sidecar",
             "GPU_PLATFORM_RECONCILER_PROBE_ADDRESS": address,
             "GPU_PLATFORM_RECONCILER_METRICS_ADDRESS": f"{LOOPBACK}:{record.ports['reconciler-metrics']}",
         },
@@ -283,9 +291,11 @@ def _api(directory: ClusterDirectory, record: ClusterRecord) -> ProcessSpec:
         argv=(sys.executable, "-m", "platform_api"),
         ready=HttpReady(f"{record.platform_url}/readyz"),
         address=record.platform_url,
-        after=("kube-apiserver", BOOTSTRAP),
+        after=("kube-apiserver", "nats-server", BOOTSTRAP),
         environment={
             "GPU_PLATFORM_API_KUBECONFIG": str(directory.kubeconfig),
+            "GPU_PLATFORM_API_NATS_URL": record.nats_url,
+            "GPU_PLATFORM_API_NATS_CREDENTIALS": str(credentials_file(directory, QueueUser.API)),
             "GPU_PLATFORM_API_HTTP_ADDR": f"{LOOPBACK}:{record.ports['api']}",
             # The host node's pods listen on loopback addresses of this machine.
             "GPU_PLATFORM_API_DEVELOPMENT_ADDRESSES": "true",

@@ -1,4 +1,4 @@
-"""What a cluster is, over all its starts and stops: identity, ports, passwords, size, binaries."""
+"""What a cluster is, over all its starts and stops: identity, ports, API key, size, binaries."""
 
 import json
 import secrets
@@ -25,7 +25,6 @@ class ClusterRecord:
     pods: str
     """Root of the host node's pod directories: short, because a Unix socket's path ends at 107 characters."""
 
-    nats_password: str
     api_key: str
     """Opens everything: the platform of one developer on one machine."""
 
@@ -47,7 +46,6 @@ class ClusterRecord:
         return cls(
             id=identity,
             pods=str(Path(tempfile.gettempdir()) / f"gpu-{identity}"),
-            nats_password=secrets.token_urlsafe(24),
             api_key=_new_key(),
             ports={},
             nodes=DEFAULT_NODES,
@@ -68,7 +66,7 @@ class ClusterRecord:
 
     @property
     def nats_url(self) -> str:
-        return f"nats://platform:{self.nats_password}@127.0.0.1:{self.ports['nats']}"
+        return f"nats://127.0.0.1:{self.ports['nats']}"
 
     @property
     def platform_url(self) -> str:
@@ -86,6 +84,8 @@ def _new_key() -> str:
 def find_record(directory: ClusterDirectory) -> ClusterRecord | None:
     try:
         fields = json.loads(directory.record.read_text())
+        # One from before NATS knew its users by their keys has a password that opens nothing any more.
+        fields.pop("nats_password", None)
         # A cluster from before there were keys and stacks gets them.
         added = {"api_key": _new_key(), "stack_worker": True}
         return ClusterRecord(**{**added, **fields, "path_entries": tuple(fields["path_entries"])})

@@ -46,3 +46,9 @@ def wake_subject(tenant: str, function: str) -> str:
 def consumer_name(tenant: str, function: str) -> str:
     """Tenants and functions are DNS labels: an underscore is in neither."""
     return f"{tenant}_{function}"
+
+
+def parse_consumer_name(name: str) -> tuple[str, str] | None:
+    """Tenant and function; None for a name that no function's consumer has."""
+    tenant, underscore, function = name.partition("_")
+    return (tenant, function) if tenant and underscore and function and "_" not in function else None

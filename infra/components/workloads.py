@@ -7,12 +7,15 @@ import pulumi
 
 from infra.declaring import declare
 from infra.objects.workloads import build_processes, build_service_monitors, build_workload
-from infra.sections import Workloads
+from infra.sections import Nats, Workloads
 
 
 @dataclass(frozen=True)
 class PlatformWorkloadsArgs:
     settings: Workloads
+    nats: Nats
+    """Whose clients they are, if there is one."""
+
     after: Sequence[pulumi.Resource]
     """What a process needs at its first step: namespaces, kinds, rights, keys."""
 
@@ -20,7 +23,7 @@ class PlatformWorkloadsArgs:
 class PlatformWorkloads(pulumi.ComponentResource):
     def __init__(self, name: str, args: PlatformWorkloadsArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("gpu-platform:infra:Workloads", name, {}, opts)
-        for process in build_processes(args.settings):
+        for process in build_processes(args.settings, args.nats):
             settings, *others = build_workload(process, args.settings)
             declared = declare(settings, self, after=args.after)
             for body in others:

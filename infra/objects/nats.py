@@ -36,7 +36,7 @@ def build_nats(nats: Nats) -> tuple[Json, ...]:
 
 
 def render_configuration(nats: Nats, directory: str = CONFIGURATION_DIRECTORY, data: str = "/data") -> str:
-    """The server's configuration. Users come from a file of their own, which is a Secret."""
+    """The server's configuration. Whom it believes is in a file of its own, of a Secret: `gpu-platform queue keys`."""
     tls = (
         f'{{ cert_file: "{directory}/tls/tls.crt", key_file: "{directory}/tls/tls.key", '
         f'ca_file: "{directory}/tls/ca.crt"'

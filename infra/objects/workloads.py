@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from gpu_platform.domain.names import SYSTEM_NAMESPACE
 from infra.objects.amounts import build_amounts
 from infra.objects.metadata import Json, app_labels, build_metadata
+from infra.objects.queue_clients import NO_CLIENT, QueueClient, build_api_client, build_reconciler_client
 from infra.objects.security import CONTAINER_SECURITY, POD_SECURITY
 from infra.process_settings import (
     API_ADDRESS,
@@ -18,7 +19,7 @@ from infra.process_settings import (
     port_of,
     render_settings,
 )
-from infra.sections import Amounts, Placement, StackWorker, Workloads
+from infra.sections import Amounts, Nats, Placement, StackWorker, Workloads
 
 API = "gpu-platform-api"
 RECONCILER = "gpu-platform-reconciler"
@@ -58,15 +59,17 @@ class Process:
 
     passphrase_secret: str | None = None
     environment_secret: str | None = None
+    queue: QueueClient = NO_CLIENT
     grace_seconds: int = GRACE_SECONDS
     scratch: str = "64Mi"
 
 
-def build_processes(workloads: Workloads) -> tuple[Process, ...]:
+def build_processes(workloads: Workloads, nats: Nats) -> tuple[Process, ...]:
+    api_client, reconciler_client = build_api_client(nats), build_reconciler_client(nats, workloads.image)
     api = Process(
         name=API,
         subcommand="api",
-        settings=render_settings(workloads.api.settings),
+        settings=render_settings(workloads.api.settings, api_client.settings),
         replicas=workloads.api.replicas,
         resources=workloads.api.resources,
         ports={"http": port_of(API_ADDRESS)},
@@ -76,11 +79,12 @@ def build_processes(workloads: Workloads) -> tuple[Process, ...]:
         offered_port=API_SERVICE_PORT,
         # The stack worker is a Deployment of its own here.
         options=("--no-stack-worker",),
+        queue=api_client,
     )
     reconciler = Process(
         name=RECONCILER,
         subcommand="reconciler",
-        settings=render_settings(workloads.reconciler.settings),
+        settings=render_settings(workloads.reconciler.settings, reconciler_client.settings),
         replicas=workloads.reconciler.replicas,
         resources=workloads.reconciler.resources,
         ports={"metrics": port_of(METRICS_ADDRESS), "probes": port_of(PROBE_ADDRESS)},
@@ -88,6 +92,7 @@ def build_processes(workloads: Workloads) -> tuple[Process, ...]:
         liveness_path="/healthz",
         service_port="metrics",
         offered_port=port_of(METRICS_ADDRESS),
+        queue=reconciler_client,
     )
     return (api, reconciler, *([_stack_worker(workloads.stack_worker)] if workloads.stack_worker.enabled else []))
 
@@ -219,6 +224,7 @@ def _pod(process: Process, workloads: Workloads) -> Json:
             {"name": "settings", "configMap": {"name": build_settings(process)["metadata"]["name"]}},
             {"name": "scratch", "emptyDir": {"sizeLimit": process.scratch}},
             *_passphrase_volume(process),
+            *process.queue.build_volumes(),
         ],
         **({"imagePullSecrets": secrets} if secrets else {}),
         **_placement(workloads.placement),
@@ -274,6 +280,7 @@ def _container(process: Process, workloads: Workloads) -> Json:
                 if process.passphrase_secret
                 else []
             ),
+            *process.queue.build_mounts(),
         ],
     }
 

@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import nats
 import pytest
 
 from gpu_platform.adapters.kube import KubeError, open_client
 from gpu_platform.adapters.kube.paths import CONFIG_MAPS, NODES
+from gpu_platform.adapters.queue.connection import QueueAccess, open_queue
 from gpu_platform.devcluster.child_process import CLUSTER_MARK, find_marked
 from gpu_platform.devcluster.directory import ClusterDirectory
 from gpu_platform.devcluster.record import get_record
@@ -115,20 +115,18 @@ async def is_ready_again(cluster: CommandLine, process: str, restarts: int) -> N
 
 
 async def test_jetstream_keeps_every_acknowledged_message_over_kill_9(first: CommandLine) -> None:
-    url = first.environment()["NATS_URL"]
-    client = await nats.connect(url)
-    stream = client.jetstream()
-    await stream.add_stream(name="KEPT", subjects=["kept.*"])
-    acknowledged = [(await stream.publish("kept.one", str(number).encode())).seq for number in range(200)]
-    restarts = first.restarts_of("nats-server")
-    os.kill(first.pid_of("nats-server"), signal.SIGKILL)
-    await client.close()
+    environment = first.environment()
+    access = QueueAccess(environment["NATS_URL"], Path(environment["NATS_CREDS"]))
+    async with open_queue(access, "test") as stream:
+        await stream.add_stream(name="KEPT", subjects=["kept.*"])
+        acknowledged = [(await stream.publish("kept.one", str(number).encode())).seq for number in range(200)]
+        restarts = first.restarts_of("nats-server")
+        os.kill(first.pid_of("nats-server"), signal.SIGKILL)
     await is_ready_again(first, "nats-server", restarts)
-    client = await nats.connect(url)
-    info = await client.jetstream().stream_info("KEPT")
-    assert info.state.messages == len(acknowledged)
-    assert info.state.last_seq == acknowledged[-1]
-    await client.close()
+    async with open_queue(access, "test") as stream:
+        info = await stream.stream_info("KEPT")
+        assert info.state.messages == len(acknowledged)
+        assert info.state.last_seq == acknowledged[-1]
 
 
 @pytest.mark.parametrize("process", ["etcd", "kube-apiserver"])

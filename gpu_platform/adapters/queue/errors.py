@@ -10,12 +10,17 @@ WRONG_SEQUENCE = 10071
 """JetStream's code: the subject has moved on since it was looked at."""
 
 
+STREAM_MISSING = 10059
 FULL = (10077, 10167)
 """Its codes for what could not be stored, mostly because the stream is full, and for too many requests at once."""
 
 
 class QueueUnavailableError(Exception):
     """NATS does not answer. Whether what was sent has arrived, nobody knows."""
+
+
+class QueueAccessError(QueueUnavailableError):
+    """NATS does not let us in, or we have nothing to show there. The message is for whoever set it up."""
 
 
 class QueueFullError(Exception):
@@ -39,6 +44,10 @@ def translated() -> Iterator[None]:
             raise OutdatedError(error.description) from error
         if error.err_code in FULL:
             raise QueueFullError(error.description) from error
+        if error.err_code == STREAM_MISSING:
+            raise QueueUnavailableError("NATS does not have its streams yet") from error
+        if isinstance(error, nats.js.errors.ServiceUnavailableError | nats.js.errors.ServerError):
+            raise QueueUnavailableError(f"NATS is in trouble: {error.description}") from error
         raise
     except (nats.errors.Error, nats.js.errors.NoStreamResponseError, OSError, TimeoutError) as error:
         raise QueueUnavailableError(f"NATS does not answer: {type(error).__name__}") from error

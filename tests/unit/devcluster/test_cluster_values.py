@@ -1,5 +1,6 @@
 """The embedded cluster's values: sizes, ports, environment, processes, certificates."""
 
+import json
 import os
 import socket
 import ssl
@@ -12,6 +13,7 @@ import pytest
 from cryptography import x509
 
 from gpu_platform.devcluster.certificates import IDENTITIES, ensure_certificates, key_pair
+from gpu_platform.devcluster.configuration import write_configuration
 from gpu_platform.devcluster.directory import ClusterDirectory
 from gpu_platform.devcluster.environment import cluster_environment, shell_exports
 from gpu_platform.devcluster.errors import DevClusterError
@@ -19,7 +21,12 @@ from gpu_platform.devcluster.nodes import MODELS, plan_nodes
 from gpu_platform.devcluster.ports import LOOPBACK, OURS, PORT_NAMES, choose_ports
 from gpu_platform.devcluster.processes import plan_processes
 from gpu_platform.devcluster.pulumi_plugins import OWN_PLUGIN, STAND_IN
+from gpu_platform.devcluster.queue_identity import credentials_file, ensure_identities, signing_key_file
 from gpu_platform.devcluster.record import ClusterRecord, find_record, get_record, save_record
+from gpu_platform.domain.queue_permissions import QueueUser
+from gpu_platform.domain.queue_tokens import parse_credentials, read_claims
+from platform_api.settings import load_api_settings
+from reconciler.settings import load_reconciler_settings
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 PATH = "/usr/bin:/bin"
@@ -74,6 +81,13 @@ def test_a_broken_record_is_refused_with_the_way_out(directory: ClusterDirectory
         get_record(directory)
 
 
+def test_a_record_with_a_password_for_nats_is_still_read(directory: ClusterDirectory, record: ClusterRecord) -> None:
+    save_record(directory, record)
+    fields = json.loads(directory.record.read_text())
+    directory.record.write_text(json.dumps({**fields, "nats_password": "of before"}))
+    assert find_record(directory) == record
+
+
 def test_unsaid_sizes_stay_as_they_were(record: ClusterRecord) -> None:
     resized = record.sized(7, None)
     assert (resized.nodes, resized.gpus) == (7, record.gpus)
@@ -121,6 +135,47 @@ def test_the_authority_lasts_and_the_leaves_are_new_at_every_start(directory: Cl
     ensure_certificates(directory.pki, NOW + timedelta(days=300))
     assert key_pair(directory.pki, "ca").certificate.read_bytes() == authority
     assert key_pair(directory.pki, "server").certificate.read_bytes() != server
+
+
+def test_who_is_who_in_nats_lasts_and_the_credentials_are_new_at_every_start(directory: ClusterDirectory) -> None:
+    first = ensure_identities(directory, NOW)
+    files = [credentials_file(directory, user) for user in QueueUser]
+    before = [parse_credentials(file.read_text()) for file in files]
+    assert ensure_identities(directory, NOW + timedelta(days=300)) == first
+    after = [parse_credentials(file.read_text()) for file in files]
+
+    assert [each.seed for each in after] == [each.seed for each in before]
+    assert not {each.token for each in after} & {each.token for each in before}
+    assert signing_key_file(directory).read_text() == f"{first.workers}\n"
+    assert not [file for file in directory.nats_identity.iterdir() if file.stat().st_mode & 0o077]
+
+
+def test_broken_keys_of_nats_are_refused_with_the_way_out(directory: ClusterDirectory) -> None:
+    (directory.nats_identity / "keys.json").write_text("{}")
+    with pytest.raises(DevClusterError, match=r"keys\.json cannot be used: .*; without it, new keys are made"):
+        ensure_identities(directory, NOW)
+
+
+def test_each_process_has_its_own_credentials_of_nats(directory: ClusterDirectory, record: ClusterRecord) -> None:
+    write_configuration(directory, record, NOW)
+    specs = {spec.name: spec for spec in plan_processes(directory, record, PATH)}
+    api, reconciler = specs["api"], specs["reconciler"]
+    assert "nats-server" in api.after
+    assert "nats-server" in reconciler.after
+    shown = {
+        name: parse_credentials(Path(path).read_text())
+        for spec in (api, reconciler)
+        for name, path in spec.environment.items()
+        if name.endswith("_CREDENTIALS")
+    }
+    names = {name: read_claims(credentials.token)["name"] for name, credentials in shown.items()}
+    assert names == {
+        "GPU_PLATFORM_API_NATS_CREDENTIALS": "api",
+        "GPU_PLATFORM_RECONCILER_NATS_CREDENTIALS": "functions",
+        "GPU_PLATFORM_RECONCILER_NATS_SYSTEM_CREDENTIALS": "system",
+    }
+    load_api_settings(None, api.environment)
+    load_reconciler_settings(None, reconciler.environment)
 
 
 def test_every_leaf_is_accepted_by_a_strict_verifier_and_its_key_is_private(directory: ClusterDirectory) -> None:

@@ -1,6 +1,7 @@
 """The objects that the configuration comes to, as plain values."""
 
 import os
+import secrets
 import subprocess
 import sys
 from datetime import UTC, datetime
@@ -10,14 +11,16 @@ from typing import Any, Literal
 import pytest
 import yaml
 
+from gpu_platform.cli.queue import build_secrets
 from gpu_platform.devcluster.certificates import ensure_certificates, key_pair
 from gpu_platform.domain import names
 from gpu_platform.domain.api_keys import KEYS_SECRET
+from gpu_platform.domain.queue_keyring import Keyring
 from infra.objects.catalogue import build_gpu_spec, build_stock_pool
 from infra.objects.keys import build_keys
 from infra.objects.namespaces import build_container_defaults, build_namespace, build_priority_classes, build_quota
-from infra.objects.nats import build_nats, peer_hosts, render_configuration
-from infra.objects.workloads import API, build_processes, build_service_monitors, build_workload
+from infra.objects.nats import build_nats, nats_url, peer_hosts, render_configuration
+from infra.objects.workloads import API, RECONCILER, build_processes, build_service_monitors, build_workload
 from infra.process_settings import HostedApiSettings, HostedReconcilerSettings, render_settings
 from infra.sections import ApiKey, ContainerDefaults, Nats, ServiceMonitors, StockPool, Workloads
 from platform_api.keys.key_ring import read_records
@@ -31,15 +34,16 @@ OWNER = "gpu-platform/dev"
 IMAGE = "registry.example.com/gpu-platform:1.0"
 
 
-def workload_objects(**settings: Any) -> dict[tuple[str, str], Json]:
+def workload_objects(nats: Nats | None = None, **settings: Any) -> dict[tuple[str, str], Json]:
     workloads = Workloads(enabled=True, image=IMAGE, **settings)
-    found = [body for process in build_processes(workloads) for body in build_workload(process, workloads)]
+    processes = build_processes(workloads, nats or Nats())
+    found = [body for process in processes for body in build_workload(process, workloads)]
     return {(body["kind"], body["metadata"]["name"]): body for body in found}
 
 
 def all_pods() -> list[Json]:
     nats = Nats(enabled=True, image="nats:2.12.2")
-    bodies = [*workload_objects().values(), *build_nats(nats)]
+    bodies = [*workload_objects(nats).values(), *build_nats(nats)]
     return [body["spec"]["template"]["spec"] for body in bodies if body["kind"] in ("Deployment", "StatefulSet")]
 
 
@@ -166,7 +170,8 @@ def test_the_real_server_takes_our_configuration_of_nats(replicas: Literal[1, 3]
     nats = Nats(enabled=True, image="nats:2.12.2", replicas=replicas)
     for name in ("users", "tls", "data", "pki"):
         (tmp_path / name).mkdir()
-    (tmp_path / "users" / "users.conf").write_text("authorization { users: [{ user: platform, password: secret }] }")
+    keyring = Keyring.new(secrets.token_bytes)
+    (tmp_path / "users" / "users.conf").write_text(keyring.render_server(datetime.now(UTC)))
     ensure_certificates(tmp_path / "pki", datetime.now(UTC))
     server, authority = key_pair(tmp_path / "pki", "server"), key_pair(tmp_path / "pki", "ca")
     for source, name in ((server.certificate, "tls.crt"), (server.key, "tls.key"), (authority.certificate, "ca.crt")):
@@ -184,6 +189,66 @@ def test_the_real_server_takes_our_configuration_of_nats(replicas: Literal[1, 3]
 
     assert verdict.returncode == 0, verdict.stdout + verdict.stderr
     assert "is valid" in verdict.stdout + verdict.stderr
+
+
+def settings_of(process: str, bodies: dict[tuple[str, str], Json], file: Path) -> Path:
+    """As the process finds them."""
+    [settings] = [body for (kind, name), body in bodies.items() if kind == "ConfigMap" and name.startswith(process)]
+    [text] = settings["data"].values()
+    file.write_text(text)
+    return file
+
+
+def mounted(process: str, bodies: dict[tuple[str, str], Json]) -> dict[str, str]:
+    """The Secrets of a process, by where they are."""
+    pod = bodies["Deployment", process]["spec"]["template"]["spec"]
+    secret_of = {each["name"]: each["secret"]["secretName"] for each in pod["volumes"] if "secret" in each}
+    mounts = pod["containers"][0]["volumeMounts"]
+    return {each["mountPath"]: secret_of[each["name"]] for each in mounts if each["name"] in secret_of}
+
+
+def test_where_there_is_no_nats_our_processes_are_told_of_none(tmp_path: Path) -> None:
+    bodies = workload_objects()
+    assert load_api_settings(settings_of(API, bodies, tmp_path / "api.yaml"), {}).nats_url is None
+    assert (mounted(API, bodies), mounted(RECONCILER, bodies)) == ({}, {})
+
+
+def test_our_processes_come_to_our_nats_with_what_its_secrets_hold(tmp_path: Path) -> None:
+    bodies = workload_objects(Nats(enabled=True, image="nats:2.12.2", replicas=5))
+    api = load_api_settings(settings_of(API, bodies, tmp_path / "api.yaml"), {})
+    reconciler = load_reconciler_settings(settings_of(RECONCILER, bodies, tmp_path / "reconciler.yaml"), {})
+
+    assert api.nats_url == reconciler.nats_url == nats_url()
+    assert (reconciler.nats_replicas, reconciler.sidecar_image) == (3, IMAGE)
+    assert reconciler.nats_egress_labels == ("app.kubernetes.io/name=nats",)
+    held = build_secrets(Keyring.new(secrets.token_bytes), datetime.now(UTC))
+    for process, files in (
+        (API, [api.nats_credentials]),
+        (
+            RECONCILER,
+            [reconciler.nats_credentials, reconciler.nats_signing_key, reconciler.nats_system_credentials],
+        ),
+    ):
+        places = mounted(process, bodies)
+        assert {file.name for file in files if file} == set(held[places[str(files[0] and files[0].parent)]])
+    for settings, process in ((api, API), (reconciler, RECONCILER)):
+        assert settings.nats_ca is not None
+        assert mounted(process, bodies)[str(settings.nats_ca.parent)] == "nats-tls"
+
+
+def test_of_the_servers_secret_our_processes_see_no_key() -> None:
+    for pod in all_pods()[:2]:
+        [volume] = [each for each in pod["volumes"] if each.get("secret", {}).get("secretName") == "nats-tls"]
+        assert volume["secret"]["items"] == [{"key": "ca.crt", "path": "ca.crt"}]
+
+
+def test_a_nats_of_somebody_else_has_the_address_and_the_authority_that_are_said(tmp_path: Path) -> None:
+    bodies = workload_objects(Nats(url="tls://nats.example.com:4222", api_secret="theirs"))  # noqa: S106
+    api = load_api_settings(settings_of(API, bodies, tmp_path / "api.yaml"), {})
+    assert (api.nats_url, api.nats_ca) == ("tls://nats.example.com:4222", None)
+    assert list(mounted(API, bodies).values()) == ["theirs"]
+    bodies = workload_objects(Nats(url="tls://nats.example.com:4222", ca_secret="believed"))  # noqa: S106
+    assert sorted(mounted(API, bodies).values()) == ["believed", "nats-api"]
 
 
 def test_every_server_of_nats_knows_the_others() -> None:

@@ -29,6 +29,11 @@ RULE = Rule((Scope.STOCK,), "apps", ("deployments",), ("get",))
         ({"verbs": ("create",), "names": ("one",)}, "with names can only have"),
         ({"verbs": ("list",), "names": ("one",)}, "with names can only have"),
         ({"group": "", "resources": ("secrets",)}, "about secrets names each of them"),
+        ({"group": "", "resources": ("secrets",), "scopes": UNIT_SCOPES}, "about secrets names each of them"),
+        (
+            {"group": "", "resources": ("secrets",), "scopes": (Scope.TENANTS,), "verbs": ("get", "list")},
+            "about secrets names each of them",
+        ),
     ],
 )
 def test_a_rule_that_says_too_much_or_nothing_cannot_be_written(change: dict[str, Any], problem: str) -> None:
@@ -60,7 +65,9 @@ def test_what_opens_more_doors_is_granted_to_nobody(rules: tuple[Rule, ...]) -> 
     dangerous = {"pods/exec", "pods/attach", "serviceaccounts/token", "roles", "clusterroles", "rolebindings"}
 
     assert dangerous.isdisjoint(chain.from_iterable(rule.resources for rule in rules))
-    assert all(rule.names for rule in rules if "secrets" in rule.resources)
+    unnamed = [rule for rule in rules if "secrets" in rule.resources and not rule.names]
+    assert all(rule.scopes == (Scope.TENANTS,) for rule in unnamed)
+    assert {verb for rule in unnamed for verb in rule.verbs} <= {"get", "create", "update"}
 
 
 def test_rules_about_the_same_things_become_one() -> None:
