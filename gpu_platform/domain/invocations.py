@@ -4,6 +4,7 @@ The record is the truth: it is written before the call is queued, and its end is
 acknowledged. Whoever writes an end first wins, and no end is ever changed.
 """
 
+import hashlib
 import re
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -22,9 +23,19 @@ INVOCATION_ID = re.compile(r"[A-Za-z0-9_-]{1,128}")
 
 HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}")
 RESERVED_HEADERS = re.compile(r"nats-", re.IGNORECASE)
+HEADER_LIMIT, ATTRIBUTE_LIMIT, ATTRIBUTE_NAME_LIMIT = 4_096, 2_048, 128
+"""Characters. Sixty-four of each still fit into a record, whatever they are made of."""
+
 CONTROL_CHARACTERS = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
-LONGEST_TIMEOUT = timedelta(hours=24)
+LONGEST_TIMEOUT = timedelta(hours=72)
+"""Also of a call for which nobody named one: nothing waits for ever."""
+
+INLINE_BODY = 64 << 10
+"""Bytes of JSON up to which a payload or an answer is a part of its record."""
+
+LARGEST_BODY = 16 << 20
+"""Bytes of JSON of a payload or an answer, where nothing else is set."""
 
 
 class InvocationState(StrEnum):
@@ -54,25 +65,43 @@ def _check_headers(headers: dict[str, str]) -> dict[str, str]:
             raise ValueError(f"{name!r} is not the name of a header")
         if RESERVED_HEADERS.match(name):
             raise ValueError(f"{name!r} is reserved: names that begin with Nats- are the queue's own")
-        if CONTROL_CHARACTERS.search(value):
-            raise ValueError(f"the value of {name!r} has a control character in it")
+        _check_text(name, value, HEADER_LIMIT)
     return headers
 
 
+def _check_attributes(attributes: dict[str, str]) -> dict[str, str]:
+    for name, value in attributes.items():
+        if not name or len(name) > ATTRIBUTE_NAME_LIMIT or CONTROL_CHARACTERS.search(name):
+            raise ValueError(f"{name[:ATTRIBUTE_NAME_LIMIT]!r} is not the name of an attribute")
+        _check_text(name, value, ATTRIBUTE_LIMIT)
+    return attributes
+
+
+def _check_text(name: str, value: str, limit: int) -> None:
+    if CONTROL_CHARACTERS.search(value):
+        raise ValueError(f"the value of {name!r} has a control character in it")
+    if len(value) > limit:
+        raise ValueError(f"the value of {name!r} has more than {limit} characters")
+
+
 Headers = Annotated[dict[str, str], Field(max_length=64), AfterValidator(_check_headers)]
+Attributes = Annotated[dict[str, str], Field(max_length=64), AfterValidator(_check_attributes)]
+InvocationID = Annotated[str, Field(pattern=f"^{INVOCATION_ID.pattern}$")]
+ContentType = Annotated[str, Field(pattern=r"^[!-~]([ -~]{0,126}[!-~])?$")]
+TimeoutSeconds = Annotated[int, Field(ge=1, le=int(LONGEST_TIMEOUT.total_seconds()))]
 
 
 class InvocationRequest(Value):
     """What a caller asks for. Two requests with one hash are one request."""
 
     function: Annotated[str, Field(pattern=f"^{FUNCTION_NAME.pattern}$")]
-    id: Annotated[str, Field(pattern=f"^{INVOCATION_ID.pattern}$")]
+    id: InvocationID
     mode: Mode = Mode.ASYNC
-    content_type: Annotated[str, Field(min_length=1, max_length=128)] = "application/json"
+    content_type: ContentType = "application/json"
     headers: Headers = Field(default={})
-    attributes: Annotated[dict[str, str], Field(max_length=64)] = Field(default={})
+    attributes: Attributes = Field(default={})
     payload: Any = None
-    timeout_seconds: Annotated[int | None, Field(ge=1, le=int(LONGEST_TIMEOUT.total_seconds()))] = None
+    timeout_seconds: TimeoutSeconds | None = None
 
     @property
     def hash(self) -> str:
@@ -94,6 +123,17 @@ class InvocationResult(Value):
         return self.error is None and self.status_code < 400
 
 
+class BodyReference(Value):
+    """A body that is too large for the record. It is kept in chunks, which have its digest in their names: two who
+    store different bodies for one call do not meet."""
+
+    digest: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    size: Annotated[int, Field(ge=0)]
+    """In bytes."""
+
+    chunks: Annotated[int, Field(ge=1)]
+
+
 class Invocation(Value):
     """The record of one call."""
 
@@ -108,27 +148,48 @@ class Invocation(Value):
     headers: dict[str, str] = Field(default={})
     attributes: dict[str, str] = Field(default={})
     payload: Any = None
+    payload_body: BodyReference | None = None
+    """In place of a large payload."""
+
+    retry_of: str | None = None
     accepted_at: datetime
-    expires_at: datetime | None = None
+    expires_at: datetime
     """When it is of no use to anybody any more."""
+
+    queued_at: datetime | None = None
+    """Of the message by which it was first taken from the queue."""
 
     is_cancel_asked: bool = False
     attempts: int = 0
     worker: str | None = None
+    first_started_at: datetime | None = None
+    """Of the first attempt, where there was more than one."""
+
     started_at: datetime | None = None
     """Of the last attempt."""
 
     finished_at: datetime | None = None
     reason: str | None = None
     result: InvocationResult | None = None
+    result_body: BodyReference | None = None
+    """In place of a large body of the result."""
 
     @property
     def is_over(self) -> bool:
         return self.state in ENDS
 
 
-def accept(tenant: str, request: InvocationRequest, now: datetime) -> Invocation:
-    timeout = timedelta(seconds=request.timeout_seconds) if request.timeout_seconds else None
+def accept(
+    tenant: str,
+    request: InvocationRequest,
+    now: datetime,
+    *,
+    default_timeout_seconds: int | None = None,
+    payload_body: BodyReference | None = None,
+) -> Invocation:
+    """The function's own timeout is the default. With a reference, the payload itself is not kept here."""
+    seconds = request.timeout_seconds or default_timeout_seconds
+    timeout = min(timedelta(seconds=seconds), LONGEST_TIMEOUT) if seconds else LONGEST_TIMEOUT
     return Invocation(
         tenant=tenant,
         function=request.function,
@@ -138,19 +199,60 @@ def accept(tenant: str, request: InvocationRequest, now: datetime) -> Invocation
         content_type=request.content_type,
         headers=request.headers,
         attributes=request.attributes,
-        payload=request.payload,
+        payload=None if payload_body else request.payload,
+        payload_body=payload_body,
         accepted_at=now,
-        expires_at=now + timeout if timeout else None,
+        expires_at=now + timeout,
     )
 
 
-def begin(call: Invocation, worker: str, attempt: int, now: datetime) -> Invocation:
-    return _changed(call, state=InvocationState.RUNNING, worker=worker, attempts=attempt, started_at=now)
+def retry_id(tenant: str, invocation_id: str) -> str:
+    """One per call: however often its retry is asked for, it is one."""
+    digest = hashlib.sha256(f"{tenant}\0{invocation_id}".encode()).hexdigest()
+    return f"retry-{digest[:32]}"
 
 
-def answer(call: Invocation, result: InvocationResult, now: datetime) -> Invocation:
+def retry(call: Invocation, now: datetime) -> Invocation:
+    """The same call once more, as another one: the end of the first stays as it is."""
+    if not call.is_over:
+        raise ValueError(f"the invocation {call.id} is not over: it is {call.state}")
+    return Invocation(
+        tenant=call.tenant,
+        function=call.function,
+        id=retry_id(call.tenant, call.id),
+        request_hash=call.request_hash,
+        mode=Mode.ASYNC,
+        content_type=call.content_type,
+        headers=call.headers,
+        attributes=call.attributes,
+        payload=call.payload,
+        payload_body=call.payload_body,
+        retry_of=call.id,
+        accepted_at=now,
+        expires_at=now + (call.expires_at - call.accepted_at),
+    )
+
+
+def begin(call: Invocation, worker: str, now: datetime, queued_at: datetime | None = None) -> Invocation:
+    """One more attempt."""
+    return _changed(
+        call,
+        state=InvocationState.RUNNING,
+        worker=worker,
+        attempts=call.attempts + 1,
+        queued_at=call.queued_at or queued_at,
+        first_started_at=call.first_started_at or call.started_at,
+        started_at=now,
+    )
+
+
+def answer(
+    call: Invocation, result: InvocationResult, now: datetime, result_body: BodyReference | None = None
+) -> Invocation:
+    """With a reference, the body itself is not kept here."""
     state = InvocationState.SUCCEEDED if result.is_success else InvocationState.FAILED
-    return _changed(call, state=state, result=result, finished_at=now)
+    kept = result.model_copy(update={"body": None}) if result_body else result
+    return _changed(call, state=state, result=kept, result_body=result_body, finished_at=now)
 
 
 def expire(call: Invocation, now: datetime) -> Invocation:
@@ -161,7 +263,12 @@ def cancel(call: Invocation, now: datetime) -> Invocation:
     """At once while it waits; one that runs is asked to end, by the one who runs it."""
     if call.state is InvocationState.RUNNING and not call.is_cancel_asked:
         return _changed(call, is_cancel_asked=True)
-    return _changed(call, state=InvocationState.CANCELLED, finished_at=now, reason="Cancelled")
+    return call_off(call, "Cancelled", now)
+
+
+def call_off(call: Invocation, reason: str, now: datetime) -> Invocation:
+    """At once, whether or not it runs: nobody is there to be asked."""
+    return _changed(call, state=InvocationState.CANCELLED, finished_at=now, reason=reason)
 
 
 def bury(call: Invocation, reason: str, now: datetime) -> Invocation:

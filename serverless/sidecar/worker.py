@@ -1,21 +1,40 @@
 """Takes calls from the queue, one per free slot, and brings each to its end: record first, acknowledgement last."""
 
 import asyncio
+import json
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
+from typing import Any, TypeVar
 
 from gpu_platform.adapters.backoff import Backoff
 from gpu_platform.adapters.fault_points import pass_point
+from gpu_platform.adapters.queue.bodies import Bodies, MissingBodyError
 from gpu_platform.adapters.queue.connection import JetStream
 from gpu_platform.adapters.queue.deliveries import Delivered, open_pull
-from gpu_platform.adapters.queue.errors import OutdatedError, QueueUnavailableError, TooLargeError
+from gpu_platform.adapters.queue.errors import (
+    OutdatedError,
+    QueueFullError,
+    QueueUnavailableError,
+    TooLargeError,
+)
 from gpu_platform.adapters.queue.records import Records, Seen
 from gpu_platform.domain.delivery_plan import Delivery, plan_delivery
-from gpu_platform.domain.invocations import Invocation, InvocationResult, answer, begin, bury, cancel, expire
+from gpu_platform.domain.invocations import (
+    INLINE_BODY,
+    LARGEST_BODY,
+    BodyReference,
+    Invocation,
+    InvocationResult,
+    answer,
+    begin,
+    bury,
+    cancel,
+    expire,
+)
 from serverless.framework.calls import Call
 from serverless.sidecar.framework_client import FrameworkClient, NoAnswerError
 
@@ -24,8 +43,15 @@ log = logging.getLogger(__name__)
 LOOK_SECONDS = 0.5
 """Between two looks at whether a running call is still wanted, or whether the framework is ready."""
 
+LOOK_AGAIN_SECONDS = 1.0
+"""For a record that is not here yet."""
+
+OUTDATED_SECONDS = 0.05
+"""Before the next look at a record that somebody else changed: a server that is behind must not be asked in a loop."""
+
 RETRY = Backoff(first=1.0, longest=60.0)
 
+T = TypeVar("T")
 End = Callable[[Invocation], Invocation]
 
 
@@ -37,6 +63,8 @@ class WorkerSettings:
     concurrency: int
     max_attempts: int
     ack_wait: timedelta
+    largest_body: int = LARGEST_BODY
+    """Bytes of JSON of an answer."""
 
 
 class Worker:
@@ -50,6 +78,7 @@ class Worker:
     ) -> None:
         self._js = js
         self._records = records
+        self._bodies = Bodies(js, records.retention)
         self._framework = framework
         self._settings = settings
         self._now = now
@@ -76,34 +105,39 @@ class Worker:
                 taken = await pull.take()
                 if taken is not None:
                     await self._bring_to_an_end(taken)
-            except QueueUnavailableError as error:
+            except (QueueUnavailableError, QueueFullError) as error:
                 # Whatever was taken stays in the queue, and comes again.
                 log.warning("queue.away", extra={"error": str(error)})
                 await asyncio.sleep(RETRY.first)
 
     async def _bring_to_an_end(self, taken: Delivered) -> None:
-        seen = await self._records.find(self._settings.tenant, taken.invocation_id)
+        seen = await self._find(taken.invocation_id)
         action = plan_delivery(seen.call if seen else None, taken.number, self._settings.max_attempts, self._now())
+        if action is Delivery.LOOK_AGAIN:
+            await taken.give_back(LOOK_AGAIN_SECONDS)
+            return
         if seen is None or action is Delivery.DROP:
             await taken.drop()
             return
         if action is Delivery.RUN:
             try:
-                running = await self._records.change(
-                    seen, begin(seen.call, self._settings.name, taken.number, self._now())
-                )
+                begun = begin(seen.call, self._settings.name, self._now(), taken.queued_at)
+                running = await self._records.change(seen, begun)
             except OutdatedError:
                 # Cancelled in this moment, or another worker has it: look again.
                 await taken.give_back(LOOK_SECONDS)
                 return
             pass_point("sidecar.begun")
             if not await self._run(taken, running):
-                await taken.give_back(RETRY.delay(taken.number))
+                await taken.give_back(RETRY.delay(running.call.attempts))
                 return
         else:
             await self._end(seen, self._end_of(action))
         pass_point("sidecar.ended")
         await taken.finish()
+
+    async def _find(self, invocation_id: str) -> Seen | None:
+        return await self._records.find(self._settings.tenant, invocation_id, self._settings.function)
 
     def _end_of(self, action: Delivery) -> End:
         """Of a call that is not to be run. One that is over stays as it is."""
@@ -118,19 +152,35 @@ class Worker:
     async def _run(self, taken: Delivered, running: Seen) -> bool:
         """Whether it has come to an end."""
         call = running.call
-        try:
-            async with self._kept(taken):
+        async with self._kept(taken):
+            try:
                 end = await self._call(call)
-        except NoAnswerError as error:
-            log.warning("call.no_answer", extra={"invocation": call.id, "error": str(error)})
-            if call.attempts < self._settings.max_attempts:
-                return False
-            end = partial(bury, reason=str(error), now=self._now())
-        await self._end(running, end)
+            except NoAnswerError as error:
+                log.warning("call.no_answer", extra={"invocation": call.id, "error": str(error)})
+                if call.attempts < self._settings.max_attempts:
+                    return False
+                end = partial(bury, reason=str(error), now=self._now())
+            await self._insist(call, lambda: self._end(running, end))
         return True
+
+    async def _insist(self, call: Invocation, step: Callable[[], Awaitable[T]]) -> T:
+        """What was computed is not thrown away because NATS is away for a while."""
+        while True:
+            try:
+                return await step()
+            except QueueUnavailableError as error:
+                if call.expires_at <= self._now():
+                    raise
+                log.warning("queue.away", extra={"invocation": call.id, "error": str(error)})
+                await asyncio.sleep(RETRY.first)
 
     async def _call(self, call: Invocation) -> End:
         """How it ends: with an answer, unless its time is over or nobody wants it any more."""
+        try:
+            payload = await self._read_payload(call)
+        except MissingBodyError as error:
+            lost = InvocationResult(status_code=500, error=f"the payload cannot be read: {error}")
+            return partial(answer, result=lost, now=self._now())
         asked = Call(
             call.id,
             call.function,
@@ -139,7 +189,7 @@ class Worker:
             call.content_type,
             call.headers,
             call.attributes,
-            call.payload,
+            payload,
         )
         answered = asyncio.Event()
         answering = asyncio.create_task(self._framework.invoke(asked))
@@ -149,21 +199,39 @@ class Worker:
             if unwanted is not None:
                 await self._framework.cancel(call.id)
                 return unwanted
-            result: InvocationResult = answering.result()
-            return lambda each: answer(each, result, self._now())
+            result = answering.result()
+            return await self._insist(call, lambda: self._store(call, result))
         finally:
             answering.cancel()
             await asyncio.wait({answering})
+
+    async def _read_payload(self, call: Invocation) -> Any:
+        if call.payload_body is None:
+            return call.payload
+        return json.loads(await self._bodies.get_payload(call, call.payload_body))
+
+    async def _store(self, call: Invocation, result: InvocationResult) -> End:
+        """A large body is stored before the end that refers to it."""
+        content = json.dumps(result.body, separators=(",", ":"), ensure_ascii=False).encode()
+        if len(content) > self._settings.largest_body:
+            # To run it again would only make the same answer again.
+            error = f"the answer is too large: {len(content)} bytes; there is room for {self._settings.largest_body}"
+            return partial(answer, result=InvocationResult(status_code=500, error=error), now=self._now())
+        body: BodyReference | None = None
+        if len(content) > INLINE_BODY:
+            body = await self._bodies.put_result(call, content)
+        return partial(answer, result=result, now=self._now(), result_body=body)
 
     async def _wait_until_unwanted(self, call: Invocation, answered: asyncio.Event) -> End | None:
         """None: it was answered first. A question to the queue is never cancelled: the client takes that for a
         time-out."""
         while not answered.is_set():
-            if call.expires_at is not None and call.expires_at <= self._now():
+            if call.expires_at <= self._now():
                 return lambda each: expire(each, self._now())
             with suppress(QueueUnavailableError):
-                seen = await self._records.find(call.tenant, call.id)
-                if seen is None or seen.call.is_over or seen.call.is_cancel_asked:
+                seen = await self._find(call.id)
+                # None says nothing: a server that is behind may not have it yet.
+                if seen is not None and (seen.call.is_over or seen.call.is_cancel_asked):
                     return lambda each: cancel(each, self._now())
             with suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_SECONDS):
@@ -177,11 +245,12 @@ class Worker:
                 await self._records.change(seen, end(seen.call))
                 return
             except TooLargeError as error:
-                # To run it again would only make the same answer again.
+                # Its headers or its error are: see `_store`.
                 too_large = InvocationResult(status_code=500, error=f"the answer is too large: {error}")
                 end = partial(answer, result=too_large, now=self._now())
             except OutdatedError:
-                seen = await self._records.find(seen.call.tenant, seen.call.id)
+                await asyncio.sleep(OUTDATED_SECONDS)
+                seen = await self._find(seen.call.id)
 
     @asynccontextmanager
     async def _kept(self, taken: Delivered) -> AsyncIterator[None]:

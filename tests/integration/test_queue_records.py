@@ -1,15 +1,20 @@
 """Records of invocations on a real nats-server: one per id, one end, whoever writes at once and whatever restarts."""
 
 import asyncio
+import random
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
-from gpu_platform.adapters.queue.connection import JetStream, open_queue
+from gpu_platform.adapters.queue.bodies import CHUNK_BYTES, Bodies, MissingBodyError
+from gpu_platform.adapters.queue.connection import JetStream, QueueAccess, open_queue
+from gpu_platform.adapters.queue.deliveries import open_pull
 from gpu_platform.adapters.queue.errors import OutdatedError, QueueUnavailableError, TooLargeError
+from gpu_platform.adapters.queue.hints import Hints
 from gpu_platform.adapters.queue.layout import ensure_consumer, ensure_streams, remove_consumer
+from gpu_platform.adapters.queue.listing import EVERYBODY, Figures, Listing
 from gpu_platform.adapters.queue.records import Records
 from gpu_platform.domain.invocations import (
     Invocation,
@@ -36,7 +41,7 @@ async def server(tmp_path: Path) -> AsyncIterator[QueueServer]:
 
 @pytest.fixture
 async def js(server: QueueServer) -> AsyncIterator[JetStream]:
-    async with open_queue(server.url, "test") as context:
+    async with open_queue(QueueAccess(server.url), "test") as context:
         await ensure_streams(context)
         yield context
 
@@ -70,7 +75,7 @@ async def test_another_tenants_id_is_another_one(records: Records) -> None:
 
 async def test_of_two_ends_the_first_stays(records: Records) -> None:
     seen = (await records.accept(call())).seen
-    running = await records.change(seen, begin(seen.call, "worker-1", 1, NOW))
+    running = await records.change(seen, begin(seen.call, "worker-1", NOW))
     ends = [answer(running.call, InvocationResult(body=number), NOW) for number in range(CROWD)]
     ends.append(cancel(cancel(running.call, NOW), NOW))
     written = await asyncio.gather(*(records.change(running, end) for end in ends), return_exceptions=True)
@@ -123,12 +128,116 @@ async def test_what_was_accepted_is_there_after_the_server_was_killed(server: Qu
 
 async def test_a_functions_calls_wait_for_its_consumer_and_go_with_it(js: JetStream, records: Records) -> None:
     for name in ("resize", "other"):
-        await ensure_consumer(js, "acme", name, timedelta(seconds=10), 3)
-        await ensure_consumer(js, "acme", name, timedelta(seconds=10), 3)
+        await ensure_consumer(js, "acme", name, timedelta(seconds=10))
+        await ensure_consumer(js, "acme", name, timedelta(seconds=10))
         await records.enqueue(call(function=name))
     await remove_consumer(js, "acme", "resize")
     await remove_consumer(js, "acme", "resize")
 
     assert (await js.stream_info("SERVERLESS_INVOKE")).state.messages == 1
     info = await js.consumer_info("SERVERLESS_INVOKE", "acme_other")
-    assert (info.num_pending, info.config.max_deliver) == (1, 5)
+    assert (info.num_pending, info.config.max_deliver) == (1, -1)
+
+
+async def test_a_call_is_in_the_queue_once_however_often_it_is_queued(js: JetStream, records: Records) -> None:
+    assert not await records.is_queued(call())
+    await asyncio.gather(*(records.enqueue(call()) for _ in range(CROWD)))
+    assert await records.is_queued(call())
+    assert [each.invocation_id for each in await Listing(js).read_queue()] == ["call-1"]
+
+    await records.unqueue(call())
+    assert not await records.is_queued(call())
+    await records.enqueue(call())
+    [again] = await Listing(js).read_queue()
+    assert (again.tenant, again.function) == ("acme", "resize")
+    await Listing(js).remove_queued(again)
+    await Listing(js).remove_queued(again)
+    assert not await records.is_queued(call())
+
+
+async def test_a_record_is_found_by_its_function_too(records: Records) -> None:
+    seen = (await records.accept(call())).seen
+
+    assert await records.find("acme", "call-1", "resize") == seen
+    assert await records.find("acme", "call-1", "other") is None
+    assert await records.find("umbrella", "call-1", "resize") is None
+
+
+async def test_records_are_read_page_by_page_in_the_order_of_their_last_change(js: JetStream, records: Records) -> None:
+    first = (await records.accept(call("call-0", "other"))).seen
+    for number in range(1, 7):
+        await records.accept(call(f"call-{number}", "resize" if number % 2 else "other"))
+    await records.accept(call("call-1", tenant="umbrella"))
+    await records.change(first, cancel(first.call, NOW))
+    listing = Listing(js)
+
+    page = await listing.read_page("acme", 0, limit=4)
+    rest = await listing.read_page("acme", page.next_sequence, limit=4)
+    assert (page.is_last, rest.is_last) == (False, True)
+    assert [seen.call.id for seen in (*page.seen, *rest.seen)] == [f"call-{n}" for n in (1, 2, 3, 4, 5, 6, 0)]
+    assert await records.find("acme", "call-0") == rest.seen[-1]
+
+    of_one = await listing.read_page("acme", 0, function="resize")
+    assert [seen.call.id for seen in of_one.seen] == ["call-1", "call-3", "call-5"]
+    assert len((await listing.read_page(EVERYBODY, 0)).seen) == 8
+    nobody = await listing.read_page("nobody", 0)
+    assert (nobody.seen, nobody.is_last, nobody.next_sequence) == ((), True, 0)
+
+    end = await listing.find_end()
+    assert end == rest.next_sequence
+    assert (await listing.read_page("acme", end)).seen == ()
+
+
+async def test_what_waits_and_what_runs_is_counted(js: JetStream, records: Records) -> None:
+    assert await Listing(js).count("acme", "resize") is None
+    await ensure_consumer(js, "acme", "resize", timedelta(seconds=10))
+    for number in range(3):
+        await records.enqueue(call(f"call-{number}"))
+    await (await open_pull(js, "acme", "resize")).take()
+
+    assert await Listing(js).count("acme", "resize") == Figures(waiting=2, running=1)
+
+
+@pytest.mark.parametrize("size", [0, 1, CHUNK_BYTES, CHUNK_BYTES + 1, 3 * CHUNK_BYTES - 1])
+async def test_a_body_is_read_as_it_was_stored(js: JetStream, size: int) -> None:
+    bodies = Bodies(js, timedelta(hours=1))
+    content = random.Random(size).randbytes(size)
+    first = await bodies.put_result(call(), content)
+    await bodies.put_result(call(), b"of another worker")
+
+    assert first == await bodies.put_result(call(), content)
+    assert await bodies.get_result(call(), first) == content
+    with pytest.raises(MissingBodyError):
+        await bodies.get_payload(call(), first)
+    with pytest.raises(MissingBodyError):
+        await bodies.get_result(call("call-2"), first)
+
+
+async def test_whoever_waits_is_woken_by_a_write(server: QueueServer, js: JetStream) -> None:
+    hints = Hints()
+    await hints.follow(js)
+    async with open_queue(QueueAccess(server.url), "other") as other:
+        with hints.waiting("acme", "call-1") as one, hints.waiting("acme") as any_of, hints.waiting("umbrella") as no:
+            waits = [asyncio.create_task(waiter.wait(30)) for waiter in (one, any_of, no)]
+            await asyncio.sleep(0.1)
+            await Records(other, timedelta(hours=1)).accept(call())
+            done, pending = await asyncio.wait(waits, timeout=2)
+            assert (len(done), pending) == (2, {waits[2]})
+            waits[2].cancel()
+
+
+async def test_without_its_streams_nats_is_as_good_as_away(server: QueueServer) -> None:
+    async with open_queue(QueueAccess(server.url), "test") as js:
+        records = Records(js, timedelta(hours=1))
+        questions = (
+            records.accept(call()),
+            records.find("acme", "call-1"),
+            records.find("acme", "call-1", "resize"),
+            records.is_queued(call()),
+            Listing(js).read_page("acme", 0),
+            Listing(js).read_queue(),
+            Listing(js).find_end(),
+        )
+        for question in questions:
+            with pytest.raises(QueueUnavailableError):
+                await question

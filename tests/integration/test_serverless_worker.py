@@ -1,10 +1,11 @@
 """Real worker processes on a real nats-server: every accepted call comes to exactly one end, whatever dies."""
 
 import asyncio
+import json
+import secrets
 import signal
-import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -13,13 +14,23 @@ from typing import Any
 import pytest
 
 from gpu_platform.adapters.clock import now_utc
+from gpu_platform.adapters.queue.bodies import Bodies
 from gpu_platform.adapters.queue.connection import JetStream, open_queue
 from gpu_platform.adapters.queue.errors import QueueUnavailableError
 from gpu_platform.adapters.queue.layout import ensure_consumer, ensure_streams
 from gpu_platform.adapters.queue.records import Records, Seen
-from gpu_platform.domain.invocations import Invocation, InvocationRequest, InvocationState, accept, cancel
-from tests.architecture.repository import ROOT
-from tests.integration.daemons import Daemon, running_daemon
+from gpu_platform.domain.invocations import (
+    BodyReference,
+    Invocation,
+    InvocationRequest,
+    InvocationState,
+    accept,
+    cancel,
+)
+from gpu_platform.domain.queue_keyring import Keyring
+from gpu_platform.domain.queue_permissions import QueueUser, inbox_prefix_of
+from tests.integration.daemons import Daemon
+from tests.integration.function_workers import WorkerPlace
 from tests.integration.queue_server import QueueServer, queue_server
 from tests.waiting import eventually
 
@@ -32,10 +43,11 @@ ATTEMPTS = 3
 class Ground:
     """A function's queue, and places for its workers."""
 
-    root: Path
+    place: WorkerPlace
     server: QueueServer
     js: JetStream
     records: Records
+    bodies: Bodies
 
     async def send(self, invocation_id: str, timeout: int | None = None, **payload: Any) -> Invocation:
         request = InvocationRequest(
@@ -70,63 +82,38 @@ class Ground:
     async def is_empty(self) -> bool:
         return bool((await self.js.stream_info("SERVERLESS_INVOKE")).state.messages == 0)
 
-    @asynccontextmanager
-    async def framework(self, name: str = "worker") -> AsyncIterator[None]:
-        """Started again whenever it dies, as Kubernetes would do it."""
-        command = (sys.executable, "-m", "serverless.framework", "examples/functions/words.py:count")
-        socket = self.root / f"{name}.sock"
-        process: asyncio.subprocess.Process | None = None
+    def framework(self, name: str = "worker") -> AbstractAsyncContextManager[None]:
+        return self.place.framework(name)
 
-        async def supervise() -> None:
-            nonlocal process
-            while True:
-                process = await asyncio.create_subprocess_exec(*command, "--socket", str(socket), cwd=ROOT)
-                await process.wait()
-
-        supervising = asyncio.create_task(supervise())
-        try:
-            yield
-        finally:
-            supervising.cancel()
-            await asyncio.wait({supervising})
-            if process is not None and process.returncode is None:
-                process.kill()
-                await process.wait()
-
-    @asynccontextmanager
-    async def sidecar(self, name: str = "worker") -> AsyncIterator[Daemon]:
-        prefix = "GPU_PLATFORM_SIDECAR_"
-        environment = {
-            f"{prefix}NATS_URL": self.server.url,
-            f"{prefix}TENANT": "acme",
-            f"{prefix}FUNCTION": FUNCTION,
-            f"{prefix}WORKER": name,
-            f"{prefix}SOCKET": str(self.root / f"{name}.sock"),
-            f"{prefix}CONCURRENCY": "2",
-            f"{prefix}MAX_ATTEMPTS": str(ATTEMPTS),
-            f"{prefix}ACK_WAIT_SECONDS": str(ACK_SECONDS),
-        }
-        async with running_daemon("serverless.sidecar", self.root / f"{name}.log", environment) as daemon:
-            yield daemon
+    def sidecar(self, name: str = "worker") -> AbstractAsyncContextManager[Daemon]:
+        return self.place.sidecar(name)
 
 
 @pytest.fixture
 async def ground(tmp_path: Path) -> AsyncIterator[Ground]:
-    async with queue_server(tmp_path) as server, open_queue(server.url, "test") as js:
+    """Everybody with the rights that they have in an installation, and no others."""
+    user = QueueUser.FUNCTIONS
+    async with (
+        queue_server(tmp_path, keyring=Keyring.new(secrets.token_bytes)) as server,
+        open_queue(server.access_of(user), "test", inbox_prefix=inbox_prefix_of(user)) as js,
+    ):
         await ensure_streams(js)
-        await ensure_consumer(js, "acme", FUNCTION, timedelta(seconds=ACK_SECONDS), ATTEMPTS)
-        yield Ground(tmp_path, server, js, Records(js, timedelta(hours=1)))
+        await ensure_consumer(js, "acme", FUNCTION, timedelta(seconds=ACK_SECONDS))
+        credentials = server.sidecar_access("acme", FUNCTION).credentials
+        place = WorkerPlace(tmp_path, server.url, "acme", FUNCTION, ACK_SECONDS, ATTEMPTS, credentials)
+        yield Ground(place, server, js, Records(js, timedelta(hours=1)), Bodies(js, timedelta(hours=1)))
 
 
 async def test_a_call_is_run_answered_and_taken_from_the_queue(ground: Ground) -> None:
     await ground.send("one")
     await ground.send("wrong", text=None)
-    await ground.send("large", repeat=1_000_000)
+    await ground.send("too-large", repeat=4_000_000)
     async with ground.framework(), ground.sidecar():
-        one, wrong, large = [await ground.ends(name) for name in ("one", "wrong", "large")]
+        one, wrong, large = [await ground.ends(name) for name in ("one", "wrong", "too-large")]
         await eventually(ground.is_empty)
 
     assert (one.state, one.worker, one.attempts) == (InvocationState.SUCCEEDED, "worker", 1)
+    assert (one.queued_at or now_utc()) <= (one.started_at or one.accepted_at) <= (one.finished_at or one.accepted_at)
     assert one.result is not None
     assert one.result.body == {"words": 3, "attempt": 1}
     assert wrong.state is InvocationState.FAILED
@@ -135,6 +122,64 @@ async def test_a_call_is_run_answered_and_taken_from_the_queue(ground: Ground) -
     assert (large.state, large.attempts) == (InvocationState.FAILED, 1)
     assert large.result is not None
     assert "too large" in (large.result.error or "")
+
+
+async def test_large_bodies_come_and_go_whole(ground: Ground) -> None:
+    text = "ä b " * 50_000
+    request = InvocationRequest(function=FUNCTION, id="large", payload={"text": text, "repeat": 3})
+    known = accept("acme", request, now_utc())
+    body = await ground.bodies.put_payload(known, json.dumps(request.payload).encode())
+    call = accept("acme", request, now_utc(), payload_body=body)
+    await ground.records.accept(call)
+    await ground.records.enqueue(call)
+    async with ground.framework(), ground.sidecar():
+        over = await ground.ends("large")
+
+    assert over.state is InvocationState.SUCCEEDED
+    assert over.result is not None
+    assert over.result_body is not None
+    assert over.result.body is None
+    content = await ground.bodies.get_result(over, over.result_body)
+    assert json.loads(content) == {"text": text * 3}
+
+
+async def test_a_call_whose_payload_is_gone_fails_and_says_so(ground: Ground) -> None:
+    request = InvocationRequest(function=FUNCTION, id="lost")
+    call = accept("acme", request, now_utc(), payload_body=BodyReference(digest="0" * 64, size=1, chunks=1))
+    await ground.records.accept(call)
+    await ground.records.enqueue(call)
+    async with ground.framework(), ground.sidecar():
+        over = await ground.ends("lost")
+
+    assert over.state is InvocationState.FAILED
+    assert over.result is not None
+    assert "no longer there" in (over.result.error or "")
+
+
+async def test_a_message_without_a_record_is_given_back_once_and_then_dropped(ground: Ground) -> None:
+    request = InvocationRequest(function=FUNCTION, id="early", payload={"text": "a"})
+    early = accept("acme", request, now_utc())
+    await ground.records.enqueue(early)
+    await ground.records.enqueue(accept("acme", request.model_copy(update={"id": "never"}), now_utc()))
+    async with ground.framework(), ground.sidecar():
+        await asyncio.sleep(0.5)
+        await ground.records.accept(early)
+        over = await ground.ends("early")
+        await eventually(ground.is_empty)
+
+    assert (over.state, over.attempts) == (InvocationState.SUCCEEDED, 1)
+
+
+async def test_an_answer_is_written_once_nats_is_back(ground: Ground) -> None:
+    async with ground.framework(), ground.sidecar():
+        await ground.send("paid-for", delay=2)
+        await ground.runs("paid-for")
+        ground.server.kill()
+        await asyncio.sleep(3)
+        await ground.server.start()
+        call = await ground.ends("paid-for")
+
+    assert (call.state, call.attempts) == (InvocationState.SUCCEEDED, 1)
 
 
 async def test_a_job_that_takes_longer_than_the_time_to_acknowledge_runs_once(ground: Ground) -> None:

@@ -3,6 +3,7 @@
 import logging
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 
 import nats.errors
 from nats.aio.msg import Msg
@@ -28,6 +29,10 @@ class Delivered:
     @property
     def invocation_id(self) -> str:
         return self.message.subject.rpartition(".")[2]
+
+    @property
+    def queued_at(self) -> datetime:
+        return self.message.metadata.timestamp
 
     @property
     def number(self) -> int:

@@ -16,6 +16,8 @@ from nats.js.errors import NotFoundError
 
 from gpu_platform.adapters.queue.errors import translated
 from gpu_platform.domain.queue_subjects import (
+    BODIES,
+    BODY_PREFIX,
     QUEUE,
     QUEUE_PREFIX,
     RECORD_PREFIX,
@@ -24,14 +26,15 @@ from gpu_platform.domain.queue_subjects import (
     queue_subject,
 )
 
-SPARE_DELIVERIES = 2
-"""Beyond the attempts: whoever takes a call after the last one has died writes that it is a dead letter."""
+WITHOUT_LIMIT = -1
+"""Deliveries of one message. Whoever takes a call after its last worker has died writes that it is a dead letter."""
 
 LARGEST_RECORD = 1_000_000
 """Bytes, with room for headers below the server's limit for a message."""
 
 QUEUE_BYTES = 1 << 30
-RECORD_BYTES = 8 << 30
+RECORD_BYTES = 4 << 30
+BODY_BYTES = 4 << 30
 
 
 async def ensure_streams(js: JetStreamContext, replicas: int = 1) -> None:
@@ -44,7 +47,7 @@ async def ensure_streams(js: JetStreamContext, replicas: int = 1) -> None:
                 await js.add_stream(config)
 
 
-def build_streams(replicas: int) -> tuple[StreamConfig, StreamConfig]:
+def build_streams(replicas: int) -> tuple[StreamConfig, ...]:
     records = StreamConfig(
         name=RECORDS,
         subjects=[f"{RECORD_PREFIX}.>"],
@@ -56,7 +59,8 @@ def build_streams(replicas: int) -> tuple[StreamConfig, StreamConfig]:
         num_replicas=replicas,
         # A record goes some time after its end, by itself.
         allow_msg_ttl=True,
-        allow_rollup_hdrs=True,
+        # Never with rollups: whoever may write one record could wipe away everybody's with its headers.
+        allow_rollup_hdrs=False,
         allow_direct=True,
         deny_delete=True,
     )
@@ -69,20 +73,32 @@ def build_streams(replicas: int) -> tuple[StreamConfig, StreamConfig]:
         discard=DiscardPolicy.NEW,
         max_bytes=QUEUE_BYTES,
         num_replicas=replicas,
+        allow_direct=True,
     )
-    return records, queue
+    bodies = StreamConfig(
+        name=BODIES,
+        subjects=[f"{BODY_PREFIX}.>"],
+        storage=StorageType.FILE,
+        discard=DiscardPolicy.NEW,
+        max_msgs_per_subject=1,
+        max_bytes=BODY_BYTES,
+        num_replicas=replicas,
+        # Each chunk goes by itself, after its call's record.
+        allow_msg_ttl=True,
+        allow_direct=True,
+        deny_delete=True,
+    )
+    return records, queue, bodies
 
 
-async def ensure_consumer(
-    js: JetStreamContext, tenant: str, function: str, ack_wait: timedelta, max_attempts: int
-) -> None:
+async def ensure_consumer(js: JetStreamContext, tenant: str, function: str, ack_wait: timedelta) -> None:
     """Without `backoff`, which would replace the time to acknowledge."""
     config = ConsumerConfig(
         durable_name=consumer_name(tenant, function),
         filter_subject=queue_subject(tenant, function, "*"),
         ack_policy=AckPolicy.EXPLICIT,
         ack_wait=ack_wait.total_seconds(),
-        max_deliver=max_attempts + SPARE_DELIVERIES,
+        max_deliver=WITHOUT_LIMIT,
         max_ack_pending=-1,
     )
     with translated():

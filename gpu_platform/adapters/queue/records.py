@@ -1,19 +1,33 @@
-"""The guarded writes of records: one per id, each change of the record as it was seen, and no second end."""
+"""The guarded writes of records: one per id, each change of the record as it was seen, and no second end.
+
+Each write is followed by a hint for whoever waits. Hints are not waited for, and one that is lost costs a moment.
+"""
 
 import json
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 
+import nats.errors
 from nats.js import JetStreamContext
 from nats.js.errors import NotFoundError
 
-from gpu_platform.adapters.queue.errors import OutdatedError, TooLargeError, translated
+from gpu_platform.adapters.queue.core import core_of
+from gpu_platform.adapters.queue.errors import STREAM_MISSING, OutdatedError, TooLargeError, translated
 from gpu_platform.adapters.queue.layout import LARGEST_RECORD
 from gpu_platform.domain.invocations import Invocation
-from gpu_platform.domain.queue_subjects import RECORDS, queue_subject, record_subject
+from gpu_platform.domain.queue_subjects import (
+    QUEUE,
+    RECORDS,
+    changed_subject,
+    queue_subject,
+    record_subject,
+    wake_subject,
+)
 
 EXPECTED_SEQUENCE = "Nats-Expected-Last-Subject-Sequence"
 EXPECTED_SUBJECT = "Nats-Expected-Last-Subject-Sequence-Subject"
+ABSENT = "0"
 WRITE_SECONDS = 5.0
 
 
@@ -34,14 +48,14 @@ class Accepted:
 class Records:
     def __init__(self, js: JetStreamContext, retention: timedelta) -> None:
         self._js = js
-        self._retention = retention
+        self.retention = retention
+        """How long a record is kept after its end."""
 
     async def accept(self, call: Invocation) -> Accepted:
         """One record per tenant and id, whatever function it is for; the first one stays."""
-        subject = record_subject(call.tenant, call.id, call.function)
         of_the_id = record_subject(call.tenant, call.id, "*")
         try:
-            revision = await self._write(call, {EXPECTED_SEQUENCE: "0", EXPECTED_SUBJECT: of_the_id}, subject)
+            revision = await self._write(call, {EXPECTED_SEQUENCE: ABSENT, EXPECTED_SUBJECT: of_the_id})
             return Accepted(Seen(call, revision), is_new=True)
         except OutdatedError:
             known = await self.find(call.tenant, call.id)
@@ -50,11 +64,16 @@ class Records:
                 raise
             return Accepted(known, is_new=False)
 
-    async def find(self, tenant: str, invocation_id: str) -> Seen | None:
+    async def find(self, tenant: str, invocation_id: str, function: str | None = None) -> Seen | None:
+        """Without the function, as the leader of the stream knows it. With it, any server answers, which may be a
+        moment behind; whoever may see one function's records only can ask in no other way."""
+        subject = record_subject(tenant, invocation_id, function or "*")
         with translated():
             try:
-                found = await self._js.get_last_msg(RECORDS, record_subject(tenant, invocation_id, "*"))
-            except NotFoundError:
+                found = await self._js.get_msg(RECORDS, subject=subject, direct=function is not None)
+            except NotFoundError as error:
+                if error.err_code == STREAM_MISSING:
+                    raise
                 return None
         if not found.data or found.seq is None:
             return None
@@ -64,24 +83,46 @@ class Records:
         """OutdatedError: somebody else changed it first; nothing was written."""
         if seen.call.is_over:
             raise OutdatedError(f"the invocation {call.id} is over")
-        subject = record_subject(call.tenant, call.id, call.function)
-        return Seen(call, await self._write(call, {EXPECTED_SEQUENCE: str(seen.revision)}, subject))
+        return Seen(call, await self._write(call, {EXPECTED_SEQUENCE: str(seen.revision)}))
 
     async def enqueue(self, call: Invocation) -> None:
-        """Twice is fine: what is over when it is taken is taken from the queue and not run."""
-        with translated():
-            await self._js.publish(queue_subject(call.tenant, call.function, call.id), timeout=WRITE_SECONDS)
+        """If it is not there. Twice is fine also then: what is over when it is taken is not run."""
+        subject = queue_subject(call.tenant, call.function, call.id)
+        with suppress(OutdatedError), translated():
+            await self._js.publish(subject, timeout=WRITE_SECONDS, headers={EXPECTED_SEQUENCE: ABSENT})
+        await self._hint(wake_subject(call.tenant, call.function))
 
-    async def _write(self, call: Invocation, guard: dict[str, str], subject: str) -> int:
+    async def is_queued(self, call: Invocation) -> bool:
+        subject = queue_subject(call.tenant, call.function, call.id)
+        with translated():
+            try:
+                await self._js.get_msg(QUEUE, subject=subject)
+            except NotFoundError as error:
+                if error.err_code == STREAM_MISSING:
+                    raise
+                return False
+        return True
+
+    async def unqueue(self, call: Invocation) -> None:
+        """It makes room at once. Whoever takes it all the same finds that it is over."""
+        with translated():
+            await self._js.purge_stream(QUEUE, subject=queue_subject(call.tenant, call.function, call.id))
+
+    async def _write(self, call: Invocation, guard: dict[str, str]) -> int:
         body = json.dumps(call.to_json(), separators=(",", ":"), ensure_ascii=False).encode()
         if len(body) > LARGEST_RECORD:
             raise TooLargeError(f"the record of {call.id} has {len(body)} bytes; there is room for {LARGEST_RECORD}")
         with translated():
             written = await self._js.publish(
-                subject,
+                record_subject(call.tenant, call.id, call.function),
                 body,
                 timeout=WRITE_SECONDS,
                 headers=guard,
-                msg_ttl=self._retention.total_seconds() if call.is_over else None,
+                msg_ttl=self.retention.total_seconds() if call.is_over else None,
             )
+        await self._hint(changed_subject(call.tenant, call.function, call.id))
         return written.seq
+
+    async def _hint(self, subject: str) -> None:
+        with suppress(nats.errors.Error):
+            await core_of(self._js).publish(subject)

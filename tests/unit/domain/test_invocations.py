@@ -11,6 +11,9 @@ from pydantic import ValidationError
 from gpu_platform.domain.delivery_plan import Delivery, plan_delivery
 from gpu_platform.domain.invocations import (
     ENDS,
+    INVOCATION_ID,
+    LONGEST_TIMEOUT,
+    BodyReference,
     Invocation,
     InvocationRequest,
     InvocationResult,
@@ -20,8 +23,11 @@ from gpu_platform.domain.invocations import (
     answer,
     begin,
     bury,
+    call_off,
     cancel,
     expire,
+    retry,
+    retry_id,
 )
 
 NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)
@@ -36,7 +42,14 @@ def test_an_accepted_call_waits_until_its_deadline() -> None:
     call = accept("acme", REQUEST, NOW)
 
     assert (call.state, call.attempts, call.expires_at) == (InvocationState.QUEUED, 0, NOW + timedelta(seconds=60))
-    assert accept("acme", REQUEST.model_copy(update={"timeout_seconds": None}), NOW).expires_at is None
+
+
+def test_every_call_has_a_deadline() -> None:
+    unsaid = REQUEST.model_copy(update={"timeout_seconds": None})
+
+    assert accept("acme", unsaid, NOW).expires_at == NOW + LONGEST_TIMEOUT
+    assert accept("acme", unsaid, NOW, default_timeout_seconds=5).expires_at == NOW + timedelta(seconds=5)
+    assert accept("acme", REQUEST, NOW, default_timeout_seconds=5).expires_at == NOW + timedelta(seconds=60)
 
 
 def test_one_request_has_one_hash_however_long_its_caller_waits() -> None:
@@ -76,8 +89,14 @@ def test_plain_headers_are_fine() -> None:
     assert InvocationRequest(function="resize", id="call-1", headers=headers).headers == headers
 
 
-@pytest.mark.parametrize("seconds", [0, -1, 86_401])
-def test_a_timeout_is_between_a_second_and_a_day(seconds: int) -> None:
+@pytest.mark.parametrize("attributes", [{"": "x"}, {"a\n": "x"}, {"a": "\r"}, {"a": "x" * 2_049}, {"x" * 129: ""}])
+def test_an_attribute_is_plain_text_of_bounded_length(attributes: dict[str, str]) -> None:
+    with pytest.raises(ValidationError):
+        InvocationRequest(function="resize", id="call-1", attributes=attributes)
+
+
+@pytest.mark.parametrize("seconds", [0, -1, 72 * 3_600 + 1])
+def test_a_timeout_is_between_a_second_and_three_days(seconds: int) -> None:
     with pytest.raises(ValidationError):
         InvocationRequest(function="resize", id="call-1", timeout_seconds=seconds)
 
@@ -93,14 +112,14 @@ def test_a_timeout_is_between_a_second_and_a_day(seconds: int) -> None:
     ],
 )
 def test_an_answer_that_is_a_failure_is_not_called_a_success(result: InvocationResult, state: InvocationState) -> None:
-    call = answer(begin(queued(), "worker-1", 1, NOW), result, NOW)
+    call = answer(begin(queued(), "worker-1", NOW), result, NOW)
 
     assert (call.state, call.result, call.finished_at) == (state, result, NOW)
 
 
 def test_a_waiting_call_is_cancelled_at_once_and_a_running_one_is_asked_to_end() -> None:
     assert cancel(queued(), NOW).state is InvocationState.CANCELLED
-    asked = cancel(begin(queued(), "worker-1", 1, NOW), NOW)
+    asked = cancel(begin(queued(), "worker-1", NOW), NOW)
     assert (asked.state, asked.is_cancel_asked) == (InvocationState.RUNNING, True)
     assert cancel(asked, NOW).state is InvocationState.CANCELLED
 
@@ -109,10 +128,11 @@ def test_a_waiting_call_is_cancelled_at_once_and_a_running_one_is_asked_to_end()
 def test_no_end_is_ever_changed(state: InvocationState) -> None:
     over = queued(state=state)
     changes: tuple[Callable[[], Invocation], ...] = (
-        lambda: begin(over, "worker-1", 1, NOW),
+        lambda: begin(over, "worker-1", NOW),
         lambda: answer(over, InvocationResult(), NOW),
         lambda: expire(over, NOW),
         lambda: cancel(over, NOW),
+        lambda: call_off(over, "FunctionDeleted", NOW),
         lambda: bury(over, "AttemptsExhausted", NOW),
     )
     for change in changes:
@@ -121,9 +141,46 @@ def test_no_end_is_ever_changed(state: InvocationState) -> None:
 
 
 def test_a_record_is_read_as_it_was_written() -> None:
-    call = answer(begin(queued(mode=Mode.SYNC), "worker-1", 2, NOW), InvocationResult(body=[1, None]), NOW)
+    call = answer(begin(queued(mode=Mode.SYNC), "worker-1", NOW, NOW), InvocationResult(body=[1, None]), NOW)
 
     assert Invocation.model_validate(call.to_json()) == call
+
+
+def test_each_step_leaves_its_time() -> None:
+    first = begin(queued(), "worker-1", NOW + timedelta(seconds=2), NOW + timedelta(seconds=1))
+    assert (first.attempts, first.accepted_at, first.queued_at) == (1, NOW, NOW + timedelta(seconds=1))
+    assert (first.first_started_at, first.started_at) == (None, NOW + timedelta(seconds=2))
+
+    second = begin(first, "worker-2", NOW + timedelta(seconds=9), NOW + timedelta(seconds=8))
+    assert (second.attempts, second.worker, second.queued_at) == (2, "worker-2", NOW + timedelta(seconds=1))
+    assert (second.first_started_at, second.started_at) == (NOW + timedelta(seconds=2), NOW + timedelta(seconds=9))
+
+
+def test_a_large_body_is_referred_to_and_not_kept_in_the_record() -> None:
+    body = BodyReference(digest="0" * 64, size=1 << 20, chunks=2)
+    call = accept("acme", REQUEST, NOW, payload_body=body)
+    assert (call.payload, call.payload_body, call.request_hash) == (None, body, REQUEST.hash)
+
+    over = answer(call, InvocationResult(body="large", headers={"a": "b"}), NOW, result_body=body)
+    assert (over.result, over.result_body) == (InvocationResult(headers={"a": "b"}), body)
+
+
+def test_a_retry_is_another_call_with_the_same_wish_and_the_same_time_to_live() -> None:
+    over = bury(begin(queued(), "worker-1", NOW), "AttemptsExhausted", NOW + timedelta(seconds=9))
+    later = NOW + timedelta(hours=1)
+    again = retry(over, later)
+
+    assert (again.id, again.retry_of) == (retry_id("acme", "call-1"), "call-1")
+    assert (again.state, again.attempts, again.payload) == (InvocationState.QUEUED, 0, {"width": 3})
+    assert (again.accepted_at, again.expires_at) == (later, later + timedelta(seconds=60))
+    assert (again.started_at, again.finished_at, again.reason) == (None, None, None)
+    assert INVOCATION_ID.fullmatch(again.id)
+    assert len({retry_id("acme", "a"), retry_id("acme", "b"), retry_id("umbrella", "a")}) == 3
+
+
+def test_only_what_is_over_is_tried_again() -> None:
+    with pytest.raises(ValueError, match="is not over"):
+        retry(queued(), NOW)
 
 
 CALLS: dict[str, Invocation | None] = {
@@ -136,27 +193,31 @@ CALLS: dict[str, Invocation | None] = {
 LIMIT = 3
 
 
-def expected(name: str, deliveries: int, *, is_late: bool) -> Delivery:
+def expected(name: str, deliveries: int, attempts: int, *, is_late: bool) -> Delivery:
     """The table once more, as a list of rows: what the first fitting one says."""
     rows = (
+        (name == "none" and deliveries == 1, Delivery.LOOK_AGAIN),
         (name == "none", Delivery.DROP),
         (name not in ("waits", "runs", "asked to end"), Delivery.DONE),
         (name == "asked to end", Delivery.CANCEL),
         (is_late, Delivery.EXPIRE),
-        (deliveries > LIMIT, Delivery.BURY),
+        (attempts >= LIMIT, Delivery.BURY),
         (True, Delivery.RUN),
     )
     return next(action for fits, action in rows if fits)
 
 
-@pytest.mark.parametrize(("name", "deliveries", "is_late"), list(product(CALLS, (1, LIMIT, LIMIT + 1), (False, True))))
-def test_every_delivery_has_one_answer(name: str, deliveries: int, is_late: bool) -> None:
+@pytest.mark.parametrize(
+    ("name", "deliveries", "attempts", "is_late"),
+    list(product(CALLS, (1, 2, 99), (0, LIMIT - 1, LIMIT), (False, True))),
+)
+def test_every_delivery_has_one_answer(name: str, deliveries: int, attempts: int, is_late: bool) -> None:
     now = NOW + timedelta(seconds=60 if is_late else 59)
+    call = CALLS[name]
+    seen = call.model_copy(update={"attempts": attempts}) if call else None
 
-    assert plan_delivery(CALLS[name], deliveries, LIMIT, now) is expected(name, deliveries, is_late=is_late)
+    assert plan_delivery(seen, deliveries, LIMIT, now) is expected(name, deliveries, attempts, is_late=is_late)
 
 
-def test_a_call_without_a_deadline_never_expires() -> None:
-    call = queued(expires_at=None)
-
-    assert plan_delivery(call, 1, LIMIT, NOW + timedelta(days=900)) is Delivery.RUN
+def test_a_message_that_was_only_given_back_costs_no_attempt() -> None:
+    assert plan_delivery(queued(), 99, LIMIT, NOW) is Delivery.RUN

@@ -1,0 +1,62 @@
+"""Whoever waits for a call to change is woken by a hint, and looks after a second at the latest all the same."""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from nats.aio.msg import Msg
+from nats.js import JetStreamContext
+
+from gpu_platform.adapters.queue.core import core_of
+from gpu_platform.adapters.queue.errors import translated
+from gpu_platform.domain.queue_subjects import changed_subject
+
+LOOK_SECONDS = 1.0
+
+_Place = tuple[str, str | None]
+
+
+class Waiter:
+    def __init__(self) -> None:
+        self._event = asyncio.Event()
+
+    def wake(self) -> None:
+        self._event.set()
+
+    async def wait(self, seconds: float = LOOK_SECONDS) -> None:
+        """Until there may be something new. A hint that came since the last time counts."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._event.wait()
+        self._event.clear()
+
+
+class Hints:
+    """One subscription for all who wait in this process."""
+
+    def __init__(self) -> None:
+        self._waiters: dict[_Place, set[Waiter]] = defaultdict(set)
+
+    async def follow(self, js: JetStreamContext) -> None:
+        """For as long as the connection lives."""
+        with translated():
+            await core_of(js).subscribe(changed_subject("*", "*", "*"), cb=self._take)
+
+    @contextmanager
+    def waiting(self, tenant: str, invocation_id: str | None = None) -> Iterator[Waiter]:
+        """For one call, or (without an id) for any of the tenant's."""
+        place, waiter = (tenant, invocation_id), Waiter()
+        self._waiters[place].add(waiter)
+        try:
+            yield waiter
+        finally:
+            self._waiters[place].discard(waiter)
+            if not self._waiters[place]:
+                del self._waiters[place]
+
+    async def _take(self, message: Msg) -> None:
+        tenant, _, invocation_id = message.subject.split(".")[-3:]
+        for place in ((tenant, invocation_id), (tenant, None)):
+            for waiter in self._waiters.get(place, ()):
+                waiter.wake()

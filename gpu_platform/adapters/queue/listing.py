@@ -1,0 +1,106 @@
+"""Records and messages of the queue, many at a time.
+
+Records come in the order of their last change. A record that changes while somebody reads page after page comes once
+more; none is left out. So whoever goes on from the last sequence again and again sees every change, or the one after
+it.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from nats.js import JetStreamContext
+from nats.js.errors import APIError, NotFoundError
+
+from gpu_platform.adapters.queue.batches import read_batch
+from gpu_platform.adapters.queue.errors import translated
+from gpu_platform.adapters.queue.records import Seen
+from gpu_platform.domain.invocations import Invocation
+from gpu_platform.domain.queue_subjects import QUEUE, RECORDS, consumer_name, queue_subject, record_subject
+
+EVERYBODY = "*"
+BATCH = 256
+
+
+@dataclass(frozen=True)
+class Page:
+    seen: tuple[Seen, ...]
+    next_sequence: int
+    """Where the next page begins."""
+
+    is_last: bool
+    """There was nothing more to read. There may be some other time."""
+
+
+@dataclass(frozen=True)
+class Queued:
+    """A message of the queue."""
+
+    tenant: str
+    function: str
+    invocation_id: str
+    sequence: int
+    queued_at: datetime
+
+
+@dataclass(frozen=True)
+class Figures:
+    """How many of a function's calls wait, and how many are with a worker."""
+
+    waiting: int
+    running: int
+
+    @property
+    def total(self) -> int:
+        return self.waiting + self.running
+
+
+class Listing:
+    def __init__(self, js: JetStreamContext) -> None:
+        self._js = js
+
+    async def read_page(self, tenant: str, sequence: int, *, function: str | None = None, limit: int = BATCH) -> Page:
+        """Of a tenant's records (or EVERYBODY's), from this sequence on."""
+        subject = record_subject(tenant, "*", function or "*")
+        batch = await read_batch(self._js, RECORDS, subject, sequence, limit)
+        seen = tuple(
+            Seen(Invocation.model_validate_json(each.data), each.sequence) for each in batch.messages if each.data
+        )
+        next_sequence = batch.messages[-1].sequence + 1 if batch.messages else sequence
+        return Page(seen, next_sequence, batch.is_last)
+
+    async def find_end(self) -> int:
+        """The sequence of the next change."""
+        with translated():
+            info = await self._js.stream_info(RECORDS)
+        return int(info.state.last_seq) + 1
+
+    async def read_queue(self) -> tuple[Queued, ...]:
+        """All of it."""
+        found: list[Queued] = []
+        sequence = 1
+        while True:
+            batch = await read_batch(self._js, QUEUE, queue_subject("*", "*", "*"), sequence, BATCH)
+            for each in batch.messages:
+                tenant, function, invocation_id = each.subject.split(".")[-3:]
+                found.append(Queued(tenant, function, invocation_id, each.sequence, each.stored_at))
+            if batch.is_last or not batch.messages:
+                return tuple(found)
+            sequence = batch.messages[-1].sequence + 1
+
+    async def remove_queued(self, queued: Queued) -> None:
+        """That very message. Twice is fine."""
+        with translated():
+            try:
+                await self._js.delete_msg(QUEUE, queued.sequence)
+            except APIError:
+                # Somebody else took it.
+                return
+
+    async def count(self, tenant: str, function: str) -> Figures | None:
+        """None: nobody takes its calls yet."""
+        with translated():
+            try:
+                info = await self._js.consumer_info(QUEUE, consumer_name(tenant, function))
+            except NotFoundError:
+                return None
+        return Figures(waiting=info.num_pending or 0, running=info.num_ack_pending or 0)

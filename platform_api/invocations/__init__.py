@@ -1,0 +1,1 @@
+"""Invocations: calls of functions, from their acceptance to their results."""

@@ -1,0 +1,109 @@
+"""Accepting a call: body, record, queue; each step guarded, each safe to die after.
+
+| step | what                                      | who repairs it when this process dies right after     |
+| ---- | ----------------------------------------- | ----------------------------------------------------- |
+| 1    | look up the function, check for room      | nothing was written                                   |
+| 2    | store a large payload                     | it goes by itself                                     |
+| 3    | write the record, if the id has none      | the sweep queues it; so does the same request again   |
+| 4    | queue it, if it is not there              | nothing is left to do                                 |
+"""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from gpu_platform.adapters.fault_points import pass_point
+from gpu_platform.adapters.queue.errors import OutdatedError, QueueFullError, QueueUnavailableError, TooLargeError
+from gpu_platform.domain.invocations import INLINE_BODY, Invocation, InvocationRequest, InvocationState, accept
+from platform_api.cluster import Cluster
+from platform_api.http.errors import ApiError, conflict, in_progress, unavailable
+from platform_api.invocations.errors import not_queued_yet, outcome_unknown, too_large
+from platform_api.invocations.figures import QueueCounts
+from platform_api.invocations.functions import find_function
+from platform_api.invocations.store import Store
+from platform_api.keys.key_ring import Caller
+
+
+@dataclass(frozen=True)
+class AcceptedCall:
+    call: Invocation
+    is_new: bool
+
+
+class CallAcceptance:
+    def __init__(self, cluster: Cluster, counts: QueueCounts, now: Callable[[], datetime]) -> None:
+        self._cluster = cluster
+        self._counts = counts
+        self._now = now
+
+    async def accept(self, store: Store, caller: Caller, request: InvocationRequest) -> AcceptedCall:
+        function = await find_function(self._cluster, caller.namespace, request.function)
+        try:
+            await self._counts.take_room(caller.tenant, request.function, function.queue_limit)
+        except ApiError:
+            # An earlier call is answered also when there is no room for a new one.
+            if (known := await store.records.find(caller.tenant, request.id)) is None:
+                raise
+            return await self._replay(store, known.call, request)
+        call = accept(caller.tenant, request, self._now(), default_timeout_seconds=function.timeout_seconds)
+        content = encode(request.payload)
+        if len(content) > INLINE_BODY:
+            if known := await store.records.find(caller.tenant, request.id):
+                return await self._replay(store, known.call, request)
+            call = await self._with_stored_payload(store, call, content)
+        accepted = await self.write(store, call)
+        return accepted if accepted.is_new else await self._replay(store, accepted.call, request)
+
+    async def take_room(self, caller: Caller, function_name: str) -> None:
+        function = await find_function(self._cluster, caller.namespace, function_name)
+        await self._counts.take_room(caller.tenant, function_name, function.queue_limit)
+
+    async def write(self, store: Store, call: Invocation) -> AcceptedCall:
+        """Steps 3 and 4. The answer names the id: its caller may not know it."""
+        try:
+            accepted = await store.records.accept(call)
+        except TooLargeError as error:
+            raise too_large(str(error)) from error
+        except OutdatedError:
+            raise in_progress(
+                f"the invocation {call.id!r} ended long ago and is just being forgotten; ask again"
+            ) from None
+        except QueueFullError as error:
+            raise unavailable("there is no room for more calls just now; nothing was accepted") from error
+        except QueueUnavailableError as error:
+            raise outcome_unknown(call.id, str(error)) from error
+        pass_point("api.call-recorded")
+        if accepted.is_new:
+            await self._enqueue(store, call)
+        else:
+            self._counts.give_back_room(call.tenant, call.function)
+        return AcceptedCall(accepted.seen.call, accepted.is_new)
+
+    async def _replay(self, store: Store, known: Invocation, request: InvocationRequest) -> AcceptedCall:
+        if (known.function, known.request_hash) != (request.function, request.hash):
+            raise conflict(
+                f"the invocation {request.id!r} was made before with another request; a new call needs a new id"
+            )
+        if known.state is InvocationState.QUEUED:
+            # Whoever accepted it may have died before it was queued.
+            await self._enqueue(store, known)
+        return AcceptedCall(known, is_new=False)
+
+    async def _enqueue(self, store: Store, call: Invocation) -> None:
+        try:
+            await store.records.enqueue(call)
+        except (QueueUnavailableError, QueueFullError) as error:
+            raise not_queued_yet(call.id) from error
+
+    async def _with_stored_payload(self, store: Store, call: Invocation, content: bytes) -> Invocation:
+        try:
+            body = await store.bodies.put_payload(call, content)
+        except QueueFullError as error:
+            raise unavailable("there is no room for large payloads just now; nothing was accepted") from error
+        return call.model_copy(update={"payload": None, "payload_body": body})
+
+
+def encode(body: Any) -> bytes:
+    return json.dumps(body, separators=(",", ":"), ensure_ascii=False).encode()

@@ -1,0 +1,163 @@
+"""Ending calls, and trying ended ones again."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime
+from typing import TypeVar
+
+from gpu_platform.adapters.queue.bodies import MissingBodyError
+from gpu_platform.adapters.queue.errors import OutdatedError, QueueUnavailableError
+from gpu_platform.adapters.queue.records import Seen
+from gpu_platform.domain.invocations import Invocation, InvocationState, cancel, retry
+from platform_api.http.errors import ApiError, conflict, in_progress
+from platform_api.invocations.acceptance import AcceptedCall, CallAcceptance
+from platform_api.invocations.errors import is_over
+from platform_api.invocations.reads import CallReads
+from platform_api.invocations.schemas import Redrive, Redriven
+from platform_api.invocations.store import Store
+from platform_api.keys.key_ring import Caller
+
+log = logging.getLogger(__name__)
+
+TRIES = 10
+"""Against workers, who write the same record."""
+
+AT_ONCE = 16
+PAGE = 256
+
+T = TypeVar("T")
+
+
+class CallChanges:
+    def __init__(self, acceptance: CallAcceptance, reads: CallReads, now: Callable[[], datetime]) -> None:
+        self._acceptance = acceptance
+        self._reads = reads
+        self._now = now
+
+    async def cancel(self, store: Store, caller: Caller, invocation_id: str) -> Invocation:
+        """At once while it waits; one that runs is asked to end."""
+        for _ in range(TRIES):
+            seen = await self._reads.get(store, caller, invocation_id)
+            if seen.call.is_over:
+                raise is_over(invocation_id, seen.call.state)
+            if seen.call.is_cancel_asked:
+                return seen.call
+            try:
+                return await self._cancel(store, seen)
+            except OutdatedError:
+                continue
+        raise in_progress(f"the invocation {invocation_id!r} changes all the time; try again")
+
+    async def retry(self, store: Store, caller: Caller, invocation_id: str) -> AcceptedCall:
+        call = (await self._reads.get(store, caller, invocation_id)).call
+        if not call.is_over:
+            raise conflict(f"the invocation {invocation_id!r} is not over: it is {call.state}")
+        return await self._try_again(store, caller, call)
+
+    async def redrive(self, store: Store, caller: Caller, wish: Redrive) -> Redriven:
+        """One after the other, until a queue is full."""
+        calls, more = await self._find_dead_letters(store, caller, wish)
+        ids: list[str] = []
+        known = 0
+        for call in calls:
+            try:
+                again = await self._try_again(store, caller, call)
+            except ApiError as error:
+                if error.status != 429 or not ids:
+                    raise
+                more = True
+                break
+            if again.is_new:
+                ids.append(again.call.id)
+            else:
+                known += 1
+        return Redriven(redriven=len(ids), known=known, ids=tuple(ids), more=more)
+
+    async def purge(self, store: Store, caller: Caller, function: str) -> int:
+        """Cancels what waits. What runs goes on."""
+        cancelled = 0
+        sequence: int | None = 0
+        # What is cancelled moves behind the end: without it, this would meet its own work.
+        end = await store.listing.find_end()
+        while sequence is not None and sequence < end:
+            seen, sequence = await self._reads.list_page(
+                store, caller, sequence=sequence, limit=PAGE, function=function, state=InvocationState.QUEUED
+            )
+            cancelled += sum(await _each(seen, lambda one: self._is_cancelled(store, one)))
+        return cancelled
+
+    async def _is_cancelled(self, store: Store, seen: Seen) -> bool:
+        try:
+            await self._cancel(store, seen)
+        except OutdatedError:
+            # It has begun, or somebody else was faster.
+            return False
+        return True
+
+    async def _cancel(self, store: Store, seen: Seen) -> Invocation:
+        changed = await store.records.change(seen, cancel(seen.call, self._now()))
+        if changed.call.is_over:
+            try:
+                await store.records.unqueue(changed.call)
+            except QueueUnavailableError as error:
+                log.warning("invocations.not_unqueued", extra={"invocation": changed.call.id, "error": str(error)})
+        return changed.call
+
+    async def _try_again(self, store: Store, caller: Caller, call: Invocation) -> AcceptedCall:
+        again = retry(call, self._now())
+        if known := await store.records.find(caller.tenant, again.id):
+            return AcceptedCall(known.call, is_new=False)
+        await self._acceptance.take_room(caller, call.function)
+        if call.payload_body is not None:
+            try:
+                content = await store.bodies.get_payload(call, call.payload_body)
+            except MissingBodyError:
+                raise conflict(f"the payload of {call.id!r} is no longer there; make a new call") from None
+            await store.bodies.put_payload(again, content)
+        return await self._acceptance.write(store, again)
+
+    async def _find_dead_letters(self, store: Store, caller: Caller, wish: Redrive) -> tuple[list[Invocation], bool]:
+        """And whether there may be more."""
+        if wish.ids is None:
+            return await self._scan_dead_letters(store, caller, wish.function, wish.limit)
+        found = [(await self._reads.get(store, caller, each)).call for each in wish.ids[: wish.limit]]
+        for call in found:
+            if call.state is not InvocationState.DEAD_LETTERED:
+                raise conflict(f"the invocation {call.id!r} is no dead letter: it is {call.state}")
+            if wish.function not in (None, call.function):
+                raise conflict(f"the invocation {call.id!r} is one of the function {call.function!r}")
+        return found, len(wish.ids) > wish.limit
+
+    async def _scan_dead_letters(
+        self, store: Store, caller: Caller, function: str | None, limit: int
+    ) -> tuple[list[Invocation], bool]:
+        """Those that were not tried again before: with them, a second request would never get beyond the limit."""
+        found: list[Invocation] = []
+        sequence: int | None = 0
+        while sequence is not None and len(found) < limit:
+            seen, sequence = await self._reads.list_page(
+                store,
+                caller,
+                sequence=sequence,
+                limit=PAGE,
+                function=function,
+                state=InvocationState.DEAD_LETTERED,
+            )
+            fresh = await _each(seen, lambda one: self._is_fresh(store, one.call))
+            found += [one.call for one, is_fresh in zip(seen, fresh, strict=True) if is_fresh]
+        return found[:limit], sequence is not None or len(found) > limit
+
+    async def _is_fresh(self, store: Store, call: Invocation) -> bool:
+        return await store.records.find(call.tenant, retry(call, self._now()).id) is None
+
+
+async def _each(items: Sequence[Seen], do: Callable[[Seen], Awaitable[T]]) -> list[T]:
+    """A few at once."""
+    slots = asyncio.Semaphore(AT_ONCE)
+
+    async def one(item: Seen) -> T:
+        async with slots:
+            return await do(item)
+
+    return await asyncio.gather(*map(one, items))

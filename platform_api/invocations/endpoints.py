@@ -1,0 +1,141 @@
+"""`/api/v1/serverless/invocations`, `/dead-letters`, and the queue of a function."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Header, Path, Query, Request
+from fastapi.responses import Response
+
+from gpu_platform.domain.invocations import INVOCATION_ID, InvocationState, Mode
+from gpu_platform.domain.tenants import Role
+from gpu_platform.domain.value import Value
+from platform_api.deps import deps_of, invocations_of
+from platform_api.http.decoding import body_of, decoded, optional_body_of
+from platform_api.http.envelope import Envelope, Page, answer
+from platform_api.http.streams import EVENT_STREAM
+from platform_api.invocations.errors import PATH
+from platform_api.invocations.schemas import FunctionName, InvocationView, Invoke, Purged, Redrive, Redriven
+from platform_api.invocations.service import InvocationService
+from platform_api.keys.access import Requires
+from platform_api.keys.key_ring import Caller
+
+BODIES: tuple[type[Value], ...] = (Invoke, Redrive)
+
+PAGE_LIMIT = 500
+
+router = APIRouter(prefix="/api/v1/serverless", tags=["invocations"])
+
+Invoker = Annotated[Caller, Depends(Requires(Role.INVOKER))]
+Reader = Annotated[Caller, Depends(Requires(Role.VIEWER, Role.INVOKER))]
+Editor = Annotated[Caller, Depends(Requires(Role.EDITOR))]
+Invocations = Annotated[InvocationService, Depends(invocations_of)]
+OneID = Annotated[str, Path(alias="invocationID", pattern=f"^{INVOCATION_ID.pattern}$")]
+Limit = Annotated[int, Query(ge=1, le=PAGE_LIMIT, description="Calls of one page.")]
+Cursor = Annotated[str | None, Query(alias="continue", pattern=r"^[0-9]{1,18}$", description="The next page.")]
+OfFunction = Annotated[FunctionName | None, Query(description="Only calls of this function.")]
+
+
+@router.post(
+    "/invocations",
+    status_code=202,
+    response_model=Envelope[InvocationView],
+    responses={200: {"model": Envelope[InvocationView], "description": "It is over (sync), or was accepted before"}},
+    openapi_extra=body_of(Invoke),
+)
+async def invoke(
+    caller: Invoker, invocations: Invocations, body: Annotated[Invoke, Depends(decoded(Invoke))]
+) -> Response:
+    """Call a function. Once accepted, a call is never lost and has one end, under its id."""
+    if body.mode is Mode.SYNC:
+        view, is_over = await invocations.invoke_and_wait(caller, body)
+        return _shown(view, 200 if is_over else 202)
+    view, is_new = await invocations.invoke(caller, body)
+    return _shown(view, 202 if is_new else 200)
+
+
+@router.get(
+    "/invocations",
+    response_model=Page[InvocationView],
+    responses={200: {"content": {EVENT_STREAM: {"schema": {"type": "string"}}}}},
+)
+async def list_invocations(
+    caller: Reader,
+    invocations: Invocations,
+    request: Request,
+    function: OfFunction = None,
+    state: Annotated[InvocationState | None, Query()] = None,
+    limit: Limit = 100,
+    token: Cursor = None,
+    watch: Annotated[bool, Query(description="Follow all of them, as server-sent events.")] = False,
+    last_seen: Annotated[str | None, Header(alias="Last-Event-ID", pattern=r"^[0-9]{1,18}$")] = None,
+) -> Response:
+    """The tenant's calls, the one that changed longest ago first; or (`watch=true`) every change from now on. A page
+    may be empty and still have a next one. Bodies of results are in the view of one call."""
+    if watch:
+        deps = deps_of(request)
+        parts = invocations.watch(caller, function, last_seen)
+        return await deps.streams.respond(parts, EVENT_STREAM, caller.tenant, lambda: deps.key_ring.knows(caller))
+    return await _page(invocations, caller, token, limit, function, state)
+
+
+@router.get("/invocations/{invocationID}", response_model=Envelope[InvocationView])
+async def get_invocation(caller: Reader, invocations: Invocations, invocation_id: OneID) -> Response:
+    """A call, with its result once it is over."""
+    return answer(await invocations.get(caller, invocation_id))
+
+
+@router.post("/invocations/{invocationID}/cancel", response_model=Envelope[InvocationView])
+async def cancel_invocation(caller: Invoker, invocations: Invocations, invocation_id: OneID) -> Response:
+    """End a call. One that waits never runs; one that runs is asked to end."""
+    return answer(await invocations.cancel(caller, invocation_id))
+
+
+@router.post(
+    "/invocations/{invocationID}/retry",
+    status_code=202,
+    response_model=Envelope[InvocationView],
+    responses={200: {"model": Envelope[InvocationView], "description": "It was tried again before"}},
+)
+async def retry_invocation(caller: Invoker, invocations: Invocations, invocation_id: OneID) -> Response:
+    """Make an ended call once more, as a new one. Asked for twice, it is still one."""
+    view, is_new = await invocations.retry(caller, invocation_id)
+    return _shown(view, 202 if is_new else 200)
+
+
+@router.get("/dead-letters", response_model=Page[InvocationView])
+async def list_dead_letters(
+    caller: Reader, invocations: Invocations, function: OfFunction = None, limit: Limit = 100, token: Cursor = None
+) -> Response:
+    """Calls that no worker could answer, however often it was tried."""
+    return await _page(invocations, caller, token, limit, function, InvocationState.DEAD_LETTERED)
+
+
+@router.post("/dead-letters/redrive", response_model=Envelope[Redriven], openapi_extra=optional_body_of(Redrive))
+async def redrive_dead_letters(
+    caller: Editor,
+    invocations: Invocations,
+    body: Annotated[Redrive, Depends(decoded(Redrive, unsaid=Redrive()))],
+) -> Response:
+    """Try dead letters again, each as a new call. Each is tried again once."""
+    return answer(await invocations.redrive(caller, body))
+
+
+@router.delete("/functions/{name}/queue", response_model=Envelope[Purged])
+async def purge_queue(caller: Editor, invocations: Invocations, name: Annotated[FunctionName, Path()]) -> Response:
+    """Cancel all calls of a function that wait. Those that run go on."""
+    return answer(Purged(cancelled=await invocations.purge(caller, name)))
+
+
+async def _page(
+    invocations: InvocationService,
+    caller: Caller,
+    token: str | None,
+    limit: int,
+    function: str | None,
+    state: InvocationState | None,
+) -> Response:
+    views, next_token = await invocations.list_page(caller, int(token or 0), limit, function, state)
+    return answer(views, beside={"continue": next_token} if next_token else {})
+
+
+def _shown(view: InvocationView, status: int) -> Response:
+    return answer(view, status, {"Location": f"{PATH}/{view.invocation_id}"})

@@ -1,0 +1,68 @@
+"""How full the functions' queues are. Asked for often, so an answer counts for a moment."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from gpu_platform.adapters.queue.listing import Figures, Listing
+from platform_api.functions.health import QueueCount
+from platform_api.invocations.errors import queue_full
+from platform_api.queue_link import QueueLink
+from platform_api.shared_tasks import SharedTasks
+
+GOOD_SECONDS = 1.0
+
+_Place = tuple[str, str]
+
+
+@dataclass
+class _Known:
+    figures: Figures
+    at: float
+    added: int = 0
+    """By this process since then, or about to be."""
+
+
+class QueueCounts:
+    """Implements `QueueFigures` of the functions."""
+
+    def __init__(self, link: QueueLink, clock: Callable[[], float] = time.monotonic) -> None:
+        self._link = link
+        self._clock = clock
+        self._known: dict[_Place, _Known] = {}
+        self._asking: SharedTasks[_Place, _Known] = SharedTasks()
+
+    async def count(self, tenant: str, function: str) -> QueueCount:
+        figures = await self._read(tenant, function)
+        return QueueCount(waiting=figures.waiting, running=figures.running)
+
+    async def take_room(self, tenant: str, function: str, limit: int) -> None:
+        """429 where one more would be too many. Several processes together may let in a few more."""
+        known = await self._look(tenant, function)
+        if known.figures.total + known.added >= limit:
+            raise queue_full(function, limit)
+        known.added += 1
+
+    def give_back_room(self, tenant: str, function: str) -> None:
+        """It was not needed."""
+        known = self._known.get((tenant, function))
+        if known is not None and known.added:
+            known.added -= 1
+
+    async def _look(self, tenant: str, function: str) -> _Known:
+        place = (tenant, function)
+        known = self._known.get(place)
+        if known is None or self._clock() - known.at > GOOD_SECONDS:
+            known = await self._asking.join(place, lambda: self._renew(place))
+        return known
+
+    async def _renew(self, place: _Place) -> _Known:
+        now = self._clock()
+        figures = await self._read(*place)
+        self._known = {other: known for other, known in self._known.items() if now - known.at <= GOOD_SECONDS}
+        known = self._known[place] = _Known(figures, now)
+        return known
+
+    async def _read(self, tenant: str, function: str) -> Figures:
+        # Before anybody takes its calls, nobody counts them either.
+        return await Listing(self._link.js).count(tenant, function) or Figures(waiting=0, running=0)

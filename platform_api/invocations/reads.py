@@ -1,0 +1,72 @@
+"""Looking at calls."""
+
+import json
+import logging
+
+from gpu_platform.adapters.queue.bodies import MissingBodyError
+from gpu_platform.adapters.queue.records import Seen
+from gpu_platform.domain.invocations import Invocation, InvocationResult, InvocationState
+from platform_api.invocations.errors import invocation_not_found
+from platform_api.invocations.schemas import InvocationView, view_of
+from platform_api.invocations.store import Store
+from platform_api.keys.key_ring import Caller
+
+log = logging.getLogger(__name__)
+
+SCANNED = 5_000
+"""Records that one request looks through at most: a rare state is found page by page."""
+
+BATCH = 256
+
+
+class CallReads:
+    def __init__(self, largest_body: int) -> None:
+        self._largest_body = largest_body
+
+    async def get(self, store: Store, caller: Caller, invocation_id: str) -> Seen:
+        seen = await store.records.find(caller.tenant, invocation_id)
+        if seen is None:
+            raise invocation_not_found(invocation_id)
+        return seen
+
+    async def view(self, store: Store, call: Invocation) -> InvocationView:
+        """With the result's body, wherever it is."""
+        return view_of(call, await self._read_result(store, call))
+
+    async def list_page(
+        self,
+        store: Store,
+        caller: Caller,
+        *,
+        sequence: int,
+        limit: int,
+        function: str | None = None,
+        state: InvocationState | None = None,
+    ) -> tuple[list[Seen], int | None]:
+        """In the order of their last change, and where the next page begins."""
+        found: list[Seen] = []
+        scanned = 0
+        batch = limit if state is None else BATCH
+        while True:
+            page = await store.listing.read_page(caller.tenant, sequence, function=function, limit=batch)
+            for seen in page.seen:
+                if state is None or seen.call.state is state:
+                    found.append(seen)
+                if len(found) == limit:
+                    is_all = page.is_last and seen is page.seen[-1]
+                    return found, None if is_all else seen.revision + 1
+            scanned += len(page.seen)
+            sequence = page.next_sequence
+            if page.is_last or scanned >= SCANNED:
+                return found, None if page.is_last else sequence
+
+    async def _read_result(self, store: Store, call: Invocation) -> InvocationResult | None:
+        body = call.result_body
+        if call.result is None or body is None or body.size > self._largest_body:
+            return call.result
+        try:
+            content = await store.bodies.get_result(call, body)
+        except MissingBodyError as error:
+            log.error("invocations.body_lost", extra={"invocation": call.id, "error": str(error)})
+            return call.result
+        return call.result.model_copy(update={"body": json.loads(content)})

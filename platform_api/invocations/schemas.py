@@ -1,0 +1,138 @@
+"""What callers say about calls, and what they are shown."""
+
+import secrets
+from datetime import datetime
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from gpu_platform.domain.gpu_functions import FUNCTION_NAME
+from gpu_platform.domain.invocations import (
+    LONGEST_TIMEOUT,
+    Attributes,
+    ContentType,
+    Headers,
+    Invocation,
+    InvocationID,
+    InvocationRequest,
+    InvocationResult,
+    InvocationState,
+    Mode,
+)
+from gpu_platform.domain.value import Value
+
+REDRIVE_LIMIT = 1_000
+
+FunctionName = Annotated[str, Field(pattern=f"^{FUNCTION_NAME.pattern}$")]
+
+
+class Invoke(Value):
+    """A call of a function."""
+
+    serverless_request_id: Annotated[FunctionName, Field(alias="serverlessRequestID", description="The function.")]
+    invocation_id: Annotated[
+        InvocationID | None,
+        Field(
+            alias="invocationID",
+            description="Chosen by the caller, new for each new call: sent again, the call is answered, not repeated.",
+        ),
+    ] = None
+    mode: Annotated[Mode, Field(description="sync: answer when it is over, or with 202 when that takes too long.")] = (
+        Mode.ASYNC
+    )
+    payload: Annotated[Any, Field(description="What the function gets: any JSON.")] = None
+    content_type: ContentType = "application/json"
+    headers: Headers = Field(default={})
+    attributes: Attributes = Field(default={})
+    timeout_seconds: Annotated[
+        int,
+        Field(
+            ge=0,
+            le=int(LONGEST_TIMEOUT.total_seconds()),
+            description="When it is of no use any more, and how long sync waits; 0: the function's own, and 30 s.",
+        ),
+    ] = 0
+
+    def to_request(self) -> InvocationRequest:
+        return InvocationRequest(
+            function=self.serverless_request_id,
+            id=self.invocation_id or f"inv-{secrets.token_hex(16)}",
+            mode=self.mode,
+            payload=self.payload,
+            content_type=self.content_type,
+            headers=self.headers,
+            attributes=self.attributes,
+            timeout_seconds=self.timeout_seconds or None,
+        )
+
+
+class InvocationView(Value):
+    """A call, and its result once it is over."""
+
+    invocation_id: Annotated[str, Field(alias="invocationID")]
+    serverless_request_id: Annotated[str, Field(alias="serverlessRequestID", description="The function.")]
+    mode: Mode
+    state: InvocationState
+    attempts: Annotated[int, Field(description="How often it was begun.")]
+    worker: Annotated[str | None, Field(description="Who ran it last.")] = None
+    cancel_asked: Annotated[bool | None, Field(description="It runs, and is asked to end.")] = None
+    retry_of: Annotated[str | None, Field(description="The call that this one is tried again for.")] = None
+    accepted_at: datetime
+    expires_at: Annotated[datetime, Field(description="When it ends, whatever it does.")]
+    queued_at: datetime | None = None
+    first_started_at: Annotated[datetime | None, Field(description="If it was begun more than once.")] = None
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+    reason: Annotated[str | None, Field(description="Why it has no result.")] = None
+    result: InvocationResult | None = None
+    result_bytes: Annotated[
+        int | None,
+        Field(description="Of a body that is shown only where one call is asked for, if it is not too large."),
+    ] = None
+
+
+class Redrive(Value):
+    """Which dead letters to try again: these, or those of a function, or all."""
+
+    function: FunctionName | None = None
+    ids: Annotated[tuple[InvocationID, ...] | None, Field(min_length=1, max_length=REDRIVE_LIMIT)] = None
+    limit: Annotated[int, Field(ge=1, le=REDRIVE_LIMIT, description="Dead letters at most.")] = 100
+
+
+class Redriven(Value):
+    """What became of dead letters."""
+
+    redriven: Annotated[int, Field(description="New calls.")]
+    known: Annotated[int, Field(description="Dead letters that were tried again before.")]
+    ids: Annotated[tuple[str, ...], Field(description="Of the new calls.")]
+    more: Annotated[bool, Field(description="There may be others: the limit was reached, or a queue is full.")]
+
+
+class Purged(Value):
+    """What became of a function's queue."""
+
+    cancelled: Annotated[int, Field(description="Calls that waited.")]
+
+
+def view_of(call: Invocation, result: InvocationResult | None = None) -> InvocationView:
+    """With the result as it was read, or else without its body."""
+    bare = call.result.model_copy(update={"body": None}) if call.result else None
+    return InvocationView(
+        invocation_id=call.id,
+        serverless_request_id=call.function,
+        mode=call.mode,
+        state=call.state,
+        attempts=call.attempts,
+        worker=call.worker,
+        cancel_asked=(call.is_cancel_asked and not call.is_over) or None,
+        retry_of=call.retry_of,
+        accepted_at=call.accepted_at,
+        expires_at=call.expires_at,
+        queued_at=call.queued_at,
+        first_started_at=call.first_started_at,
+        started_at=call.started_at,
+        finished_at=call.finished_at,
+        reason=call.reason,
+        result=result or bare,
+        result_bytes=call.result_body.size if call.result_body else None,
+    )

@@ -1,0 +1,103 @@
+"""All that can be done with calls, put together once per process."""
+
+from collections.abc import AsyncGenerator, Callable
+from datetime import datetime
+
+from gpu_platform.adapters.queue.errors import QueueUnavailableError
+from gpu_platform.domain.invocations import InvocationState
+from platform_api.cluster import Cluster
+from platform_api.http.errors import ApiError
+from platform_api.invocations.acceptance import AcceptedCall, CallAcceptance
+from platform_api.invocations.changes import CallChanges
+from platform_api.invocations.figures import QueueCounts
+from platform_api.invocations.functions import find_function
+from platform_api.invocations.reads import CallReads
+from platform_api.invocations.schemas import InvocationView, Invoke, Redrive, Redriven, view_of
+from platform_api.invocations.store import Store, open_store
+from platform_api.invocations.waiting import DEFAULT_SECONDS, CallWaits
+from platform_api.invocations.watching import watch_calls
+from platform_api.keys.key_ring import Caller
+from platform_api.metrics import ApiMetrics
+from platform_api.queue_link import QueueLink
+from platform_api.settings import ApiSettings
+
+WAITING_SHARE = 2
+"""Half of the requests under way may wait for a result."""
+
+
+class InvocationService:
+    def __init__(
+        self,
+        cluster: Cluster,
+        link: QueueLink,
+        counts: QueueCounts,
+        settings: ApiSettings,
+        metrics: ApiMetrics,
+        now: Callable[[], datetime],
+    ) -> None:
+        self._cluster = cluster
+        self._link = link
+        self._retention = settings.result_retention
+        self._metrics = metrics
+        self._acceptance = CallAcceptance(cluster, counts, now)
+        self._reads = CallReads(settings.max_invocation_bytes)
+        self._changes = CallChanges(self._acceptance, self._reads, now)
+        self._waits = CallWaits(link.hints, max(1, settings.max_requests_in_flight // WAITING_SHARE), metrics)
+
+    async def invoke(self, caller: Caller, body: Invoke) -> tuple[InvocationView, bool]:
+        """The call, and whether it is new."""
+        store, accepted = await self._accept(caller, body)
+        return await self._reads.view(store, accepted.call), accepted.is_new
+
+    async def invoke_and_wait(self, caller: Caller, body: Invoke) -> tuple[InvocationView, bool]:
+        """The call, and whether it is over."""
+        store, accepted = await self._accept(caller, body)
+        call = await self._waits.wait(store, accepted.call, body.timeout_seconds or DEFAULT_SECONDS)
+        return await self._reads.view(store, call), call.is_over
+
+    async def get(self, caller: Caller, invocation_id: str) -> InvocationView:
+        store = self._store()
+        return await self._reads.view(store, (await self._reads.get(store, caller, invocation_id)).call)
+
+    async def list_page(
+        self, caller: Caller, sequence: int, limit: int, function: str | None, state: InvocationState | None
+    ) -> tuple[list[InvocationView], str | None]:
+        seen, next_sequence = await self._reads.list_page(
+            self._store(), caller, sequence=sequence, limit=limit, function=function, state=state
+        )
+        return [view_of(one.call) for one in seen], str(next_sequence) if next_sequence is not None else None
+
+    async def cancel(self, caller: Caller, invocation_id: str) -> InvocationView:
+        return view_of(await self._changes.cancel(self._store(), caller, invocation_id))
+
+    async def retry(self, caller: Caller, invocation_id: str) -> tuple[InvocationView, bool]:
+        accepted = await self._changes.retry(self._store(), caller, invocation_id)
+        return view_of(accepted.call), accepted.is_new
+
+    async def redrive(self, caller: Caller, wish: Redrive) -> Redriven:
+        return await self._changes.redrive(self._store(), caller, wish)
+
+    async def purge(self, caller: Caller, function: str) -> int:
+        store = self._store()
+        await find_function(self._cluster, caller.namespace, function)
+        return await self._changes.purge(store, caller, function)
+
+    def watch(self, caller: Caller, function: str | None, last_seen: str | None) -> AsyncGenerator[bytes, None]:
+        return watch_calls(self._store, self._link.hints, caller.tenant, function, last_seen)
+
+    async def _accept(self, caller: Caller, body: Invoke) -> tuple[Store, AcceptedCall]:
+        try:
+            store = self._store()
+            accepted = await self._acceptance.accept(store, caller, body.to_request())
+        except ApiError as error:
+            self._metrics.count_refused_call(error.code)
+            raise
+        except QueueUnavailableError:
+            self._metrics.count_refused_call("service_unavailable")
+            raise
+        if accepted.is_new:
+            self._metrics.count_accepted_call(body.mode)
+        return store, accepted
+
+    def _store(self) -> Store:
+        return open_store(self._link.js, self._retention)

@@ -1,0 +1,36 @@
+"""Ends are written as everybody writes them: of the record as it is now, and the first one stays."""
+
+from collections.abc import Callable
+from datetime import datetime
+
+from gpu_platform.adapters.queue.errors import OutdatedError
+from gpu_platform.adapters.queue.records import Records
+from gpu_platform.domain.invocations import Invocation, call_off, expire
+from gpu_platform.domain.sweep_plan import Sweep
+
+
+async def apply_sweep(records: Records, call: Invocation, action: Sweep, now: datetime) -> bool:
+    """Whether it was done; if not, somebody else was faster, and the next look shows what is left to do."""
+    seen = await records.find(call.tenant, call.id)
+    if seen is None or seen.call.is_over or seen.call.attempts != call.attempts:
+        return False
+    if action is Sweep.ENQUEUE:
+        await records.enqueue(seen.call)
+        return True
+    try:
+        await records.change(seen, _end_of(action)(seen.call, now))
+    except OutdatedError:
+        return False
+    await records.unqueue(seen.call)
+    return True
+
+
+def _end_of(action: Sweep) -> Callable[[Invocation, datetime], Invocation]:
+    match action:
+        case Sweep.CANCEL_DELETED:
+            return lambda call, now: call_off(call, "FunctionDeleted", now)
+        case Sweep.CANCEL:
+            return lambda call, now: call_off(call, "Cancelled", now)
+        case Sweep.EXPIRE:
+            return expire
+    raise ValueError(f"{action} is no end")

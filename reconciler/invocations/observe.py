@@ -1,0 +1,59 @@
+"""The calls that are not over, and the queue, as they are followed."""
+
+from gpu_platform.adapters.queue.listing import EVERYBODY, Listing, Queued
+from gpu_platform.adapters.queue.records import Seen
+from gpu_platform.domain.invocations import Invocation
+
+BATCH = 256
+
+Key = tuple[str, str]
+"""Tenant and id."""
+
+
+class OpenCalls:
+    """In memory, without their payloads; what has changed since the last look is read, and nothing else."""
+
+    def __init__(self, listing: Listing) -> None:
+        self._listing = listing
+        self._sequence = 0
+        self._calls: dict[Key, Invocation] = {}
+
+    def __contains__(self, key: Key) -> bool:
+        return key in self._calls
+
+    def calls(self) -> tuple[Invocation, ...]:
+        return tuple(self._calls.values())
+
+    def forget(self, call: Invocation) -> None:
+        self._calls.pop(key_of(call), None)
+
+    async def follow(self) -> None:
+        """Up to now."""
+        if await self._listing.find_end() < self._sequence:
+            # The stream was made anew, or put back from a backup: nothing that is known counts.
+            self._sequence = 0
+            self._calls.clear()
+        while True:
+            page = await self._listing.read_page(EVERYBODY, self._sequence, limit=BATCH)
+            for seen in page.seen:
+                self._take(seen)
+            self._sequence = page.next_sequence
+            if page.is_last:
+                return
+
+    def _take(self, seen: Seen) -> None:
+        if seen.call.is_over:
+            self.forget(seen.call)
+        else:
+            self._calls[key_of(seen.call)] = seen.call.model_copy(
+                update={"payload": None, "headers": {}, "attributes": {}}
+            )
+
+
+def key_of(call: Invocation) -> Key:
+    return call.tenant, call.id
+
+
+def keys_of(queue: tuple[Queued, ...]) -> frozenset[tuple[str, str, str]]:
+    """Tenant, id and function of each message: a message of another function does not run a call."""
+    return frozenset((queued.tenant, queued.invocation_id, queued.function) for queued in queue)

@@ -1,0 +1,117 @@
+"""The loop that keeps the promise when a worker, a message or the one who accepted a call is lost."""
+
+import asyncio
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+from gpu_platform.adapters.kube import KubeError
+from gpu_platform.adapters.queue.cancellation import obey_cancellation
+from gpu_platform.adapters.queue.connection import JetStream
+from gpu_platform.adapters.queue.errors import QueueFullError, QueueUnavailableError
+from gpu_platform.adapters.queue.listing import Listing, Queued
+from gpu_platform.adapters.queue.records import Records
+from gpu_platform.domain.invocations import Invocation
+from gpu_platform.domain.sweep_plan import Sweep, plan_sweep
+from reconciler.invocations.apply import apply_sweep
+from reconciler.invocations.functions import FunctionExists
+from reconciler.invocations.observe import OpenCalls, keys_of
+
+log = logging.getLogger(__name__)
+
+PERIOD_SECONDS = 5.0
+QUEUE_SECONDS = 15.0
+"""Between two looks at the whole queue."""
+
+LEFTOVER = timedelta(seconds=60)
+"""How long a message may be in the queue without a call that is not over: its worker may be about to say so."""
+
+AT_ONCE = 16
+
+
+class InvocationsSweep:
+    def __init__(
+        self, js: JetStream, function_exists: FunctionExists, retention: timedelta, now: Callable[[], datetime]
+    ) -> None:
+        """`retention` is how long a record is kept after its end."""
+        self._records = Records(js, retention)
+        self._listing = Listing(js)
+        self._open = OpenCalls(self._listing)
+        self._function_exists = function_exists
+        self._now = now
+        self._queue_read_at: float | None = None
+
+    async def run(self) -> None:
+        """For ever. What cannot be done now is done the next time."""
+        while True:
+            try:
+                await self.sweep()
+            except (QueueUnavailableError, QueueFullError, KubeError) as error:
+                log.warning("invocations.not_swept", extra={"error": str(error)})
+            obey_cancellation()
+            await asyncio.sleep(PERIOD_SECONDS)
+
+    async def sweep(self) -> Counter[Sweep]:
+        """Once: what was done, and how often."""
+        await self._open.follow()
+        queue = await self._read_queue()
+        done = await self._apply(await self._plan(queue))
+        if queue is not None:
+            await self._remove_leftovers(queue)
+        if done:
+            log.info("invocations.swept", extra={action.name: count for action, count in done.items()})
+        return done
+
+    async def _read_queue(self) -> tuple[Queued, ...] | None:
+        """None: it was looked at a moment ago."""
+        now = time.monotonic()
+        if self._queue_read_at is not None and now - self._queue_read_at < QUEUE_SECONDS:
+            return None
+        self._queue_read_at = now
+        return await self._listing.read_queue()
+
+    async def _plan(self, queue: tuple[Queued, ...] | None) -> list[tuple[Invocation, Sweep]]:
+        queued = keys_of(queue) if queue is not None else None
+        exists: dict[tuple[str, str], bool] = {}
+        planned: list[tuple[Invocation, Sweep]] = []
+        for call in self._open.calls():
+            function = (call.tenant, call.function)
+            if function not in exists:
+                exists[function] = await self._function_exists(*function)
+            # While nobody has looked, it counts as being there.
+            is_in_queue = queued is None or (call.tenant, call.id, call.function) in queued
+            action = plan_sweep(call, is_in_queue=is_in_queue, function_exists=exists[function], now=self._now())
+            if action is not Sweep.NOTHING:
+                planned.append((call, action))
+        return planned
+
+    async def _apply(self, planned: list[tuple[Invocation, Sweep]]) -> Counter[Sweep]:
+        slots = asyncio.Semaphore(AT_ONCE)
+        done: Counter[Sweep] = Counter()
+
+        async def apply(call: Invocation, action: Sweep) -> None:
+            async with slots:
+                if await apply_sweep(self._records, call, action, self._now()):
+                    done[action] += 1
+                elif await self._records.find(call.tenant, call.id) is None:
+                    self._open.forget(call)
+
+        # All of them, also after one has failed: they are questions to NATS, which must not be cancelled.
+        failures = await asyncio.gather(*(apply(*each) for each in planned), return_exceptions=True)
+        for failure in failures:
+            if isinstance(failure, BaseException):
+                raise failure
+        return done
+
+    async def _remove_leftovers(self, queue: tuple[Queued, ...]) -> None:
+        """Messages whose call is over, or was forgotten long ago. They would only wake workers."""
+        old = self._now() - LEFTOVER
+        for queued in queue:
+            if queued.queued_at > old or (queued.tenant, queued.invocation_id) in self._open:
+                continue
+            seen = await self._records.find(queued.tenant, queued.invocation_id)
+            if seen is None or seen.call.is_over:
+                await self._listing.remove_queued(queued)
+                log.info("invocations.leftover_removed", extra={"invocation": queued.invocation_id})
