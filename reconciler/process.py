@@ -6,7 +6,7 @@ import os
 import signal
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack
-from typing import Any
+from typing import Any, Protocol
 
 from gpu_platform.adapters.background import running
 from gpu_platform.adapters.kube.cache import ObjectCache
@@ -15,7 +15,6 @@ from gpu_platform.adapters.kube.connection import open_client
 from gpu_platform.adapters.kube.events import EventRecorder
 from gpu_platform.adapters.kube.guarded import GuardedClient
 from gpu_platform.adapters.kube.leader import LeaderElector, Leadership, always_leading
-from gpu_platform.control.loop import ControllerLoop
 from gpu_platform.control.metrics import Metrics
 from gpu_platform.control.probes import build_metrics_application, build_probe_application, find_unready, served
 from reconciler.settings import ReconcilerSettings
@@ -28,9 +27,19 @@ METRICS = "gpu_platform_reconciler"
 STOP_SECONDS = 10.0
 """For the passes under way to end. Pods get 30 s in Kubernetes, and the lease is given back after this."""
 
+
+class Loop(Protocol):
+    """What is done while this process leads."""
+
+    async def run(self) -> None: ...
+
+    def stop(self) -> None:
+        """Begin nothing more; `run` ends when what is under way has ended."""
+
+
 BuildLoops = Callable[
     [KubeClient, GuardedClient, EventRecorder, ReconcilerSettings, Metrics],
-    tuple[Sequence[ObjectCache], Sequence[ControllerLoop]],
+    tuple[Sequence[ObjectCache], Sequence[Loop]],
 ]
 
 
@@ -78,7 +87,7 @@ async def _run_until(
     stop_requested: asyncio.Event,
     lead: Coroutine[Any, Any, None],
     is_working: Callable[[], bool],
-    loops: Sequence[ControllerLoop],
+    loops: Sequence[Loop],
 ) -> None:
     """Lead, or wait to lead. On request: no new passes, time for those under way, then the end."""
     task = asyncio.create_task(lead)

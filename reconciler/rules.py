@@ -6,6 +6,7 @@ from typing import Final
 from gpu_platform.domain.access import Rule, Scope
 from gpu_platform.domain.names import GROUP
 from reconciler.drift import rules as drift
+from reconciler.functions import rules as functions
 from reconciler.operations import rules as operations
 from reconciler.orphans import rules as orphans
 from reconciler.stock import rules as stock
@@ -15,7 +16,9 @@ LEASE: Final = "gpu-platform-reconciler"
 
 SHARED_RULES = (
     # Its caches follow whole kinds: one watch each, however many tenants there are.
-    Rule((Scope.CLUSTER,), GROUP, ("gpuspecs", "gpuunits", "operations", "stockpools"), ("list", "watch")),
+    Rule(
+        (Scope.CLUSTER,), GROUP, ("gpufunctions", "gpuspecs", "gpuunits", "operations", "stockpools"), ("list", "watch")
+    ),
     Rule((Scope.CLUSTER,), "", ("namespaces", "pods", "services"), ("list", "watch")),
     Rule((Scope.CLUSTER,), "apps", ("deployments",), ("list", "watch")),
     Rule((Scope.CLUSTER,), "networking.k8s.io", ("networkpolicies",), ("list", "watch")),
@@ -30,6 +33,7 @@ CONTROLLER_RULES: Mapping[str, tuple[Rule, ...]] = {
     "operations": operations.RULES,
     "orphans": orphans.RULES,
     "drift": drift.RULES,
+    "functions": functions.RULES,
 }
 
 

@@ -9,11 +9,11 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field
 
 from gpu_platform.domain.names import SYSTEM_NAMESPACE
-from gpu_platform.settings import Address, Settings, load_settings
+from gpu_platform.settings import Address, Settings, SettingsError, load_settings
 
 ENVIRONMENT_PREFIX = "GPU_PLATFORM_RECONCILER_"
 
-ControllerName = Literal["units", "stock", "operations", "orphans", "drift"]
+ControllerName = Literal["units", "stock", "operations", "orphans", "drift", "functions"]
 
 PRIVATE_RANGES = ("10.0.0.0/8", "100.64.0.0/10", "169.254.0.0/16", "172.16.0.0/12", "192.168.0.0/16")
 """Private networks, carrier-grade NAT, and link-local with the clouds' metadata services."""
@@ -28,6 +28,8 @@ def _check_network(text: str) -> str:
 
 Network = Annotated[str, AfterValidator(_check_network)]
 Text = Annotated[str, Field(min_length=1)]
+Label = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]*=[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$")]
+"""`name=value`."""
 
 
 class ReconcilerSettings(Settings):
@@ -37,10 +39,24 @@ class ReconcilerSettings(Settings):
     metrics_address: Address = "127.0.0.1:9401"
     probe_address: Address = "127.0.0.1:9402"
     resync_seconds: Annotated[int, Field(ge=10)] = 300
-    controllers: tuple[ControllerName, ...] = ("units", "stock", "operations", "orphans", "drift")
+    controllers: tuple[ControllerName, ...] = ("units", "stock", "operations", "orphans", "drift", "functions")
     workers: Annotated[int, Field(ge=1, le=256)] = 8
     blocked_egress_cidrs: Annotated[tuple[Network, ...], Field(alias="blockedEgressCIDRs")] = PRIVATE_RANGES
     placeholder_image: Text = "busybox:1.36"
+    nats_url: Annotated[str | None, Field(alias="natsURL", min_length=1)] = None
+    nats_credentials: Path | None = None
+    nats_ca: Annotated[Path | None, Field(alias="natsCA")] = None
+    nats_signing_key: Path | None = None
+    nats_system_credentials: Path | None = None
+    nats_replicas: Annotated[int, Field(ge=1, le=5)] = 1
+    nats_workers_url: Annotated[str | None, Field(alias="natsWorkersURL", min_length=1)] = None
+    nats_egress_namespace: Text | None = None
+    nats_egress_labels: tuple[Label, ...] = ()
+    nats_egress_cidr: Annotated[Network | None, Field(alias="natsEgressCIDR")] = None
+    result_retention_seconds: Annotated[int, Field(ge=1)] = 24 * 3600
+    sidecar_image: Text = "gpu-platform:latest"
+    sidecar_command: Annotated[tuple[Text, ...], Field(min_length=1)] = ("python", "-m", "serverless.sidecar")
+    worker_grace_seconds: Annotated[int, Field(ge=1, le=3_600)] = 120
     kubeconfig: Path | None = None
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
@@ -50,4 +66,34 @@ class ReconcilerSettings(Settings):
 
 
 def load_reconciler_settings(file: Path | None, environment: Mapping[str, str]) -> ReconcilerSettings:
-    return load_settings(ReconcilerSettings, file, environment, ENVIRONMENT_PREFIX)
+    settings = load_settings(ReconcilerSettings, file, environment, ENVIRONMENT_PREFIX)
+    if problem := find_problem(settings):
+        raise SettingsError(problem)
+    return settings
+
+
+def find_problem(settings: ReconcilerSettings) -> str | None:
+    """What does not go together."""
+    if settings.nats_url is None:
+        said = [key for key, value in _needing_nats(settings).items() if value]
+        return f"{said[0]} is set, but natsURL is not: say where NATS is" if said else None
+    if settings.nats_egress_labels and settings.nats_egress_cidr:
+        return "natsEgressLabels and natsEgressCIDR are both set: NATS is behind pods or in a network, say one of them"
+    if settings.nats_signing_key and not settings.nats_credentials:
+        return "natsSigningKey is set, but natsCredentials is not: where workers need some, so do we"
+    if "functions" in settings.controllers and settings.nats_credentials and not settings.nats_signing_key:
+        return "natsCredentials is set, but natsSigningKey is not: the workers' credentials are made with it"
+    return None
+
+
+def _needing_nats(settings: ReconcilerSettings) -> dict[str, object]:
+    return {
+        "natsCredentials": settings.nats_credentials,
+        "natsCA": settings.nats_ca,
+        "natsSigningKey": settings.nats_signing_key,
+        "natsSystemCredentials": settings.nats_system_credentials,
+        "natsWorkersURL": settings.nats_workers_url,
+        "natsEgressNamespace": settings.nats_egress_namespace,
+        "natsEgressLabels": settings.nats_egress_labels,
+        "natsEgressCIDR": settings.nats_egress_cidr,
+    }

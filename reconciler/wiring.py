@@ -8,16 +8,25 @@ from gpu_platform.adapters.kube import KubeClient
 from gpu_platform.adapters.kube.cache import ObjectCache
 from gpu_platform.adapters.kube.events import EventRecorder
 from gpu_platform.adapters.kube.guarded import GuardedClient
+from gpu_platform.adapters.queue.connection import JetStream, QueueAccess
 from gpu_platform.control.loop import ControllerLoop
 from gpu_platform.control.metrics import Metrics
 from reconciler.drift.controller import DriftController
 from reconciler.drift.metrics import DriftMetrics
+from reconciler.functions.controller import FunctionsController
+from reconciler.functions.credentials import Signer
+from reconciler.functions.queue_link import Duty, QueueLink
+from reconciler.invocations.functions import function_lookup
+from reconciler.invocations.sweep import InvocationsSweep
 from reconciler.operations.controller import OperationsController
 from reconciler.orphans.controller import OrphansController
+from reconciler.process import COMPONENT, Loop
 from reconciler.settings import ReconcilerSettings
 from reconciler.stock.controller import StockController
 from reconciler.units.controller import UnitsController
 from reconciler.units.plan import UnitSettings
+from reconciler.units.serverless_resources import SidecarSettings, find_egress
+from reconciler.while_leading import WhileLeading
 from reconciler.world import World
 
 
@@ -27,17 +36,25 @@ def build_loops(
     events: EventRecorder,
     settings: ReconcilerSettings,
     metrics: Metrics,
-) -> tuple[Sequence[ObjectCache], Sequence[ControllerLoop]]:
+) -> tuple[Sequence[ObjectCache], Sequence[Loop]]:
     world = World(client, timedelta(seconds=settings.resync_seconds))
     unit_settings = UnitSettings(
         placeholder_image=settings.placeholder_image,
         blocked_egress=tuple(str(cidr) for cidr in settings.blocked_egress_cidrs),
+        sidecar=build_sidecar_settings(settings),
     )
     units = UnitsController(world, writer, events, unit_settings, now_utc)
     stock = StockController(world, writer, now_utc)
     operations = OperationsController(world, writer, now_utc)
     orphans = OrphansController(world, writer, now_utc)
     drift = DriftController(world, writer, events, DriftMetrics(metrics.registry))
+
+    async def sweep(js: JetStream) -> None:
+        retention = timedelta(seconds=settings.result_retention_seconds)
+        await InvocationsSweep(js, function_lookup(world.functions, client), retention, now_utc).run()
+
+    queue = _build_queue_link(settings, sweep)
+    functions = FunctionsController(world, writer, queue, _build_signer(settings), now_utc)
     # One worker for the orphans: their one key is the whole cluster.
     known: dict[str, Callable[[], ControllerLoop]] = {
         "units": lambda: ControllerLoop(units, units.triggers(), workers=settings.workers, metrics=metrics),
@@ -47,5 +64,43 @@ def build_loops(
         ),
         "orphans": lambda: ControllerLoop(orphans, orphans.triggers(), workers=1, metrics=metrics),
         "drift": lambda: ControllerLoop(drift, drift.triggers(), workers=settings.workers, metrics=metrics),
+        "functions": lambda: ControllerLoop(functions, functions.triggers(), workers=settings.workers, metrics=metrics),
     }
-    return world.caches, [known[name]() for name in settings.controllers]
+    loops: list[Loop] = [known[name]() for name in settings.controllers]
+    if "functions" in settings.controllers:
+        loops.append(WhileLeading(queue.run))
+    return world.caches, loops
+
+
+def build_sidecar_settings(settings: ReconcilerSettings) -> SidecarSettings | None:
+    """What the sidecars are told; None without NATS."""
+    url = settings.nats_workers_url or settings.nats_url
+    if url is None:
+        return None
+    labels = tuple((name, value) for name, _, value in (label.partition("=") for label in settings.nats_egress_labels))
+    egress, problem = find_egress(url, settings.nats_egress_namespace, labels, settings.nats_egress_cidr)
+    return SidecarSettings(
+        nats_url=url,
+        egress=egress,
+        image=settings.sidecar_image,
+        command=settings.sidecar_command,
+        result_retention=timedelta(seconds=settings.result_retention_seconds),
+        grace=timedelta(seconds=settings.worker_grace_seconds),
+        has_credentials=settings.nats_signing_key is not None,
+        has_authority=settings.nats_ca is not None,
+        problem=problem,
+    )
+
+
+def _build_queue_link(settings: ReconcilerSettings, *duties: Duty) -> QueueLink:
+    if settings.nats_url is None:
+        return QueueLink(None, None, settings.nats_replicas, COMPONENT)
+    access = QueueAccess(settings.nats_url, settings.nats_credentials, settings.nats_ca)
+    system = None
+    if settings.nats_system_credentials is not None:
+        system = QueueAccess(settings.nats_url, settings.nats_system_credentials, settings.nats_ca)
+    return QueueLink(access, system, settings.nats_replicas, COMPONENT, duties)
+
+
+def _build_signer(settings: ReconcilerSettings) -> Signer:
+    return Signer(settings.nats_signing_key, settings.nats_ca)

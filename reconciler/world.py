@@ -13,6 +13,7 @@ from gpu_platform.adapters.kube import KubeClient, ResourcePath
 from gpu_platform.adapters.kube.cache import ObjectCache
 from gpu_platform.adapters.kube.paths import (
     DEPLOYMENTS,
+    GPU_FUNCTIONS,
     GPU_SPECS,
     GPU_UNITS,
     NAMESPACES,
@@ -38,10 +39,11 @@ WAITING = "waiting"
 
 class World:
     def __init__(self, client: KubeClient, resync: timedelta) -> None:
-        of_units = {"spec": _spec_of, "pool": _pool_of, "stock": _stock_state_of}
+        of_units = {"spec": _spec_of, "pool": _pool_of, "stock": _stock_state_of, "function": _function_of}
         of_pods = {"unit-uid": _unit_uid_of, "unschedulable": _unschedulable_namespace_of}
         self.units = ObjectCache(client, GPU_UNITS, indexes=of_units, resync=resync)
         self.pools = ObjectCache(client, STOCK_POOLS, indexes={"spec": _spec_of}, resync=resync)
+        self.functions = ObjectCache(client, GPU_FUNCTIONS, indexes={"spec": _spec_of}, resync=resync)
         self.specs = ObjectCache(client, GPU_SPECS, resync=resync)
         self.operations = ObjectCache(client, OPERATIONS, indexes={"object-uid": _object_uids_of}, resync=resync)
         self.namespaces = ObjectCache(client, NAMESPACES, resync=resync)
@@ -55,6 +57,7 @@ class World:
         return (
             self.units,
             self.pools,
+            self.functions,
             self.specs,
             self.operations,
             self.namespaces,
@@ -96,6 +99,10 @@ class World:
         """The stock units of a pool."""
         return tuple(unit for unit in self.units.by_index("pool", pool) if _is_stock(unit))
 
+    def workers_of(self, namespace: str, function: str) -> tuple[Json, ...]:
+        """The units that take a function's calls, whoever made them."""
+        return self.units.by_index("function", f"{namespace}/{function}")
+
     def instances_of(self, pool: str) -> tuple[Json, ...]:
         """The tenants' units that were taken from a pool."""
         return tuple(unit for unit in self.units.by_index("pool", pool) if not _is_stock(unit))
@@ -136,6 +143,18 @@ def _stock_state_of(unit: Json) -> Iterable[str]:
 def _unschedulable_namespace_of(pod: Json) -> Iterable[str]:
     if find_unschedulable([pod]) is not None:
         yield pod["metadata"]["namespace"]
+
+
+def function_key_of(unit: Json) -> tuple[str, str] | None:
+    """The function whose calls this unit takes; stock takes none."""
+    block = unit.get("spec", {}).get("serverless") or {}
+    name = block.get("requestID")
+    return (unit["metadata"]["namespace"], name) if name and not _is_stock(unit) else None
+
+
+def _function_of(unit: Json) -> Iterable[str]:
+    if key := function_key_of(unit):
+        yield "/".join(key)
 
 
 def _spec_of(item: Json) -> Iterable[str]:

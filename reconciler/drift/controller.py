@@ -34,6 +34,11 @@ class DriftController:
         self._writer = writer
         self._events = events
         self._metrics = metrics
+        self._objects = {
+            StackKind.GPU_UNIT: world.units,
+            StackKind.GPU_FUNCTION: world.functions,
+            StackKind.STOCK_POOL: world.pools,
+        }
 
     async def reconcile(self, project: str, stack: str) -> Result:
         item = self._find(project, stack)
@@ -43,14 +48,13 @@ class DriftController:
         return await self._put_back(item, intent)
 
     def triggers(self) -> tuple[Trigger, ...]:
-        return (Trigger(self._world.units, keys_of), Trigger(self._world.pools, keys_of))
+        return tuple(Trigger(cache, keys_of) for cache in self._objects.values())
 
     def _find(self, project: str, stack: str) -> Json | None:
         address = parse_address(project, stack)
         if address is None:
             return None
-        cache = self._world.units if address.kind is StackKind.GPU_UNIT else self._world.pools
-        return cache.get(address.namespace, address.name)
+        return self._objects[address.kind].get(address.namespace, address.name)
 
     def _records(self, item: Json, intent: Intent) -> Records:
         """Without the stack, of which nothing is needed to tell an edit from a wish."""

@@ -1,12 +1,12 @@
 """Takes one step of an operation. Every write is guarded, so that of two who take the same step one changes nothing."""
 
+from gpu_platform.adapters.creations import NameTakenError
 from gpu_platform.adapters.fault_points import pass_point
 from gpu_platform.adapters.kube import AlreadyExistsError, KubeError, NotFoundError
-from gpu_platform.adapters.kube.paths import GPU_SPECS, GPU_UNITS, STOCK_POOLS, ResourcePath
+from gpu_platform.adapters.kube.paths import GPU_FUNCTIONS, GPU_SPECS, GPU_UNITS, STOCK_POOLS, ResourcePath
 from gpu_platform.adapters.kube.requests import delete_that
 from gpu_platform.adapters.ledger import patch_operation_status, remove_operation
 from gpu_platform.adapters.unit_writes import (
-    NameTakenError,
     UnitClient,
     create_or_adopt_unit,
     release_claims,
@@ -14,10 +14,11 @@ from gpu_platform.adapters.unit_writes import (
 )
 from gpu_platform.domain.operations import FINAL_PHASES
 from reconciler.operations.observed import Record
-from reconciler.operations.plan import (
+from reconciler.operations.steps import (
     CreatePool,
     CreateSpec,
     CreateUnit,
+    DeleteFunction,
     DeletePool,
     DeleteUnit,
     ReleaseClaims,
@@ -45,6 +46,9 @@ async def apply_step(step: Step, record: Record, client: UnitClient) -> None:
         case DeletePool(pool):
             await _delete(STOCK_POOLS, pool["metadata"], client)
             pass_point("operations.pool-deleted")
+        case DeleteFunction(function):
+            await _delete(GPU_FUNCTIONS, function["metadata"], client)
+            pass_point("operations.function-deleted")
         case WriteStatus(status):
             await patch_operation_status(client, record.item, status)
             pass_point("operations.finished" if status.phase in FINAL_PHASES else "operations.begun")

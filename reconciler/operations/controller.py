@@ -12,7 +12,8 @@ from gpu_platform.control.results import Done, RequeueAfter, Result
 from reconciler.operations.apply import RefusedError, apply_step
 from reconciler.operations.observe import observe_operation
 from reconciler.operations.observed import Observed
-from reconciler.operations.plan import Plan, plan_operation
+from reconciler.operations.plan import plan_operation
+from reconciler.operations.steps import Plan
 from reconciler.world import World, key_of
 
 log = logging.getLogger(__name__)
@@ -46,6 +47,7 @@ class OperationsController:
             Trigger(world.operations, lambda operation: [key_of(operation)]),
             Trigger(world.units, self._keys_of_object),
             Trigger(world.pools, self._keys_of_object),
+            Trigger(world.functions, self._keys_of_object),
         )
 
     async def _take_step(self, observed: Observed, now: datetime) -> Plan:

@@ -8,9 +8,11 @@ from gpu_platform.domain.operations import OperationKind, OperationSpec, Operati
 Json = dict[str, Any]
 
 JOBS = (OperationKind.SEED_STOCK_UNITS, OperationKind.CREATE_STOCK_POOL)
-DELETIONS = (OperationKind.DELETE_UNIT, OperationKind.DELETE_STOCK_POOL)
+DELETIONS = (OperationKind.DELETE_UNIT, OperationKind.DELETE_STOCK_POOL, OperationKind.DELETE_FUNCTION)
 OF_STOCK = (*JOBS, OperationKind.DELETE_STOCK_POOL)
 """About pools, which live with the stock."""
+
+OF_FUNCTIONS = (OperationKind.CREATE_FUNCTION, OperationKind.DELETE_FUNCTION)
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,9 @@ class Observed:
 
     pool: Json | None = None
     """Of one about a pool: whatever has the name of its pool."""
+
+    function: Json | None = None
+    """Of one about a function: whatever has the name of its function."""
 
     refusal: str | None = None
     """In the API server's words: why it will never accept what was tried in this pass."""

@@ -3,7 +3,6 @@
 A pass takes one step and the next one looks again: whoever dies between two steps leaves a state that a row is for.
 """
 
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -20,7 +19,6 @@ from gpu_platform.domain.operations import (
     TAKEOVER,
     OperationKind,
     OperationPhase,
-    OperationStatus,
     is_made_by,
 )
 from gpu_platform.domain.pool_requests import (
@@ -34,7 +32,21 @@ from gpu_platform.domain.pool_requests import (
 from gpu_platform.domain.stacks import as_accepted
 from gpu_platform.domain.stock import claimed_at, is_from
 from gpu_platform.domain.unit_requests import UnitRequest, build_started, build_unit
-from reconciler.operations.observed import DELETIONS, JOBS, OF_STOCK, Observed, Record
+from reconciler.operations.observed import DELETIONS, JOBS, OF_FUNCTIONS, OF_STOCK, Observed, Record
+from reconciler.operations.steps import (
+    CreatePool,
+    CreateSpec,
+    CreateUnit,
+    DeleteFunction,
+    DeletePool,
+    DeleteUnit,
+    Plan,
+    ReleaseClaims,
+    RemoveOperation,
+    StartUnit,
+    Step,
+    WriteStatus,
+)
 
 Json = dict[str, Any]
 
@@ -45,86 +57,9 @@ LONGEST_WAIT = timedelta(hours=1)
 """Between two looks at an operation that is only kept: clocks are set, and a week is long."""
 
 
-@dataclass(frozen=True)
-class ReleaseClaims:
-    claims: tuple[Json, ...]
-
-
-@dataclass(frozen=True)
-class CreateUnit:
-    body: Json
-
-
-@dataclass(frozen=True)
-class StartUnit:
-    body: Json
-
-
-@dataclass(frozen=True)
-class DeleteUnit:
-    unit: Json
-
-
-@dataclass(frozen=True)
-class DeletePool:
-    pool: Json
-
-
-@dataclass(frozen=True)
-class CreateSpec:
-    body: Json
-
-
-@dataclass(frozen=True)
-class CreatePool:
-    body: Json
-
-
-@dataclass(frozen=True)
-class WriteStatus:
-    status: OperationStatus
-
-
-@dataclass(frozen=True)
-class RemoveOperation:
-    pass
-
-
-Step = (
-    ReleaseClaims
-    | CreateUnit
-    | StartUnit
-    | DeleteUnit
-    | DeletePool
-    | CreateSpec
-    | CreatePool
-    | WriteStatus
-    | RemoveOperation
-)
-
-
-@dataclass(frozen=True)
-class Plan:
-    step: Step | None = None
-    wait: timedelta | None = None
-    """Without a step: when to look again. None: a change of its object brings the next look."""
-
-    why: str = ""
-
-    @property
-    def is_last(self) -> bool:
-        """No further step follows from this one, until something changes."""
-        match self.step:
-            case None | RemoveOperation():
-                return True
-            case WriteStatus(status):
-                return status.phase in FINAL_PHASES
-        return False
-
-
 def plan_operation(observed: Observed, now: datetime) -> Plan:
-    """Rows of one kind are tried from top to bottom. *Its* unit, claims and pool are those that name this operation;
-    *others* of its claims are those for stock that the unit does not come from.
+    """Rows of one kind are tried from top to bottom. *Its* unit, claims, pool and function are those that name this
+    operation; *others* of its claims are those for stock that the unit does not come from.
 
     | operation                | state                                               | step                               |
     | ------------------------ | --------------------------------------------------- | ---------------------------------- |
@@ -134,8 +69,9 @@ def plan_operation(observed: Observed, now: datetime) -> Plan:
     | at its end               | expiry passed, its object was made again            | expires in 7 days                  |
     | at its end               | expiry passed                                       | remove                             |
     | any                      | its target is in another namespace; a pool's, not   | Failed · InvalidTarget             |
-    |                          | in that of the stock                                |                                    |
-    | CreateUnit, StartUnit    | younger than 15 s                                   | none, look again then              |
+    |                          | in that of the stock; a function's, in that         |                                    |
+    | CreateUnit, StartUnit,   | younger than 15 s                                   | none, look again then              |
+    | CreateFunction           |                                                     |                                    |
     | CreateUnit               | its unit exists, it holds others                    | release them                       |
     | CreateUnit               | its unit exists                                     | Succeeded                          |
     | CreateUnit               | a unit of another operation exists, it holds claims | release them                       |
@@ -150,10 +86,12 @@ def plan_operation(observed: Observed, now: datetime) -> Plan:
     | StartUnit                | it is stopped, it holds claims                      | start it on the oldest             |
     | StartUnit                | the API server refuses that                         | release the claims                 |
     | StartUnit                | it is stopped, no claims                            | remove: nothing was accepted       |
-    | DeleteUnit, DeleteStockPool | younger than 2 s                                 | none, look again then              |
-    | DeleteUnit, DeleteStockPool | that unit or pool exists                         | delete it                          |
-    | DeleteUnit, DeleteStockPool | that unit or pool is going                       | none, its end brings the next look |
-    | DeleteUnit, DeleteStockPool | that unit or pool is gone                        | Succeeded, expires in 7 days       |
+    | CreateFunction           | its function exists                                 | Succeeded                          |
+    | CreateFunction           | none, or one of another operation                   | remove: nothing was accepted       |
+    | Delete…                  | younger than 2 s                                    | none, look again then              |
+    | Delete…                  | that unit, pool or function exists                  | delete it                          |
+    | Delete…                  | that unit, pool or function is going                | none, its end brings the next look |
+    | Delete…                  | that unit, pool or function is gone                 | Succeeded, expires in 7 days       |
     | SeedStockUnits, CreateStockPool | nobody can read the request                  | Failed · InvalidRequest            |
     | SeedStockUnits, CreateStockPool | the API server refuses spec or pool          | Failed · Refused                   |
     | SeedStockUnits, CreateStockPool | not begun                                    | Running                            |
@@ -181,7 +119,9 @@ def plan_operation(observed: Observed, now: datetime) -> Plan:
             return _plan_create(observed, now)
         case OperationKind.START_UNIT:
             return _plan_start(observed, now)
-        case OperationKind.DELETE_UNIT | OperationKind.DELETE_STOCK_POOL:
+        case OperationKind.CREATE_FUNCTION:
+            return _plan_create_function(observed, now)
+        case OperationKind.DELETE_UNIT | OperationKind.DELETE_STOCK_POOL | OperationKind.DELETE_FUNCTION:
             return _plan_delete(observed, now)
         case OperationKind.SEED_STOCK_UNITS | OperationKind.CREATE_STOCK_POOL:
             return _plan_job(observed, now)
@@ -202,8 +142,10 @@ def due_at(record: Record) -> datetime:
 def _is_in_reach(record: Record) -> bool:
     """An operation acts in its own namespace only: no tenant's request may touch another's things."""
     namespace = record.spec.target.namespace
-    is_own = namespace == record.item["metadata"]["namespace"]
-    return is_own and (record.spec.kind not in OF_STOCK or names.is_stock_namespace(namespace))
+    if namespace != record.item["metadata"]["namespace"]:
+        return False
+    is_with_stock = names.is_stock_namespace(namespace)
+    return not is_with_stock if record.spec.kind in OF_FUNCTIONS else is_with_stock or record.spec.kind not in OF_STOCK
 
 
 def _plan_end(observed: Observed, now: datetime) -> Plan:
@@ -269,13 +211,27 @@ def _plan_persisted(observed: Observed, unit: Json, now: datetime) -> Plan:
     return _succeed(observed.record, now, unit["metadata"]["uid"])
 
 
+def _plan_create_function(observed: Observed, now: datetime) -> Plan:
+    """A function takes nothing of anybody: what was not made can simply be asked for again."""
+    function = observed.function
+    if function is not None and is_made_by(function, observed.record.spec):
+        return _succeed(observed.record, now, function["metadata"]["uid"])
+    return Plan(RemoveOperation(), why="nothing was accepted")
+
+
 def _plan_delete(observed: Observed, now: datetime) -> Plan:
     target = _find_target(observed)
     if target is None:
         return _succeed(observed.record, now, observed.record.spec.target.uid, object_is_gone=True)
     if _is_going(target):
         return Plan(why="it is on its way out")
-    return Plan(DeleteUnit(target) if observed.record.spec.kind is OperationKind.DELETE_UNIT else DeletePool(target))
+    return Plan(_build_deletion(observed.record.spec.kind, target))
+
+
+def _build_deletion(kind: OperationKind, target: Json) -> Step:
+    if kind in OF_FUNCTIONS:
+        return DeleteFunction(target)
+    return DeletePool(target) if kind in OF_STOCK else DeleteUnit(target)
 
 
 def _plan_job(observed: Observed, now: datetime) -> Plan:
@@ -337,8 +293,9 @@ def _finish(record: Record, now: datetime, update: Json, *, object_is_gone: bool
 
 
 def _find_target(observed: Observed) -> Json | None:
-    """That very unit or pool, not another one of its name."""
-    found = observed.pool if observed.record.spec.kind in OF_STOCK else observed.unit
+    """That very object, not another one of its name."""
+    kind = observed.record.spec.kind
+    found = observed.function if kind in OF_FUNCTIONS else observed.pool if kind in OF_STOCK else observed.unit
     return found if found is not None and found["metadata"]["uid"] == observed.record.spec.target.uid else None
 
 

@@ -52,6 +52,7 @@ class UnitsController:
             *(Trigger(cache, _owner_keys) for cache in children),
             Trigger(world.pods, self._pod_keys),
             Trigger(world.specs, lambda spec: self._indexed("spec", spec["metadata"]["name"])),
+            Trigger(world.functions, lambda function: self._indexed("function", "/".join(key_of(function)))),
         )
 
     def _unit_keys(self, unit: Json) -> Iterable[Key]:

@@ -3,12 +3,15 @@
 from datetime import datetime
 from typing import Any
 
+from pydantic import ValidationError
+
 from gpu_platform.domain import names
+from gpu_platform.domain.gpu_functions import GPUFunctionSpec
 from gpu_platform.domain.metadata import annotations_of, labels_of
 from gpu_platform.domain.stacks import as_accepted
 from gpu_platform.domain.stock import claim_holder_of, claimed_at, is_claimed, is_from
 from reconciler.units.observed import ChildKind, Observed, SourceStock
-from reconciler.world import World
+from reconciler.world import World, function_key_of
 
 Json = dict[str, Any]
 
@@ -48,7 +51,17 @@ def observe_unit(world: World, namespace: str, name: str) -> Observed | None:
         source=_source(world, unit),
         claims_under_way=_claims_under_way(world, unit) if is_stock else (),
         stock_lurks=is_stock and bool(world.unschedulable_stock_pods()),
+        function=_function(world, unit),
     )
+
+
+def _function(world: World, unit: Json) -> GPUFunctionSpec | None:
+    key = function_key_of(unit)
+    function = world.functions.get(*key) if key else None
+    try:
+        return GPUFunctionSpec.model_validate(as_accepted(function)["spec"]) if function else None
+    except ValidationError:
+        return None
 
 
 def _is_owned(item: Json, unit: Json) -> bool:

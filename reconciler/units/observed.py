@@ -6,6 +6,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
+from gpu_platform.domain.gpu_functions import GPUFunctionSpec
 from gpu_platform.domain.gpu_specs import GPUSpecSpec
 
 Json = dict[str, Any]
@@ -49,6 +50,9 @@ class Observed:
 
     stock_lurks: bool
     """For stock: pods of other stock wait for any GPU that becomes free."""
+
+    function: GPUFunctionSpec | None = None
+    """Whose calls the unit takes, if it takes any and the function exists."""
 
     @property
     def is_scaled_up(self) -> bool:

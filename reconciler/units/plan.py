@@ -20,6 +20,7 @@ from reconciler.units.resources import (
     build_service,
     find_preferred_node,
 )
+from reconciler.units.serverless_resources import SidecarSettings, find_serverless_problem, plan_worker
 from reconciler.units.status import Verdict, build_status, judge, plain_status, status_of
 
 Json = dict[str, Any]
@@ -68,6 +69,8 @@ Write = CreateChild | ReplaceChild | DeleteChild | ConsumeStock
 class UnitSettings:
     placeholder_image: str
     blocked_egress: tuple[str, ...]
+    sidecar: SidecarSettings | None = None
+    """None: there is no NATS, and so there are no calls."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +89,7 @@ def plan_unit(observed: Observed, settings: UnitSettings, now: datetime) -> Plan
     | being deleted                    | any                                     | none                    | Terminating · Terminating   |
     | spec or catalogue entry is wrong | any                                     | none                    | Failed · InvalidSpec        |
     | access names no port             | any                                     | none                    | Failed · AccessConfigInvalid |
+    | takes calls that cannot come     | any                                     | none                    | Failed · ServerlessConfigInvalid |
     | claimed stock                    | its holder is scheduled and Ready, or 2 s old | consume it        | as it was                   |
     | claimed stock                    | its holder was stopped or deleted, 2 s old | consume it           | as it was                   |
     | claimed stock                    | other stock lurks for its GPUs          | keep its pod, look again | as it was                   |
@@ -99,7 +103,7 @@ def plan_unit(observed: Observed, settings: UnitSettings, now: datetime) -> Plan
     if "deletionTimestamp" in observed.unit["metadata"]:
         return _only(observed, Verdict(Phase.TERMINATING, Reason.TERMINATING, "waits for its objects to go"), now)
     spec = parse_spec(observed.unit)
-    problem = find_problem(observed, spec)
+    problem = find_problem(observed, spec, settings)
     if spec is None or observed.catalogue is None or problem is not None:
         return _only(observed, problem or _missing_catalogue(observed), now)
     is_running = spec.running and not observed.is_claimed_stock
@@ -177,7 +181,7 @@ def parse_spec(unit: Json) -> GPUUnitSpec | None:
         return None
 
 
-def find_problem(observed: Observed, spec: GPUUnitSpec | None) -> Verdict | None:
+def find_problem(observed: Observed, spec: GPUUnitSpec | None, settings: UnitSettings) -> Verdict | None:
     """What makes the unit impossible to build, in words that say which field to mend."""
     if spec is None:
         return _invalid("spec does not fit the schema of this version")
@@ -191,6 +195,8 @@ def find_problem(observed: Observed, spec: GPUUnitSpec | None) -> Verdict | None
             parse_amount(text)
         except QuantityError as error:
             return _invalid(f"{field}: {error}")
+    if message := find_serverless_problem(spec, observed.unit["metadata"]["namespace"], settings.sidecar):
+        return Verdict(Phase.FAILED, Reason.SERVERLESS_CONFIG_INVALID, message)
     return _find_access_problem(spec)
 
 
@@ -233,6 +239,7 @@ def _build(
         preferred_node=_preferred_node(observed),
         placeholder_image=settings.placeholder_image,
         blocked_egress=settings.blocked_egress,
+        worker=plan_worker(spec, metadata["namespace"], metadata["name"], observed.function, settings.sidecar),
     )
 
 

@@ -13,6 +13,7 @@ from gpu_platform.domain import names
 from gpu_platform.domain.gpu_specs import GPUSpecSpec
 from gpu_platform.domain.gpu_units import GPUUnitSpec, Probe
 from gpu_platform.domain.quantities import canonical_quantity, format_bytes, parse_amount
+from reconciler.units.serverless_resources import WorkerBuild, with_sidecar
 
 Json = dict[str, Any]
 
@@ -67,6 +68,8 @@ class UnitBuild:
     preferred_node: str | None
     placeholder_image: str
     blocked_egress: tuple[str, ...]
+    worker: WorkerBuild | None = None
+    """Of a unit that takes calls."""
 
     @property
     def is_stock(self) -> bool:
@@ -87,7 +90,7 @@ class UnitBuild:
     @cached_property
     def pod_template(self) -> Json:
         """Made once: the status and the Deployment both need its hash."""
-        pod = _pod(self)
+        pod = _pod(self) if self.worker is None else with_sidecar(_pod(self), self.worker)
         # The uid tells the pods of this unit from those of an earlier one with its name, the hash those of this
         # template from those of an earlier one.
         # One more restart is another template; without any, nothing of it is said.
@@ -154,6 +157,8 @@ def build_network_policy(build: UnitBuild) -> Json:
             {"to": [{"ipBlock": _block("0.0.0.0/0", four)}, {"ipBlock": _block("::/0", six)}]},
         ],
     }
+    if build.worker is not None and build.worker.settings.egress is not None:
+        spec["egress"].append(build.worker.settings.egress.to_rule())
     if not build.is_stock and build.spec.template.ports:
         system = {"matchLabels": {"kubernetes.io/metadata.name": names.SYSTEM_NAMESPACE}}
         ports = [{"protocol": port.protocol, "port": port.port} for port in build.spec.template.ports]

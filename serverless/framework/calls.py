@@ -10,6 +10,8 @@ Json = dict[str, Any]
 INVOKE, CANCEL, HEALTH = "/invoke", "/cancel", "/healthz"
 
 DEFAULT_SOCKET = Path("/tmp/serverless-framework/framework.sock")  # noqa: S108 - a place that both containers share
+SOCKET_VARIABLE = "SERVERLESS_SOCKET"
+"""Where the platform says that it is, when it is somewhere else."""
 
 
 class BadCallError(Exception):

@@ -30,6 +30,8 @@ class Calls:
         self._slots = threading.Semaphore(function.concurrency)
         self._running: dict[str, tuple[Context, Future[Any] | None]] = {}
         self._lock = threading.Lock()
+        self._under_way = 0
+        self._is_idle = threading.Condition(self._lock)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="async handlers", daemon=True)
         self._thread.start()
@@ -39,6 +41,24 @@ class Calls:
         """What the function wants done before its first call."""
         self._function.start()
         self.is_ready = True
+
+    def drain(self) -> None:
+        """Not ready any more; ends when no call is under way."""
+        with self._is_idle:
+            self.is_ready = False
+            self._is_idle.wait_for(lambda: self._under_way == 0)
+
+    @contextmanager
+    def counted(self) -> Iterator[None]:
+        """A call, from its first byte to the last one of its answer."""
+        with self._lock:
+            self._under_way += 1
+        try:
+            yield
+        finally:
+            with self._is_idle:
+                self._under_way -= 1
+                self._is_idle.notify_all()
 
     def close(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
@@ -93,7 +113,7 @@ class _Requests(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         if self.path != HEALTH:
-            self._say(404, {"error": f"there is no {self.path}"})
+            self._refuse_path()
         elif self.server.calls.is_ready:
             self._say(200, {"ok": True})
         else:
@@ -103,13 +123,20 @@ class _Requests(BaseHTTPRequestHandler):
         try:
             said = json.loads(self.rfile.read(self._length()))
             if self.path == INVOKE:
-                self._say(200, self.server.calls.run(parse_call(said)).to_json())
+                with self.server.calls.counted():
+                    self._say(200, self.server.calls.run(parse_call(said)).to_json())
             elif self.path == CANCEL:
                 self._say(200, {"found": self.server.calls.cancel(str(said["invocationID"]))})
             else:
-                self._say(404, {"error": f"there is no {self.path}"})
+                self._refuse_path()
         except (BadCallError, KeyError, TypeError, ValueError) as error:
             self._say(400, {"error": str(error)})
+
+    def _refuse_path(self) -> None:
+        if self.path in (INVOKE, CANCEL, HEALTH):
+            self._say(405, {"error": f"{self.command} is not for {self.path}"})
+        else:
+            self._say(404, {"error": f"there is no {self.path}"})
 
     def address_string(self) -> str:
         return "the sidecar"

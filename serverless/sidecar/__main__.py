@@ -8,17 +8,21 @@ import sys
 
 from gpu_platform.adapters.clock import now_utc
 from gpu_platform.adapters.json_logs import configure_json_logs
-from gpu_platform.adapters.queue.connection import open_queue
+from gpu_platform.adapters.queue.connection import JetStream, QueueAccess, open_queue
 from gpu_platform.adapters.queue.errors import QueueUnavailableError
 from gpu_platform.adapters.queue.records import Records
+from gpu_platform.domain.queue_permissions import sidecar_inbox_prefix
 from gpu_platform.settings import SettingsError
 from serverless.sidecar.framework_client import FrameworkClient
+from serverless.sidecar.health import served
 from serverless.sidecar.settings import SidecarSettings, load_sidecar_settings
+from serverless.sidecar.shifts import Shifts
 from serverless.sidecar.worker import Worker, WorkerSettings
 
 log = logging.getLogger(__name__)
 
 MISUSED = 2
+RETRY_SECONDS = 1.0
 
 
 async def run(settings: SidecarSettings) -> None:
@@ -31,13 +35,53 @@ async def run(settings: SidecarSettings) -> None:
         settings.max_attempts,
         settings.ack_wait,
     )
-    async with open_queue(settings.nats_url, settings.worker) as js, FrameworkClient(settings.socket) as framework:
-        worker = Worker(js, Records(js, settings.result_retention), framework, worker_settings, now_utc)
+    async with FrameworkClient(settings.socket, settings.invoke_path, settings.health_path) as framework:
+
+        def build_worker(js: JetStream) -> Worker:
+            return Worker(js, Records(js, settings.result_retention), framework, worker_settings, now_utc)
+
+        shifts = Shifts(framework, build_worker)
         for number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(number, worker.stop)
-        log.info("sidecar.started", extra={"function": settings.function, "worker": settings.worker})
-        await worker.run()
+            asyncio.get_running_loop().add_signal_handler(number, shifts.stop)
+        answers = {"/healthz": _is_alive, "/readyz": shifts.is_ready, "/drain": shifts.drain}
+        async with served(answers, settings.health_host, settings.health_port) as port:
+            fields = {"function": settings.function, "worker": settings.worker, "health_port": port}
+            log.info("sidecar.started", extra=fields)
+            await _run_connected(settings, shifts)
         log.info("sidecar.stopped")
+
+
+async def _run_connected(settings: SidecarSettings, shifts: Shifts) -> None:
+    """Waits for NATS, and for credentials that it takes: without them nothing can be lost here."""
+    access = QueueAccess(settings.nats_url, settings.nats_credentials, settings.nats_ca)
+    inbox = sidecar_inbox_prefix(settings.tenant, settings.function)
+    is_connected = False
+
+    async def connect_and_run() -> None:
+        nonlocal is_connected
+        while not shifts.stopping.is_set():
+            try:
+                async with open_queue(access, settings.worker, inbox_prefix=inbox) as js:
+                    is_connected = True
+                    log.info("sidecar.connected", extra={"server": settings.nats_url})
+                    await shifts.run(js)
+            except QueueUnavailableError as error:
+                log.warning("queue.away", extra={"error": str(error)})
+                await asyncio.sleep(RETRY_SECONDS)
+
+    running = asyncio.create_task(connect_and_run())
+    stopping = asyncio.create_task(shifts.stopping.wait())
+    await asyncio.wait({running, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    if not is_connected:
+        running.cancel()
+    await asyncio.wait({running})
+    if not running.cancelled():
+        running.result()
+
+
+async def _is_alive() -> bool:
+    return True
 
 
 def main() -> int:
@@ -45,7 +89,7 @@ def main() -> int:
         settings = load_sidecar_settings(os.environ)
         configure_json_logs(settings.log_level)
         asyncio.run(run(settings))
-    except (SettingsError, QueueUnavailableError) as error:
+    except SettingsError as error:
         sys.stderr.write(f"error: {error}\n")
         return MISUSED
     return 0

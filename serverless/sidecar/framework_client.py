@@ -18,7 +18,9 @@ class NoAnswerError(Exception):
 
 
 class FrameworkClient:
-    def __init__(self, socket: Path) -> None:
+    def __init__(self, socket: Path, invoke_path: str = INVOKE, health_path: str = HEALTH) -> None:
+        self._invoke_path = invoke_path
+        self._health_path = health_path
         # A call takes as long as it takes: its deadline is the sidecar's business.
         self._client = httpx.AsyncClient(
             transport=httpx.AsyncHTTPTransport(uds=str(socket), limits=httpx.Limits(max_connections=None)),
@@ -37,13 +39,13 @@ class FrameworkClient:
 
     async def is_ready(self) -> bool:
         try:
-            return (await self._client.get(HEALTH, timeout=SHORT_SECONDS)).is_success
+            return (await self._client.get(self._health_path, timeout=SHORT_SECONDS)).is_success
         except httpx.HTTPError:
             return False
 
     async def invoke(self, call: Call) -> InvocationResult:
         try:
-            answer = await self._client.post(INVOKE, json=call.to_json())
+            answer = await self._client.post(self._invoke_path, json=call.to_json())
             if not answer.is_success:
                 raise NoAnswerError(f"the framework refused the call: {answer.status_code} {answer.text[:200]}")
             return InvocationResult.model_validate(answer.json())

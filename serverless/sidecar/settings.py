@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from gpu_platform.settings import Settings, load_settings
-from serverless.framework.calls import DEFAULT_SOCKET
+from serverless.framework.calls import DEFAULT_SOCKET, HEALTH, INVOKE
 
 ENVIRONMENT_PREFIX = "GPU_PLATFORM_SIDECAR_"
 
@@ -17,10 +17,16 @@ Text = Annotated[str, Field(min_length=1)]
 
 class SidecarSettings(Settings):
     nats_url: Annotated[str, Field(alias="natsURL", min_length=1)] = "nats://127.0.0.1:4222"
+    nats_credentials: Path | None = None
+    nats_ca: Annotated[Path | None, Field(alias="natsCA")] = None
     tenant: Text = "default"
     function: Text
     worker: Text
     socket: Path = DEFAULT_SOCKET
+    invoke_path: Text = INVOKE
+    health_path: Text = HEALTH
+    health_host: Text = "127.0.0.1"
+    health_port: Annotated[int, Field(ge=0, le=65_535)] = 0
     concurrency: Annotated[int, Field(ge=1, le=256)] = 1
     max_attempts: Annotated[int, Field(ge=1, le=100)] = 3
     ack_wait_seconds: Annotated[int, Field(ge=1)] = 30

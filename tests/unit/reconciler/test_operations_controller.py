@@ -12,14 +12,14 @@ from typing import Any, cast
 import pytest
 
 from gpu_platform.adapters.kube import ConflictError, KubeError, NotFoundError, PatchType
-from gpu_platform.adapters.kube.paths import GPU_SPECS, GPU_UNITS, OPERATIONS, STOCK_POOLS, ResourcePath
+from gpu_platform.adapters.kube.paths import GPU_FUNCTIONS, GPU_SPECS, GPU_UNITS, OPERATIONS, STOCK_POOLS, ResourcePath
 from gpu_platform.control.results import Done
 from gpu_platform.domain import names
 from gpu_platform.domain.operations import TAKEOVER
 from gpu_platform.domain.stock import is_claimed
 from reconciler.operations.controller import OperationsController
 from reconciler.world import World
-from tests.builders import NOW, make_stock, make_unit
+from tests.builders import NOW, make_function, make_stock, make_unit
 from tests.scripted_kube import Store, StoredObjects
 from tests.unit.reconciler.test_operations_plan import POOL_REQUEST, SEED_REQUEST, UNIT_REQUEST, claim, make_record
 
@@ -119,6 +119,7 @@ class CurrentWorld:
         self.operations = _Cache(store, OPERATIONS)
         self.units = _Cache(store, GPU_UNITS)
         self.pools = _Cache(store, STOCK_POOLS)
+        self.functions = _Cache(store, GPU_FUNCTIONS)
 
 
 class _Cache:
@@ -189,6 +190,32 @@ def a_deletion() -> Store:
     return store
 
 
+def a_deletion_of_a_function() -> Store:
+    store = new_store()
+    put(store, OPERATIONS, make_record("DeleteFunction", uid="uid-demo").item)
+    put(store, GPU_FUNCTIONS, make_function("demo"))
+    return store
+
+
+def a_function_without_the_mark() -> Store:
+    store = new_store()
+    record = make_record("CreateFunction", {"name": "demo"})
+    put(store, OPERATIONS, record.item)
+    function = make_function("demo")
+    function["metadata"]["annotations"] = {
+        names.ANNOTATION_OPERATION_ID: record.spec.operation_id,
+        names.ANNOTATION_REQUEST_HASH: record.spec.request_hash,
+    }
+    put(store, GPU_FUNCTIONS, function)
+    return store
+
+
+def a_function_that_was_never_made() -> Store:
+    store = new_store()
+    put(store, OPERATIONS, make_record("CreateFunction", {"name": "demo"}).item)
+    return store
+
+
 def a_seed_job() -> Store:
     store = new_store()
     put(store, OPERATIONS, make_record("SeedStockUnits", SEED_REQUEST).item)
@@ -205,10 +232,12 @@ Summary = tuple[str | None, list[str], list[str], list[str], list[str]]
 
 
 def summarise(store: Store, namespace: str) -> Summary:
-    """How the operation ended, and what there is then: units, stock that is held, pools, specs."""
+    """How the operation ended, and what there is then: units or functions, stock that is held, pools, specs."""
     operation = store.objects.get(OPERATIONS.item("op-1", namespace))
     phase = operation.get("status", {}).get("phase") if operation else "removed"
-    units = [each["metadata"]["name"] for each in in_namespace(store, GPU_UNITS, HOME)]
+    units = [
+        each["metadata"]["name"] for path in (GPU_UNITS, GPU_FUNCTIONS) for each in in_namespace(store, path, HOME)
+    ]
     held = [each["metadata"]["name"] for each in in_namespace(store, GPU_UNITS, STOCK) if is_claimed(each)]
     pools = [each["metadata"]["name"] for each in in_namespace(store, STOCK_POOLS, STOCK)]
     specs = [each["metadata"]["name"] for each in in_namespace(store, GPU_SPECS, None)]
@@ -222,6 +251,9 @@ every_scene = pytest.mark.parametrize(
         (a_name_that_is_taken, HOME, ("removed", ["demo"], [], [], [])),
         (a_start_with_a_claim, HOME, ("Succeeded", ["demo"], ["pool-0"], [], [])),
         (a_deletion, HOME, ("Succeeded", [], [], [], [])),
+        (a_deletion_of_a_function, HOME, ("Succeeded", [], [], [], [])),
+        (a_function_without_the_mark, HOME, ("Succeeded", ["demo"], [], [], [])),
+        (a_function_that_was_never_made, HOME, ("removed", [], [], [], [])),
         (a_seed_job, STOCK, ("Running", [], [], ["pool"], ["g1.1"])),
         (a_pool_job, STOCK, ("Succeeded", [], [], ["pool"], ["g1.1"])),
     ],

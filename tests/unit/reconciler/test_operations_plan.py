@@ -9,9 +9,8 @@ import pytest
 from gpu_platform.domain import names
 from gpu_platform.domain.operations import RETENTION, TAKEOVER, OperationPhase, OperationSpec, OperationStatus
 from reconciler.operations.observed import Observed, Record
-from reconciler.operations.plan import (
-    DELETE_GRACE,
-    LONGEST_WAIT,
+from reconciler.operations.plan import DELETE_GRACE, LONGEST_WAIT, plan_operation
+from reconciler.operations.steps import (
     CreatePool,
     CreateSpec,
     CreateUnit,
@@ -21,7 +20,6 @@ from reconciler.operations.plan import (
     RemoveOperation,
     StartUnit,
     WriteStatus,
-    plan_operation,
 )
 from tests.builders import NOW, make_stock, make_unit
 
@@ -47,7 +45,8 @@ def make_record(
 ) -> Record:
     is_job = kind in ("SeedStockUnits", "CreateStockPool")
     home = names.STOCK_NAMESPACE if is_job else "runtime-instance"
-    target = {"kind": "StockPool" if is_job else "GPUUnit", "namespace": home, "name": "pool" if is_job else "demo"}
+    target_kind = "StockPool" if is_job else "GPUFunction" if kind.endswith("Function") else "GPUUnit"
+    target = {"kind": target_kind, "namespace": home, "name": "pool" if is_job else "demo"}
     spec = {"operationID": "mine", "kind": kind, "requestHash": HASH, "request": request or {}, "target": target}
     if uid:
         target["uid"] = uid
@@ -159,7 +158,17 @@ def test_an_expired_operation_is_forgotten() -> None:
 
 
 @pytest.mark.parametrize(
-    "kind", ["CreateUnit", "StartUnit", "DeleteUnit", "SeedStockUnits", "CreateStockPool", "PreviewUnit"]
+    "kind",
+    [
+        "CreateUnit",
+        "StartUnit",
+        "DeleteUnit",
+        "SeedStockUnits",
+        "CreateStockPool",
+        "CreateFunction",
+        "DeleteFunction",
+        "PreviewUnit",
+    ],
 )
 def test_no_operation_acts_in_another_namespace(kind: str) -> None:
     elsewhere = Observed(make_record(kind, namespace="runtime-instance-other"), unit=unit_of(), claims=(claim(),))
@@ -169,7 +178,7 @@ def test_no_operation_acts_in_another_namespace(kind: str) -> None:
 # CreateUnit
 
 
-@pytest.mark.parametrize("kind", ["CreateUnit", "StartUnit"])
+@pytest.mark.parametrize("kind", ["CreateUnit", "StartUnit", "CreateFunction"])
 def test_a_young_operation_is_its_owners(kind: str) -> None:
     young = Observed(make_record(kind, UNIT_REQUEST, age=TAKEOVER - SECOND), claims=(claim(),))
     assert (plan(young).step, plan(young).wait) == (None, SECOND)

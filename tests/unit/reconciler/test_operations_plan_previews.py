@@ -8,7 +8,7 @@ import pytest
 
 from gpu_platform.domain.operations import PREVIEW_PATIENCE, PREVIEW_RETENTION, OperationPhase, OperationStatus
 from reconciler.operations.observed import Observed
-from reconciler.operations.plan import RemoveOperation
+from reconciler.operations.steps import RemoveOperation
 from tests.builders import NOW
 from tests.unit.reconciler.test_operations_plan import RUNNING, SECOND, make_record, outcome, plan, status_after
 

@@ -22,7 +22,7 @@ def test_without_anything_there_are_defaults() -> None:
 
     assert settings == ReconcilerSettings()
     assert settings.leader_elect
-    assert settings.controllers == ("units", "stock", "operations", "orphans", "drift")
+    assert settings.controllers == ("units", "stock", "operations", "orphans", "drift", "functions")
     assert settings.resync.total_seconds() == 300
     assert "169.254.0.0/16" in settings.blocked_egress_cidrs
 
@@ -49,6 +49,19 @@ def test_every_setting_can_come_from_the_environment() -> None:
         "WORKERS": "16",
         "BLOCKED_EGRESS_CIDRS": "10.0.0.0/8,fd00::/8",
         "PLACEHOLDER_IMAGE": "image:1",
+        "NATS_URL": "tls://nats:4222",
+        "NATS_CREDENTIALS": "functions.creds",
+        "NATS_CA": "ca.crt",
+        "NATS_SIGNING_KEY": "signing.key",
+        "NATS_SYSTEM_CREDENTIALS": "system.creds",
+        "NATS_REPLICAS": "3",
+        "NATS_WORKERS_URL": "tls://nats.queue.svc:4222",
+        "NATS_EGRESS_NAMESPACE": "queue",
+        "NATS_EGRESS_LABELS": "app=nats, app.kubernetes.io/part-of=queue",
+        "RESULT_RETENTION_SECONDS": "60",
+        "SIDECAR_IMAGE": "image:2",
+        "SIDECAR_COMMAND": "/venv/python,-m,serverless.sidecar",
+        "WORKER_GRACE_SECONDS": "30",
         "KUBECONFIG": "file",
         "LOG_LEVEL": "debug",
     }
@@ -68,10 +81,52 @@ def test_every_setting_can_come_from_the_environment() -> None:
         workers=16,
         blocked_egress_cidrs=("10.0.0.0/8", "fd00::/8"),
         placeholder_image="image:1",
+        nats_url="tls://nats:4222",
+        nats_credentials=Path("functions.creds"),
+        nats_ca=Path("ca.crt"),
+        nats_signing_key=Path("signing.key"),
+        nats_system_credentials=Path("system.creds"),
+        nats_replicas=3,
+        nats_workers_url="tls://nats.queue.svc:4222",
+        nats_egress_namespace="queue",
+        nats_egress_labels=("app=nats", "app.kubernetes.io/part-of=queue"),
+        result_retention_seconds=60,
+        sidecar_image="image:2",
+        sidecar_command=("/venv/python", "-m", "serverless.sidecar"),
+        worker_grace_seconds=30,
         kubeconfig=Path("file"),
         log_level="debug",
     )
-    assert {key.lower() for key in environment} == set(ReconcilerSettings.model_fields)
+    # Of the two ways to say where NATS is, one can be used.
+    assert {key.lower() for key in environment} == set(ReconcilerSettings.model_fields) - {"nats_egress_cidr"}
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("natsCredentials: x", "natsCredentials is set, but natsURL is not"),
+        ("natsEgressLabels: [app=nats]", "natsEgressLabels is set, but natsURL is not"),
+        (
+            "natsURL: nats://n\nnatsEgressLabels: [app=nats]\nnatsEgressCIDR: 10.0.0.0/8",
+            "natsEgressLabels and natsEgressCIDR are both set",
+        ),
+        ("natsURL: nats://n\nnatsSigningKey: x", "natsSigningKey is set, but natsCredentials is not"),
+        ("natsURL: nats://n\nnatsCredentials: x", "natsCredentials is set, but natsSigningKey is not"),
+    ],
+)
+def test_settings_that_do_not_go_together_are_one_sentence(text: str, sentence: str, file: Path) -> None:
+    file.write_text(text + "\n")
+
+    with pytest.raises(SettingsError) as caught:
+        load_reconciler_settings(file, {})
+
+    assert str(caught.value).startswith(sentence)
+
+
+def test_a_reconciler_without_functions_needs_no_signing_key(file: Path) -> None:
+    file.write_text("controllers: [units]\nnatsURL: nats://n\nnatsCredentials: x\n")
+
+    assert load_reconciler_settings(file, {}).nats_url == "nats://n"
 
 
 def test_an_empty_list_can_be_said(file: Path) -> None:
@@ -109,7 +164,7 @@ def test_the_variables_that_kubernetes_adds_for_a_service_of_our_name_are_not_se
         ("zzz: 1", "{file}: there is no setting 'zzz'; there are: blockedEgressCIDRs, controllers, "),
         (
             "controllers: [units, uints]",
-            "{file}: controllers[1] is \"uints\", and should be 'units', 'stock', 'operations', 'orphans' or 'drift'",
+            "{file}: controllers[1] is \"uints\", and should be 'units', 'stock', 'operations', 'orphans', 'drift'",
         ),
         (
             "metricsAddress: '9401'",
@@ -142,7 +197,7 @@ def test_a_bad_file_is_one_sentence_with_place_key_and_fix(text: str, sentence: 
         (
             "CONTROLLERS",
             "units,x",
-            "CONTROLLERS: controllers[1] is \"x\", and should be 'units', 'stock', 'operations', 'orphans' or 'drift'",
+            "CONTROLLERS: controllers[1] is \"x\", and should be 'units', 'stock', 'operations', 'orphans', 'drift'",
         ),
         (
             "BLOCKED_EGRESS_CIDRS",

@@ -177,7 +177,8 @@ def test_what_is_no_call_is_refused(path: Path, body: bytes) -> None:
     with serving(handler(lambda payload: payload), path) as client:
         assert client.ask("POST", "/invoke", body)[0] == 400
         assert client.ask("POST", "/other", {})[0] == 404
-        assert client.ask("GET", "/invoke")[0] == 404
+        assert client.ask("GET", "/invoke")[0] == 405
+        assert client.ask("POST", "/healthz", {})[0] == 405
 
 
 def test_a_call_is_read_as_it_was_written() -> None:

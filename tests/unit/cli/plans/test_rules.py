@@ -172,8 +172,9 @@ def test_what_is_secret_as_a_whole_is_not_passed_unseen(inputs: Json, path: str)
 
 def test_our_own_workloads_break_no_rule() -> None:
     workloads = Workloads(enabled=True, image="registry.example.com/gpu-platform:1.0")
-    bodies = [body for process in build_processes(workloads) for body in build_workload(process, workloads)]
-    bodies += build_nats(Nats(enabled=True, image="nats:2.12.2"))
+    nats = Nats(enabled=True, image="nats:2.12.2")
+    bodies = [body for process in build_processes(workloads, nats) for body in build_workload(process, workloads)]
+    bodies += build_nats(nats)
 
     assert {"Deployment", "StatefulSet"} <= {body["kind"] for body in bodies}
     assert [found for body in bodies for found in broken(body["kind"], body)] == []

@@ -1,0 +1,1 @@
+"""GPUFunctions: their consumer, their workers' credentials, and as many workers as are wanted."""

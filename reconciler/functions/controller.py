@@ -1,0 +1,174 @@
+"""The functions controller: observe, plan, apply; and which changes concern which function."""
+
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime, timedelta
+from typing import Any, Protocol
+
+from gpu_platform.adapters.kube import AlreadyExistsError
+from gpu_platform.adapters.kube.paths import GPU_FUNCTIONS
+from gpu_platform.adapters.kube.requests import find
+from gpu_platform.adapters.queue.errors import QueueUnavailableError
+from gpu_platform.control.loop import Key, Trigger
+from gpu_platform.control.results import Done, RequeueAfter, Result
+from gpu_platform.domain import names
+from gpu_platform.domain.gpu_functions import GPUFunctionSpec
+from gpu_platform.domain.tenants import tenant_namespace, tenant_of
+from reconciler.children import FIELD_MANAGER
+from reconciler.functions.apply import Client, apply_plan, place_of, place_of_unit
+from reconciler.functions.credentials import CredentialsError, Signer, ensure_secret
+from reconciler.functions.observe import build_after_unit, observe_function
+from reconciler.functions.observed import Observed
+from reconciler.functions.plan import find_problem, plan_function
+from reconciler.own_writes import PATIENCE, OwnWrites, Place
+from reconciler.world import World, function_key_of, key_of
+
+Json = dict[str, Any]
+
+EVERYTHING: Key = ("", "queue")
+"""Stands for all consumers."""
+
+SWEEP_INTERVAL = timedelta(seconds=60)
+RETRY = timedelta(seconds=5)
+STOCK_PATIENCE = timedelta(seconds=10)
+"""Stock that becomes free brings a pass by itself; this is for what was missed."""
+
+BELIEVED = timedelta(seconds=30)
+"""How long a consumer and a Secret that were there are not asked for again."""
+
+
+class Queue(Protocol):
+    """Every call may raise QueueUnavailableError."""
+
+    async def ensure_consumer(self, tenant: str, function: str, ack_wait: timedelta) -> None: ...
+
+    async def remove_consumer(self, tenant: str, function: str) -> None: ...
+
+    async def list_consumers(self) -> frozenset[tuple[str, str]]: ...
+
+
+class FunctionsController:
+    name = "functions"
+
+    def __init__(self, world: World, client: Client, queue: Queue, signer: Signer, now: Callable[[], datetime]) -> None:
+        self._world = world
+        self._client = client
+        self._queue = queue
+        self._signer = signer
+        self._now = now
+        self._own_writes = OwnWrites(now)
+        self._ensured: dict[Key, tuple[object, datetime]] = {}
+
+    async def reconcile(self, namespace: str, name: str) -> Result:
+        if (namespace, name) == EVERYTHING:
+            return await self._sweep()
+        observed = observe_function(self._world, namespace, name)
+        if observed is None:
+            return await self._reconcile_missing(namespace, name)
+        if self._own_writes.are_outdated(_places_of(observed)):
+            return RequeueAfter(PATIENCE, "the watch has not shown the last write yet")
+        queue_problem = await self._prepare(observed)
+        plan = plan_function(observed, _wanted_workers(observed.spec), queue_problem, self._now())
+        await apply_plan(plan, observed, self._client, self._own_writes, self._now())
+        if queue_problem is not None:
+            return RequeueAfter(RETRY, queue_problem)
+        return RequeueAfter(STOCK_PATIENCE, "there is no free stock") if plan.lacks_stock else Done()
+
+    def triggers(self) -> tuple[Trigger, ...]:
+        world = self._world
+        return (
+            Trigger(world.functions, lambda function: [key_of(function)]),
+            Trigger(world.units, self._unit_keys),
+            Trigger(world.specs, lambda spec: self._functions_of_spec(spec["metadata"]["name"])),
+            Trigger(world.namespaces, lambda _: [EVERYTHING]),
+        )
+
+    async def _prepare(self, observed: Observed) -> str | None:
+        """Consumer and credentials, or what is wrong with them. The workers are made anyway: once NATS is back, they
+        begin."""
+        function, spec = observed.function, observed.spec
+        key = key_of(function)
+        if spec is None or "deletionTimestamp" in function["metadata"] or find_problem(observed) is not None:
+            return None
+        facts = (function["metadata"]["uid"], spec.ack_wait_seconds)
+        known, at = self._ensured.get(key, (None, None))
+        if known == facts and at is not None and self._now() - at < BELIEVED:
+            return None
+        tenant = tenant_of(key[0]) or ""
+        try:
+            # The Secret first: without it no worker of the function can start at all.
+            await ensure_secret(self._client, function, tenant, self._signer, self._now())
+            await self._queue.ensure_consumer(tenant, key[1], timedelta(seconds=spec.ack_wait_seconds))
+        except (CredentialsError, QueueUnavailableError) as error:
+            self._ensured.pop(key, None)
+            return str(error)
+        self._ensured[key] = facts, self._now()
+        return None
+
+    async def _reconcile_missing(self, namespace: str, name: str) -> Result:
+        """It is made after the unit that takes its calls; without one, its consumer goes."""
+        self._ensured.pop((namespace, name), None)
+        tenant = tenant_of(namespace)
+        if tenant is None:
+            return Done()
+        if (body := build_after_unit(self._world, namespace, name)) is not None:
+            return await self._make(namespace, body)
+        if await find(self._client, GPU_FUNCTIONS, name, namespace) is not None:
+            # The cache will show it in a moment.
+            return RequeueAfter(PATIENCE, "the watch has not shown the function yet")
+        try:
+            await self._queue.remove_consumer(tenant, name)
+        except QueueUnavailableError as error:
+            return RequeueAfter(RETRY, str(error))
+        return Done()
+
+    async def _make(self, namespace: str, body: Json) -> Result:
+        try:
+            await self._client.create(GPU_FUNCTIONS.collection(namespace), body, {"fieldManager": FIELD_MANAGER})
+        except AlreadyExistsError:
+            return RequeueAfter(PATIENCE, "the watch has not shown the function yet")
+        return Done()
+
+    async def _sweep(self) -> Result:
+        """Consumers whose function went while nobody looked."""
+        try:
+            for tenant, function in sorted(await self._queue.list_consumers()):
+                namespace = tenant_namespace(tenant)
+                if self._world.functions.get(namespace, function) is None:
+                    await self._reconcile_missing(namespace, function)
+        except QueueUnavailableError:
+            return RequeueAfter(RETRY, "NATS is away")
+        return RequeueAfter(SWEEP_INTERVAL, "looks again and again")
+
+    def _unit_keys(self, unit: Json) -> Iterable[Key]:
+        """Of a worker its function; of stock the functions that may be waiting for it."""
+        if (key := function_key_of(unit)) is not None:
+            yield key
+        for owner in unit["metadata"].get("ownerReferences") or ():
+            if owner["kind"] == "GPUFunction":
+                yield unit["metadata"]["namespace"], owner["name"]
+        if names.is_stock_namespace(unit["metadata"]["namespace"]):
+            yield from filter(self._is_short, self._functions_of_spec(unit["spec"].get("specName", "")))
+
+    def _functions_of_spec(self, spec_name: str) -> list[Key]:
+        return [key_of(function) for function in self._world.functions.by_index("spec", spec_name)]
+
+    def _is_short(self, key: Key) -> bool:
+        function = self._world.functions.get(*key)
+        wanted = (function or {}).get("spec", {}).get("minWorkers", 0)
+        return len(self._world.workers_of(*key)) < int(wanted)
+
+
+def _wanted_workers(spec: GPUFunctionSpec | None) -> int:
+    """How many there are to be: the fewest that the function allows."""
+    return spec.min_workers if spec is not None else 0
+
+
+def _places_of(observed: Observed) -> Iterator[tuple[Place, Json | None]]:
+    """Every object that the plan may write, as it was seen."""
+    function = observed.function
+    yield place_of(function), function
+    namespace, name = key_of(function)
+    seen = {unit["metadata"]["name"]: unit for unit in (*observed.own, *observed.strangers)}
+    ordinals = range(_wanted_workers(observed.spec) + len(observed.strangers))
+    for unit in {*seen, *(names.worker_name(name, ordinal) for ordinal in ordinals)}:
+        yield place_of_unit(namespace, unit), seen.get(unit)

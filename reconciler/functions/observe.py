@@ -1,0 +1,87 @@
+"""Everything that matters for one function, from the caches."""
+
+from typing import Any
+
+from pydantic import ValidationError
+
+from gpu_platform.adapters.unit_writes import claim_operation_of
+from gpu_platform.domain import names
+from gpu_platform.domain.function_requests import function_of_unit
+from gpu_platform.domain.gpu_functions import GPUFunctionSpec
+from gpu_platform.domain.stacks import as_accepted
+from gpu_platform.domain.stock import rank_stock
+from reconciler.functions.observed import Observed
+from reconciler.functions.workers import claim_mark, find_ordinal, is_leftover, is_made_by
+from reconciler.world import World
+
+Json = dict[str, Any]
+
+
+def observe_function(world: World, namespace: str, name: str) -> Observed | None:
+    """None when there is no such function: its workers and its Secret go with it, by their owner references.
+
+    Whoever edits a function behind the API restarts nothing: it runs as it was accepted.
+    """
+    found = world.functions.get(namespace, name)
+    if found is None:
+        return None
+    function = as_accepted(found)
+    spec = _parse_spec(function)
+    named = [unit for unit in world.units.objects(namespace) if find_ordinal(function, unit) is not None]
+    own = tuple(unit for unit in named if is_made_by(unit, function))
+    return Observed(
+        function=function,
+        spec=spec,
+        is_known_spec=spec is not None and world.find_spec(spec.spec_name) is not None,
+        own=own,
+        joined=tuple(unit for unit in world.workers_of(namespace, name) if not _is_made(unit, function)),
+        strangers=tuple(unit for unit in named if not is_made_by(unit, function)),
+        held=_held(world, function, spec),
+        free=_free(world, spec),
+    )
+
+
+def build_after_unit(world: World, namespace: str, name: str) -> Json | None:
+    """The function that does not exist, made after the oldest unit that takes its calls and was not made by one."""
+    units = [unit for unit in world.workers_of(namespace, name) if not unit["metadata"].get("ownerReferences")]
+    living = [as_accepted(unit) for unit in units if "deletionTimestamp" not in unit["metadata"]]
+    if not living:
+        return None
+    oldest = min(living, key=lambda unit: (unit["metadata"]["creationTimestamp"], unit["metadata"]["name"]))
+    try:
+        return function_of_unit(oldest)
+    except ValidationError:
+        # The unit itself says what is wrong with it.
+        return None
+
+
+def _parse_spec(function: Json) -> GPUFunctionSpec | None:
+    try:
+        return GPUFunctionSpec.model_validate(function.get("spec", {}))
+    except ValidationError:
+        return None
+
+
+def _is_made(unit: Json, function: Json) -> bool:
+    """By this function, or by an earlier one of its name, with which it goes."""
+    return is_made_by(unit, function) or is_leftover(unit, function)
+
+
+def _held(world: World, function: Json, spec: GPUFunctionSpec | None) -> tuple[Json, ...]:
+    mark = claim_mark(function)
+    return tuple(
+        stock
+        for stock in world.claimed_stock()
+        if claim_operation_of(stock) == mark
+        and spec is not None
+        and stock["spec"].get("specName") == spec.spec_name
+        and "deletionTimestamp" not in stock["metadata"]
+    )
+
+
+def _free(world: World, spec: GPUFunctionSpec | None) -> tuple[Json, ...]:
+    if spec is None:
+        return ()
+    of_the_spec = world.units.by_index("spec", spec.spec_name)
+    stock = (unit for unit in of_the_spec if names.is_stock_namespace(unit["metadata"]["namespace"]))
+    return rank_stock(stock, spec.spec_name)

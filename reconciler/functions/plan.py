@@ -1,0 +1,231 @@
+"""What to do about one function: which workers to make, change and take away, and what to say of it. Pure."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import count
+from typing import Any
+
+from gpu_platform.domain import names
+from gpu_platform.domain.conditions import Condition, find_condition, with_condition
+from gpu_platform.domain.gpu_functions import FunctionPhase, FunctionReason, GPUFunctionSpec, GPUFunctionStatus
+from gpu_platform.domain.gpu_units import Phase
+from gpu_platform.domain.stock import claim_holder_of
+from gpu_platform.domain.tenants import tenant_of
+from reconciler.functions.observed import Observed
+from reconciler.functions.workers import find_ordinal, is_leftover, is_replaced, renew_worker
+
+Json = dict[str, Any]
+
+READY = "Ready"
+
+
+@dataclass(frozen=True)
+class CreateWorker:
+    ordinal: int
+    held: tuple[Json, ...]
+    """Stock that a try that died has claimed for it."""
+
+
+@dataclass(frozen=True)
+class ReplaceWorker:
+    """As it was seen: uid and resourceVersion stand in the body."""
+
+    body: Json
+
+
+@dataclass(frozen=True)
+class RemoveWorker:
+    unit: Json
+
+
+Write = CreateWorker | ReplaceWorker | RemoveWorker
+
+
+@dataclass(frozen=True)
+class Verdict:
+    phase: FunctionPhase
+    reason: FunctionReason
+    message: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    writes: tuple[Write, ...]
+    status: GPUFunctionStatus
+    lacks_stock: bool = False
+
+
+def find_problem(observed: Observed) -> Verdict | None:
+    """What makes the function impossible, in words that say which field to mend."""
+    metadata = observed.function["metadata"]
+    if tenant_of(metadata["namespace"]) is None:
+        return _invalid(f"functions live in the namespaces of tenants, and {metadata['namespace']} is none")
+    if observed.spec is None:
+        return _invalid("spec does not fit the schema of this version")
+    if not observed.is_known_spec:
+        return _invalid(f"spec.specName: there is no GPUSpec {observed.spec.spec_name!r}; see `kubectl get gpuspecs`")
+    return None
+
+
+def plan_function(observed: Observed, wanted: int, queue_problem: str | None, now: datetime) -> Plan:
+    """`wanted` workers, of which those that joined are some. Rows are tried from top to bottom.
+
+    | function                           | writes  | phase · reason                                               |
+    | ---------------------------------- | ------- | ------------------------------------------------------------ |
+    | being deleted                      | none    | Terminating (its workers go by owner reference)              |
+    | spec or catalogue entry is wrong   | none    | Failed · InvalidSpec                                         |
+    | no consumer, or no credentials     | workers | Progressing · QueueUnavailable                               |
+    | fewer stock than workers to make   | workers | Progressing · NoStock                                        |
+    | as many are Ready as are wanted    | workers | Ready · FunctionReady                                        |
+    | a worker cannot start              | workers | Failed · WorkerFailed, the worker's words                    |
+    | any other                          | workers | Progressing · WorkersStarting                                |
+
+    Workers have ordinals. The lowest ones that can be had are wanted:
+
+    | the name of an ordinal has           | wanted                | not wanted                          |
+    | ------------------------------------ | --------------------- | ----------------------------------- |
+    | nobody                               | claim stock, make it  | –                                   |
+    | a stranger                           | take the next ordinal | –                                   |
+    | a leftover of an earlier function    | wait                  | –                                   |
+    | its own worker, on its way out       | wait                  | –                                   |
+    | its own worker, of another size or stopped | remove it, then make it anew | remove it              |
+    | its own worker, with another spec    | change it             | remove it, highest ordinal first    |
+    | its own worker, as it should be      | –                     | remove it, highest ordinal first    |
+    """
+    if "deletionTimestamp" in observed.function["metadata"]:
+        # No reason says it better: what the condition says stays.
+        return Plan((), _status(observed, None, now).model_copy(update={"phase": FunctionPhase.TERMINATING}))
+    problem = find_problem(observed)
+    if problem is not None or observed.spec is None:
+        return Plan((), _status(observed, problem, now))
+    own_wanted = max(0, wanted - len(_living(observed.joined)))
+    writes = (*_plan_surplus(observed, own_wanted), *_plan_slots(observed, observed.spec, own_wanted))
+    lacks_stock = _lacks_stock(observed, writes)
+    verdict = _judge(observed, wanted, queue_problem, lacks_stock=lacks_stock)
+    return Plan(writes, _status(observed, verdict, now), lacks_stock)
+
+
+def _judge(observed: Observed, wanted: int, queue_problem: str | None, *, lacks_stock: bool) -> Verdict:
+    workers = _living((*observed.own, *observed.joined))
+    ready = sum(map(_is_ready, workers))
+    so_far = f"{ready} of {wanted} workers are ready"
+    if queue_problem is not None:
+        return Verdict(FunctionPhase.PROGRESSING, FunctionReason.QUEUE_UNAVAILABLE, queue_problem)
+    if lacks_stock and observed.spec is not None:
+        message = f"{so_far}; there is no free stock of {observed.spec.spec_name} for another"
+        return Verdict(FunctionPhase.PROGRESSING, FunctionReason.NO_STOCK, message)
+    if ready >= wanted:
+        message = so_far if wanted else "takes calls; no worker is wanted"
+        return Verdict(FunctionPhase.READY, FunctionReason.FUNCTION_READY, message)
+    for worker in workers:
+        if worker.get("status", {}).get("phase") == Phase.FAILED:
+            message = f"{worker['metadata']['name']}: {_words_of(worker)}"
+            return Verdict(FunctionPhase.FAILED, FunctionReason.WORKER_FAILED, message)
+    return Verdict(FunctionPhase.PROGRESSING, FunctionReason.WORKERS_STARTING, so_far)
+
+
+def _plan_surplus(observed: Observed, own_wanted: int) -> Iterator[RemoveWorker]:
+    wanted = set(_wanted_ordinals(observed, own_wanted))
+    by_ordinal = sorted(((_ordinal_of(observed, unit), unit) for unit in observed.own), key=lambda pair: -pair[0])
+    for ordinal, unit in by_ordinal:
+        if ordinal not in wanted and not _is_going(unit):
+            yield RemoveWorker(unit)
+
+
+def _plan_slots(observed: Observed, spec: GPUFunctionSpec, own_wanted: int) -> Iterator[Write]:
+    own = {_ordinal_of(observed, unit): unit for unit in observed.own}
+    blocked = {find_ordinal(observed.function, unit) for unit in observed.strangers}
+    for ordinal in _wanted_ordinals(observed, own_wanted):
+        unit = own.get(ordinal)
+        if unit is None:
+            if ordinal not in blocked:
+                yield CreateWorker(ordinal, _held_for(observed, ordinal))
+        elif _is_going(unit):
+            continue
+        elif is_replaced(unit, spec):
+            yield RemoveWorker(unit)
+        elif (body := renew_worker(unit, observed.function, spec)) is not None:
+            yield ReplaceWorker(body)
+
+
+def _wanted_ordinals(observed: Observed, own_wanted: int) -> Iterator[int]:
+    """The lowest, without those whose name a stranger keeps."""
+    kept = {
+        find_ordinal(observed.function, unit) for unit in observed.strangers if not is_leftover(unit, observed.function)
+    }
+    free = (ordinal for ordinal in count() if ordinal not in kept)
+    return (ordinal for ordinal, _ in zip(free, range(own_wanted), strict=False))
+
+
+def _held_for(observed: Observed, ordinal: int) -> tuple[Json, ...]:
+    metadata = observed.function["metadata"]
+    holder = names.claim_holder(metadata["namespace"], names.worker_name(metadata["name"], ordinal))
+    return tuple(stock for stock in observed.held if claim_holder_of(stock) == holder)
+
+
+def _lacks_stock(observed: Observed, writes: tuple[Write, ...]) -> bool:
+    needed = sum(isinstance(write, CreateWorker) and not write.held for write in writes)
+    return needed > len(observed.free)
+
+
+def _ordinal_of(observed: Observed, unit: Json) -> int:
+    """An own unit has one: whatever has another name has joined."""
+    ordinal = find_ordinal(observed.function, unit)
+    return -1 if ordinal is None else ordinal
+
+
+def _living(units: tuple[Json, ...]) -> list[Json]:
+    return [unit for unit in units if not _is_going(unit) and unit["spec"].get("running", True)]
+
+
+def _is_going(unit: Json) -> bool:
+    return "deletionTimestamp" in unit["metadata"]
+
+
+def _is_ready(unit: Json) -> bool:
+    return bool(unit.get("status", {}).get("phase") == Phase.READY)
+
+
+def _words_of(unit: Json) -> str:
+    conditions = unit.get("status", {}).get("conditions") or []
+    return next((str(each.get("message", "")) for each in conditions if each["type"] == READY), "cannot start")
+
+
+def _invalid(message: str) -> Verdict:
+    return Verdict(FunctionPhase.FAILED, FunctionReason.INVALID_SPEC, message)
+
+
+def status_of(function: Json) -> GPUFunctionStatus:
+    return GPUFunctionStatus.model_validate(function.get("status", {}))
+
+
+def reason_of(status: GPUFunctionStatus) -> str | None:
+    condition = find_condition(status.conditions, READY)
+    return condition.reason if condition else None
+
+
+def _status(observed: Observed, verdict: Verdict | None, now: datetime) -> GPUFunctionStatus:
+    """Counted from the units on every pass. Without a verdict, what the condition says stays."""
+    old = status_of(observed.function)
+    generation = observed.function["metadata"].get("generation")
+    workers = _living((*observed.own, *observed.joined))
+    counted = {
+        "workers": len(workers),
+        "ready_workers": sum(map(_is_ready, workers)),
+        "observed_generation": generation,
+        "last_sync_time": now,
+    }
+    if verdict is None:
+        return old.model_copy(update=counted)
+    condition = Condition(
+        type=READY,
+        status="True" if verdict.phase is FunctionPhase.READY else "False",
+        reason=verdict.reason,
+        message=verdict.message,
+        observed_generation=generation,
+        last_transition_time=now,
+    )
+    return old.model_copy(
+        update={**counted, "phase": verdict.phase, "conditions": with_condition(old.conditions, condition)}
+    )

@@ -1,0 +1,116 @@
+"""The reconciler's way to NATS: a connection that is made while this process leads, and kept in the background.
+
+Whoever needs it asks, and hears what is wrong when it is not there: the rest of the work goes on without it.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from datetime import timedelta
+from typing import Any, TypeVar
+
+from gpu_platform.adapters.queue.cancellation import obey_cancellation
+from gpu_platform.adapters.queue.connection import JetStream, QueueAccess, open_queue
+from gpu_platform.adapters.queue.consumers import list_consumers, stream_needed
+from gpu_platform.adapters.queue.durability import NotDurableError, check_durability
+from gpu_platform.adapters.queue.errors import QueueUnavailableError
+from gpu_platform.adapters.queue.layout import ensure_consumer, ensure_streams, remove_consumer
+from gpu_platform.domain.queue_permissions import QueueUser, inbox_prefix_of
+
+log = logging.getLogger(__name__)
+
+RETRY_SECONDS = 5.0
+STREAMS_SECONDS = 60.0
+"""Between two looks at whether the streams are as they should be."""
+
+NOT_CONFIGURED = "NATS is not configured: natsURL in the reconciler's settings says where it is"
+
+T = TypeVar("T")
+Duty = Callable[[JetStream], Awaitable[None]]
+"""Something that is done while there is a connection, for ever."""
+
+
+class QueueLink:
+    def __init__(
+        self,
+        access: QueueAccess | None,
+        system: QueueAccess | None,
+        replicas: int,
+        name: str,
+        duties: Sequence[Duty] = (),
+    ) -> None:
+        """Without `system`, nobody asks the servers whether they keep what they acknowledge."""
+        self._access = access
+        self._system = system
+        self._replicas = replicas
+        self._name = name
+        self._duties = tuple(duties)
+        self._js: JetStream | None = None
+        self._problem = f"there is no connection to {access.url} yet" if access else NOT_CONFIGURED
+
+    async def run(self) -> None:
+        """While this process leads."""
+        while self._access is not None:
+            try:
+                await self._stay_connected(self._access)
+            except (QueueUnavailableError, NotDurableError) as error:
+                self._problem = str(error)
+                log.error("queue.unusable", extra={"error": str(error)})
+            except Exception as error:
+                # Whatever it is, units and stock do not wait for it.
+                self._problem = f"NATS cannot be used: {error}"
+                log.exception("queue.failed")
+            finally:
+                self._js = None
+            obey_cancellation()
+            await asyncio.sleep(RETRY_SECONDS)
+
+    async def _stay_connected(self, access: QueueAccess) -> None:
+        if self._system is not None:
+            await check_durability(self._system, self._replicas, self._name)
+        inbox = inbox_prefix_of(QueueUser.FUNCTIONS)
+        async with open_queue(access, self._name, inbox_prefix=inbox) as js:
+            await ensure_streams(js, self._replicas)
+            self._js = js
+            log.info("queue.connected", extra={"server": access.url})
+            async with asyncio.TaskGroup() as group:
+                # The client itself connects again: this ends only with our lead.
+                for duty in (self._keep_streams, *self._duties):
+                    group.create_task(_for_ever(duty, js))
+
+    async def _keep_streams(self, js: JetStream) -> None:
+        while True:
+            await asyncio.sleep(STREAMS_SECONDS)
+            await ensure_streams(js, self._replicas)
+
+    async def ensure_consumer(self, tenant: str, function: str, ack_wait: timedelta) -> None:
+        await self._ask(lambda js: ensure_consumer(js, tenant, function, ack_wait))
+
+    async def remove_consumer(self, tenant: str, function: str) -> None:
+        """With what waits for it."""
+        await self._ask(lambda js: remove_consumer(js, tenant, function))
+
+    async def list_consumers(self) -> frozenset[tuple[str, str]]:
+        return await self._ask(list_consumers)
+
+    async def _ask(self, question: Callable[[JetStream], Coroutine[Any, Any, T]]) -> T:
+        """QueueUnavailableError. A question is never cancelled, for the client takes that for a time-out; whoever is
+        cancelled leaves it to its end."""
+        if self._js is None:
+            raise QueueUnavailableError(self._problem)
+        asking = asyncio.create_task(question(self._js))
+        asking.add_done_callback(lambda task: task.cancelled() or task.exception())
+        with stream_needed():
+            return await asyncio.shield(asking)
+
+
+async def _for_ever(duty: Duty, js: JetStream) -> None:
+    while True:
+        try:
+            await duty(js)
+        except QueueUnavailableError as error:
+            log.warning("queue.away", extra={"error": str(error)})
+        except Exception:
+            log.exception("queue.duty_failed")
+        obey_cancellation()
+        await asyncio.sleep(RETRY_SECONDS)

@@ -1,0 +1,18 @@
+"""What the functions controller may do in Kubernetes."""
+
+from gpu_platform.domain.access import Rule, Scope
+from gpu_platform.domain.names import GROUP
+
+RULES = (
+    # A unit that takes calls of a function which does not exist makes it. Before a consumer is removed, the API server
+    # itself is asked for its function.
+    Rule((Scope.TENANTS,), GROUP, ("gpufunctions",), ("get", "create")),
+    Rule((Scope.TENANTS,), GROUP, ("gpufunctions/status",), ("patch",)),
+    # Its workers block their function's deletion, which some clusters allow only to those who may hold it up anyway.
+    Rule((Scope.TENANTS,), GROUP, ("gpufunctions/finalizers",), ("update",)),
+    Rule((Scope.TENANTS,), GROUP, ("gpuunits",), ("create", "update", "delete")),
+    # Claims.
+    Rule((Scope.STOCK,), GROUP, ("gpuunits",), ("patch",)),
+    # The credentials of the workers: one Secret per function, read by its name.
+    Rule((Scope.TENANTS,), "", ("secrets",), ("get", "create", "update")),
+)

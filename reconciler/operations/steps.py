@@ -1,0 +1,92 @@
+"""The steps that can be taken about an operation, and what one pass decides: the values between `plan` and `apply`."""
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from gpu_platform.domain.operations import FINAL_PHASES, OperationStatus
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class ReleaseClaims:
+    claims: tuple[Json, ...]
+
+
+@dataclass(frozen=True)
+class CreateUnit:
+    body: Json
+
+
+@dataclass(frozen=True)
+class StartUnit:
+    body: Json
+
+
+@dataclass(frozen=True)
+class DeleteUnit:
+    unit: Json
+
+
+@dataclass(frozen=True)
+class DeletePool:
+    pool: Json
+
+
+@dataclass(frozen=True)
+class DeleteFunction:
+    function: Json
+
+
+@dataclass(frozen=True)
+class CreateSpec:
+    body: Json
+
+
+@dataclass(frozen=True)
+class CreatePool:
+    body: Json
+
+
+@dataclass(frozen=True)
+class WriteStatus:
+    status: OperationStatus
+
+
+@dataclass(frozen=True)
+class RemoveOperation:
+    pass
+
+
+Step = (
+    ReleaseClaims
+    | CreateUnit
+    | StartUnit
+    | DeleteUnit
+    | DeletePool
+    | DeleteFunction
+    | CreateSpec
+    | CreatePool
+    | WriteStatus
+    | RemoveOperation
+)
+
+
+@dataclass(frozen=True)
+class Plan:
+    step: Step | None = None
+    wait: timedelta | None = None
+    """Without a step: when to look again. None: a change of its object brings the next look."""
+
+    why: str = ""
+
+    @property
+    def is_last(self) -> bool:
+        """No further step follows from this one, until something changes."""
+        match self.step:
+            case None | RemoveOperation():
+                return True
+            case WriteStatus(status):
+                return status.phase in FINAL_PHASES
+        return False

@@ -1,0 +1,243 @@
+"""What a unit that takes calls has besides: the sidecar, the socket between the two, and a way to NATS. Pure.
+
+```
+ NATS ◄── sidecar (credentials) ◄── socket ──► main container (the user's code)
+```
+
+The sidecar is a native one: it starts first and does not wait for the main container, and it is ended last. Before the
+main container is told to end, its `preStop` hook asks the sidecar to take no more calls, and waits for those under way.
+"""
+
+from dataclasses import dataclass
+from datetime import timedelta
+from ipaddress import ip_address
+from typing import Any
+from urllib.parse import urlsplit
+
+from gpu_platform.domain import names
+from gpu_platform.domain.gpu_functions import GPUFunctionSpec
+from gpu_platform.domain.gpu_units import SOCKET_DIRECTORY, Framework, GPUUnitSpec, Serverless
+from gpu_platform.domain.tenants import tenant_of
+
+Json = dict[str, Any]
+
+SIDECAR = "serverless-sidecar"
+SOCKET_VOLUME = "serverless-framework-socket"
+CREDENTIALS_VOLUME = "serverless-credentials"
+CREDENTIALS_DIRECTORY = "/etc/gpu-platform-nats"
+CREDENTIALS_FILE, AUTHORITY_FILE = "nats.creds", "ca.crt"
+FILE_MODE = 0o440
+
+SOCKET_VARIABLE = "SERVERLESS_SOCKET"
+HEALTH_PORT = 8091
+NATS_PORT = 4222
+
+GROUP = 65_534
+"""Of the socket and the credentials: whoever the user's image runs as, the sidecar may speak to it."""
+
+IN_CLUSTER = (".svc", ".svc.cluster.local")
+
+
+@dataclass(frozen=True)
+class Egress:
+    """The one hole to NATS: to the pods with these labels, or to a network."""
+
+    port: int
+    namespace: str = names.SYSTEM_NAMESPACE
+    labels: tuple[tuple[str, str], ...] = ()
+    cidr: str | None = None
+
+    def to_rule(self) -> Json:
+        peer: Json = {"ipBlock": {"cidr": self.cidr}}
+        if self.cidr is None:
+            peer = {
+                "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": self.namespace}},
+                "podSelector": {"matchLabels": dict(self.labels)},
+            }
+        return {"to": [peer], "ports": [{"protocol": "TCP", "port": self.port}]}
+
+
+@dataclass(frozen=True)
+class SidecarSettings:
+    nats_url: str
+    egress: Egress | None
+    """None: the way is open, as to the rest of the internet."""
+
+    image: str
+    command: tuple[str, ...]
+    result_retention: timedelta
+    grace: timedelta
+    """For the calls under way when the unit ends."""
+
+    has_credentials: bool = False
+    has_authority: bool = False
+    problem: str | None = None
+    """What is missing before any unit can take calls."""
+
+
+@dataclass(frozen=True)
+class WorkerBuild:
+    """Everything that the sidecar of one unit is made of."""
+
+    settings: SidecarSettings
+    tenant: str
+    unit: str
+    block: Serverless
+    concurrency: int
+    max_attempts: int
+    ack_wait_seconds: int
+
+
+def find_egress(
+    url: str, namespace: str | None, labels: tuple[tuple[str, str], ...], cidr: str | None
+) -> tuple[Egress | None, str | None]:
+    """The hole that units need to reach this address, or why it cannot be known."""
+    parts = urlsplit(url)
+    host, port = parts.hostname or "", parts.port or NATS_PORT
+    inside = next((host.removesuffix(suffix) for suffix in IN_CLUSTER if host.endswith(suffix)), None)
+    if labels:
+        _, _, found = (inside or "").partition(".")
+        return Egress(port, namespace or found or names.SYSTEM_NAMESPACE, labels), None
+    if cidr is not None:
+        return Egress(port, cidr=cidr), None
+    if inside is not None:
+        return None, f"{host} is a Service of the cluster: natsEgressLabels has to say which pods are behind it"
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return None, None
+    return Egress(port, cidr=f"{address}/{address.max_prefixlen}"), None
+
+
+def find_serverless_problem(spec: GPUUnitSpec, namespace: str, settings: SidecarSettings | None) -> str | None:
+    """Why a unit cannot take calls, in words that say what to mend."""
+    if spec.serverless is None or names.is_stock_namespace(namespace):
+        return None
+    if settings is None:
+        return (
+            "spec.serverless: NATS is not configured, so there are no calls to take; the reconciler's natsURL is empty"
+        )
+    if settings.problem is not None:
+        return f"spec.serverless: {settings.problem}"
+    if tenant_of(namespace) is None:
+        return f"spec.serverless: units that take calls live in the namespaces of tenants, and {namespace} is none"
+    if any(port.port == HEALTH_PORT for port in spec.template.ports):
+        return f"spec.template.ports: {HEALTH_PORT} is the port of the sidecar; choose another"
+    return None
+
+
+def plan_worker(
+    spec: GPUUnitSpec, namespace: str, unit: str, function: GPUFunctionSpec | None, settings: SidecarSettings | None
+) -> WorkerBuild | None:
+    """None for a unit that takes no calls. A function that does not exist yet will be made with the same defaults."""
+    tenant = tenant_of(namespace)
+    if spec.serverless is None or settings is None or tenant is None:
+        return None
+    fields = GPUFunctionSpec.model_fields
+    return WorkerBuild(
+        settings=settings,
+        tenant=tenant,
+        unit=unit,
+        block=spec.serverless,
+        concurrency=function.concurrency if function else fields["concurrency"].default,
+        max_attempts=function.max_attempts if function else fields["max_attempts"].default,
+        ack_wait_seconds=function.ack_wait_seconds if function else fields["ack_wait_seconds"].default,
+    )
+
+
+def with_sidecar(pod: Json, worker: WorkerBuild) -> Json:
+    """The pod, and beside its one container the sidecar."""
+    [main] = pod["containers"]
+    socket = {"name": SOCKET_VOLUME, "mountPath": SOCKET_DIRECTORY}
+    told = {"name": SOCKET_VARIABLE, "value": worker.block.framework.socket_path}
+    env = [variable for variable in main["env"] if variable["name"] != SOCKET_VARIABLE]
+    main = {
+        **main,
+        "env": [*env, told],
+        "volumeMounts": [*main["volumeMounts"], socket],
+        "lifecycle": {"preStop": {"httpGet": {"path": "/drain", "port": HEALTH_PORT, "scheme": "HTTP"}}},
+    }
+    volumes = [*pod["volumes"], {"name": SOCKET_VOLUME, "emptyDir": {}}]
+    if _has_secret(worker.settings):
+        secret = {"secretName": names.function_secret(worker.block.request_id), "defaultMode": FILE_MODE}
+        volumes.append({"name": CREDENTIALS_VOLUME, "secret": secret})
+    return {
+        **pod,
+        "terminationGracePeriodSeconds": int(worker.settings.grace.total_seconds()),
+        "securityContext": {**pod["securityContext"], "fsGroup": GROUP},
+        "initContainers": [_sidecar(worker, socket)],
+        "containers": [main],
+        "volumes": volumes,
+    }
+
+
+def _sidecar(worker: WorkerBuild, socket: Json) -> Json:
+    mounts = [socket]
+    if _has_secret(worker.settings):
+        mounts.append({"name": CREDENTIALS_VOLUME, "mountPath": CREDENTIALS_DIRECTORY, "readOnly": True})
+    return {
+        "name": SIDECAR,
+        "image": worker.settings.image,
+        "imagePullPolicy": "IfNotPresent",
+        "command": list(worker.settings.command),
+        "env": _environment(worker),
+        # No startup probe: the main container would wait for it, and it waits for the main container.
+        "restartPolicy": "Always",
+        "readinessProbe": _probe("/readyz", period=1),
+        "livenessProbe": _probe("/healthz", period=10),
+        # Nothing is asked of the scheduler: the place that the stock held has to be enough.
+        "resources": {"requests": {"cpu": "0", "memory": "0"}, "limits": {"cpu": "1", "memory": "512Mi"}},
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+            "readOnlyRootFilesystem": True,
+            "runAsNonRoot": True,
+            "runAsUser": GROUP,
+            "runAsGroup": GROUP,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "volumeMounts": mounts,
+    }
+
+
+def _environment(worker: WorkerBuild) -> list[Json]:
+    settings, framework = worker.settings, worker.block.framework
+    said = {
+        "NATS_URL": settings.nats_url,
+        **({"NATS_CREDENTIALS": f"{CREDENTIALS_DIRECTORY}/{CREDENTIALS_FILE}"} if settings.has_credentials else {}),
+        **({"NATS_CA": f"{CREDENTIALS_DIRECTORY}/{AUTHORITY_FILE}"} if settings.has_authority else {}),
+        "TENANT": worker.tenant,
+        "FUNCTION": worker.block.request_id,
+        "WORKER": worker.unit,
+        **_paths(framework),
+        "CONCURRENCY": str(worker.concurrency),
+        "MAX_ATTEMPTS": str(worker.max_attempts),
+        "ACK_WAIT_SECONDS": str(worker.ack_wait_seconds),
+        "RESULT_RETENTION_SECONDS": str(int(settings.result_retention.total_seconds())),
+        "HEALTH_HOST": "$(POD_IP)",
+        "HEALTH_PORT": str(HEALTH_PORT),
+    }
+    own_address = {"name": "POD_IP", "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": "status.podIP"}}}
+    return [own_address, *({"name": f"GPU_PLATFORM_SIDECAR_{name}", "value": value} for name, value in said.items())]
+
+
+def _paths(framework: Framework) -> dict[str, str]:
+    return {
+        "SOCKET": framework.socket_path,
+        # A `$` would be read as the beginning of a variable.
+        "INVOKE_PATH": framework.invoke_path.replace("$", "$$"),
+        "HEALTH_PATH": framework.health_path.replace("$", "$$"),
+    }
+
+
+def _probe(path: str, period: int) -> Json:
+    return {
+        "httpGet": {"path": path, "port": HEALTH_PORT, "scheme": "HTTP"},
+        "periodSeconds": period,
+        "timeoutSeconds": 2,
+        "failureThreshold": 3,
+    }
+
+
+def _has_secret(settings: SidecarSettings) -> bool:
+    return settings.has_credentials or settings.has_authority
