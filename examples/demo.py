@@ -91,6 +91,21 @@ def show_platform(place: ClusterDirectory, api: httpx.Client) -> None:
     show_recovery(place, api)
     show_answer(run_and_read(PLATFORM, "units", "url", "web"))
 
+    step("Declare a function: its worker comes out of the same stock, its calls are kept in JetStream")
+    handler = f"{REPOSITORY}/examples/functions/words.py:count"
+    command = ("--command", sys.executable, "--arg=-m", "--arg=serverless.framework", f"--arg={handler}")
+    options = ("--spec", "host.1", "--image", "example/words", "--min-workers", "1", "--wait")
+    run(PLATFORM, "functions", "create", "words", *options, *command)
+    run(PLATFORM, "invoke", "words", '{"text": "to be or not to be"}')
+
+    step("A call that kills its worker is answered all the same, and called again it is not run again")
+    poison = ("invoke", "words", '{"text": "the rest is silence", "crash": 1}', "--id", "brave")
+    run(PLATFORM, *poison)
+    run(PLATFORM, *poison)
+    run(PLATFORM, "invocations", "list")
+    run(PLATFORM, "functions", "health", "words")
+    run(PLATFORM, "functions", "delete", "words")
+
     step("Give the unit back")
     run(PLATFORM, "units", "delete", "web", "--wait")
     run(PLATFORM, "pools", "list")

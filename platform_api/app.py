@@ -8,25 +8,42 @@ from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 
 from gpu_platform.adapters.kube import KubeError
+from gpu_platform.adapters.queue.errors import QueueFullError, QueueUnavailableError
 from gpu_platform.domain.unit_requests import RequestError
 from gpu_platform.domain.value import Value
 from platform_api.deps import Deps
 from platform_api.documents import endpoints as documents
 from platform_api.drift import endpoints as drift
+from platform_api.functions import endpoints as functions
 from platform_api.gpu_units import endpoints as gpu_units
 from platform_api.health import endpoints as health
 from platform_api.http.decoding import refusal
 from platform_api.http.envelope import error_response
-from platform_api.http.errors import ApiError, from_kube, invalid_field
+from platform_api.http.errors import ApiError, from_kube, invalid_field, unavailable
 from platform_api.http.frame import UNEXPECTED, Application, Frame, current_request_id
 from platform_api.inventory import endpoints as inventory
+from platform_api.invocations import endpoints as invocations
+from platform_api.invocations.errors import PATH as INVOCATIONS
 from platform_api.jobs import endpoints as jobs
 from platform_api.specs import endpoints as specs
 from platform_api.stacks import endpoints as stacks
 from platform_api.stock_pools import endpoints as stock_pools
 from platform_api.stock_units import endpoints as stock_units
 
-RESOURCES = (health, gpu_units, stock_units, stock_pools, stacks, drift, jobs, specs, inventory, documents)
+RESOURCES = (
+    health,
+    gpu_units,
+    functions,
+    invocations,
+    stock_units,
+    stock_pools,
+    stacks,
+    drift,
+    jobs,
+    specs,
+    inventory,
+    documents,
+)
 
 ROUTERS: tuple[APIRouter, ...] = tuple(resource.router for resource in RESOURCES)
 BODIES: tuple[type[Value], ...] = tuple(body for resource in RESOURCES for body in resource.BODIES)
@@ -42,6 +59,7 @@ def create_app(deps: Deps) -> Application:
     return Frame(
         app,
         body_limit=deps.settings.max_body_bytes,
+        larger_limits={("POST", INVOCATIONS): deps.settings.max_invocation_bytes},
         in_flight_limit=deps.settings.max_requests_in_flight,
         metrics=deps.metrics,
     )
@@ -65,6 +83,8 @@ def build_routes() -> FastAPI:
     app.add_exception_handler(ApiError, _answer_error)
     app.add_exception_handler(RequestError, _answer_error)
     app.add_exception_handler(KubeError, _answer_error)
+    app.add_exception_handler(QueueUnavailableError, _answer_error)
+    app.add_exception_handler(QueueFullError, _answer_error)
     app.add_exception_handler(RequestValidationError, _answer_error)
     app.add_exception_handler(HTTPException, _answer_error)
     app.add_exception_handler(Exception, _answer_unexpected)
@@ -94,6 +114,10 @@ def _as_api_error(error: Exception) -> ApiError:
             return invalid_field(field, message)
         case KubeError():
             return from_kube(error)
+        case QueueUnavailableError():
+            return unavailable(f"{error}; calls that were accepted are safe")
+        case QueueFullError():
+            return unavailable("there is no room for this in NATS just now")
         case RequestValidationError():
             return refusal(error.errors(), skip=1)
         case HTTPException(status_code=status, detail=detail):

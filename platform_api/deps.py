@@ -9,12 +9,15 @@ from fastapi import Request
 
 from platform_api.cluster import Cluster
 from platform_api.drift.tracking import DriftTracker
+from platform_api.functions.service import FunctionService
 from platform_api.gpu_units.service import UnitService
 from platform_api.http.errors import unavailable
 from platform_api.http.streams import Streams
+from platform_api.invocations.service import InvocationService
 from platform_api.keys.key_ring import KeyRing
 from platform_api.keys.rate_limit import RateLimit
 from platform_api.metrics import ApiMetrics
+from platform_api.queue_link import QueueLink
 from platform_api.settings import ApiSettings
 
 T = TypeVar("T")
@@ -27,9 +30,12 @@ class Deps:
     """None where `kubeMode` is off, or auto and there is none."""
 
     units: UnitService | None
+    functions: FunctionService | None
+    invocations: InvocationService | None
     drift: DriftTracker | None
-    """Both there where the cluster is."""
+    """All there where the cluster is."""
 
+    queue: QueueLink
     key_ring: KeyRing
     rate_limit: RateLimit
     streams: Streams
@@ -50,6 +56,14 @@ def cluster_of(request: Request) -> Cluster:
 
 def units_of(request: Request) -> UnitService:
     return _present(deps_of(request).units)
+
+
+def functions_of(request: Request) -> FunctionService:
+    return _present(deps_of(request).functions)
+
+
+def invocations_of(request: Request) -> InvocationService:
+    return _present(deps_of(request).invocations)
 
 
 def drift_of(request: Request) -> DriftTracker:

@@ -16,6 +16,19 @@ class ApiMetrics:
             buckets=(0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2.5, 5, 10),
         )
         self._claims = Counter("gpu_platform_api_claims", "Tries to claim stock", ("outcome",), registry=self.registry)
+        self._calls = Counter(
+            "gpu_platform_api_invocations", "Calls of functions that were accepted", ("mode",), registry=self.registry
+        )
+        self._refused_calls = Counter(
+            "gpu_platform_api_invocations_refused", "Calls that were not", ("reason",), registry=self.registry
+        )
+        self._sync_waits = Histogram(
+            "gpu_platform_api_sync_wait_seconds",
+            "Time for which a caller waited for a call to be over",
+            ("outcome",),
+            registry=self.registry,
+            buckets=(0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2.5, 5, 10, 30, 60, 300),
+        )
         self.streams = Gauge("gpu_platform_api_streams", "Streams that are open", registry=self.registry)
 
     def count_request(self, method: str, route: str, status: int, seconds: float) -> None:
@@ -26,6 +39,15 @@ class ApiMetrics:
 
     def count_claim(self, outcome: str) -> None:
         self._claims.labels(outcome).inc()
+
+    def count_accepted_call(self, mode: str) -> None:
+        self._calls.labels(mode).inc()
+
+    def count_refused_call(self, reason: str) -> None:
+        self._refused_calls.labels(reason).inc()
+
+    def count_sync_wait(self, outcome: str, seconds: float) -> None:
+        self._sync_waits.labels(outcome).observe(seconds)
 
     def render(self) -> bytes:
         return generate_latest(self.registry)

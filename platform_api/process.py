@@ -19,13 +19,17 @@ from platform_api.app import create_app
 from platform_api.cluster import Cluster
 from platform_api.deps import Deps
 from platform_api.drift.tracking import DriftTracker
+from platform_api.functions.service import FunctionService
 from platform_api.gpu_units.service import UnitService
 from platform_api.health.collector import register_platform_metrics
 from platform_api.health.report import report_for_ever
 from platform_api.http.streams import Streams
+from platform_api.invocations.figures import QueueCounts
+from platform_api.invocations.service import InvocationService
 from platform_api.keys.key_ring import KeyRing
 from platform_api.keys.rate_limit import RateLimit
 from platform_api.metrics import ApiMetrics
+from platform_api.queue_link import build_queue_link
 from platform_api.settings import ApiSettings
 
 log = logging.getLogger(__name__)
@@ -65,13 +69,18 @@ async def run_api(settings: ApiSettings) -> None:
 def build_deps(settings: ApiSettings, client: KubeClient | None) -> Deps:
     cluster = Cluster(client, settings.resync) if client else None
     metrics = ApiMetrics()
+    queue = build_queue_link(settings, f"{COMPONENT}/{os.getpid()}")
+    counts = QueueCounts(queue)
     return Deps(
         settings=settings,
         cluster=cluster,
         units=UnitService(cluster, metrics, now_utc, development_addresses=settings.development_addresses)
         if cluster
         else None,
+        functions=FunctionService(cluster, now_utc, counts if queue.is_configured else None) if cluster else None,
+        invocations=InvocationService(cluster, queue, counts, settings, metrics, now_utc) if cluster else None,
         drift=DriftTracker(cluster, now_utc) if cluster else None,
+        queue=queue,
         key_ring=KeyRing(now_utc),
         rate_limit=RateLimit(settings.requests_per_second, settings.burst),
         streams=Streams(settings.max_streams, metrics),
@@ -106,6 +115,7 @@ async def _first_contact(client: KubeClient) -> None:
 
 def _background(deps: Deps, client: KubeClient | None) -> Iterable[Coroutine[Any, Any, None]]:
     yield report_for_ever(deps, deps.settings.report_interval_seconds)
+    yield deps.queue.run()
     if deps.cluster is not None and client is not None:
         yield deps.cluster.run()
         yield deps.key_ring.follow(client)

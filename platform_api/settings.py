@@ -8,12 +8,17 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from gpu_platform.domain.invocations import LARGEST_BODY
 from gpu_platform.settings import Address, Settings, SettingsError, load_settings, split_address
 
 ENVIRONMENT_PREFIX = "GPU_PLATFORM_API_"
 
 BODY_CEILING = 200_000
 """A request is kept in annotations, of which one object may have 256 KiB."""
+
+
+INVOCATION_CEILING = 48 << 20
+"""What a worker's framework still takes."""
 
 
 class ApiSettings(Settings):
@@ -29,11 +34,20 @@ class ApiSettings(Settings):
     requests_per_second: Annotated[int, Field(ge=1)] = 500
     burst: Annotated[int, Field(ge=1)] = 1_000
     development_addresses: bool = False
+    nats_url: Annotated[str | None, Field(alias="natsURL", min_length=1)] = None
+    nats_credentials: Path | None = None
+    nats_ca: Annotated[Path | None, Field(alias="natsCA")] = None
+    max_invocation_bytes: Annotated[int, Field(ge=1_024, le=INVOCATION_CEILING)] = LARGEST_BODY
+    result_retention_seconds: Annotated[int, Field(ge=60, le=30 * 86_400)] = 86_400
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
     @property
     def resync(self) -> timedelta:
         return timedelta(seconds=self.resync_seconds)
+
+    @property
+    def result_retention(self) -> timedelta:
+        return timedelta(seconds=self.result_retention_seconds)
 
 
 def load_api_settings(file: Path | None, environment: Mapping[str, str]) -> ApiSettings:

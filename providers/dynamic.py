@@ -1,14 +1,14 @@
-"""`GpuUnit` for a tenant's own Pulumi program: rents over the REST API, with no plugin to install.
+"""`GpuUnit` and `GpuFunction` for a tenant's own Pulumi program: over the REST API, with no plugin to install.
 
-The state names `GpuUnitProvider` by its module and name, and finds it there again to refresh and to delete: neither
-may be moved. Nothing of it is kept in the state, neither address nor key.
+The state names the providers (`GpuUnitProvider`, `GpuFunctionProvider`) by module and name, and finds them there again
+to refresh and to delete: none may be moved. Nothing of them is kept in the state, neither address nor key.
 """
 
 import os
 import sys
 import traceback
 from collections.abc import Sequence
-from typing import Any, Literal, TypedDict
+from typing import Any, ClassVar, Literal, TypedDict
 
 import pulumi
 from pulumi.dynamic import (
@@ -24,8 +24,10 @@ from pulumi.dynamic import (
 )
 
 from providers.rest.api import PlatformError, RestApi
-from providers.rest.units import Units
-from providers.rest.wishes import SHOWN, build_inputs, build_outputs, check_wish, find_difference
+from providers.rest.forms import Form
+from providers.rest.functions import FUNCTIONS
+from providers.rest.things import Things
+from providers.rest.units import UNITS
 
 Json = dict[str, Any]
 
@@ -84,6 +86,23 @@ class AccessArgs(TypedDict, total=False):
     scheme: pulumi.Input[Literal["http", "https", "tcp"]]
 
 
+class FrameworkArgs(TypedDict, total=False):
+    """Where the code in the image takes its calls."""
+
+    socketPath: pulumi.Input[str]
+    invokePath: pulumi.Input[str]
+    healthPath: pulumi.Input[str]
+
+
+class ServerlessArgs(TypedDict, total=False):
+    """The function whose calls a unit takes."""
+
+    requestID: pulumi.Input[str]
+    minAvailableCount: pulumi.Input[int]
+    idleTimeoutSeconds: pulumi.Input[int]
+    framework: pulumi.Input[FrameworkArgs]
+
+
 class GpuUnit(Resource, module="gpuplatform", name="GpuUnit"):
     """A rented GPU unit. Its id is its name."""
 
@@ -108,6 +127,7 @@ class GpuUnit(Resource, module="gpuplatform", name="GpuUnit"):
         image: pulumi.Input[str],
         template: pulumi.Input[TemplateArgs] | None = None,
         access: pulumi.Input[AccessArgs] | None = None,
+        serverless: pulumi.Input[ServerlessArgs] | None = None,
         running: pulumi.Input[bool] | None = None,
         stock_name: pulumi.Input[str] | None = None,
         ready_within_seconds: pulumi.Input[int] | None = None,
@@ -120,25 +140,21 @@ class GpuUnit(Resource, module="gpuplatform", name="GpuUnit"):
         that a new unit needs a new name; and what an interrupted `up` has left is then not taken over.
         """
         _refuse_open_key()
-        token = f"pulumi-python:{self._resource_type_name}"
-        urn = pulumi.create_urn(resource_name, token, opts.parent if opts else None)
-        options = pulumi.ResourceOptions.merge(pulumi.ResourceOptions(delete_before_replace=True), opts)
-        # The new unit first, under the same name, would be taken for the one that an interrupted try has left; then
-        # Pulumi would delete it as the old one. `diff` cannot help: `--replace` does not ask it.
-        owner = pulumi.Output.concat(pulumi.get_organization(), "/", urn) if options.delete_before_replace else None
+        options = _with_replacement(opts)
         properties = {
             "name": name,
             "specName": spec_name,
             "image": image,
             "template": template,
             "access": access,
+            "serverless": serverless,
             "running": running,
             "stockName": stock_name,
             "readyWithinSeconds": ready_within_seconds,
-            "owner": owner,
+            "owner": _build_owner(self._resource_type_name, resource_name, options),
+            **dict.fromkeys(UNITS.shown),
         }
-        known_later = dict.fromkeys(SHOWN)
-        super().__init__(GpuUnitProvider(), resource_name, {**properties, **known_later}, options)
+        super().__init__(GpuUnitProvider(), resource_name, properties, options)
 
     # Not by the SDK's translation of names, which would also reach into the template.
 
@@ -165,11 +181,76 @@ class GpuUnit(Resource, module="gpuplatform", name="GpuUnit"):
         return output
 
 
-class GpuUnitProvider(ResourceProvider):
+class GpuFunction(Resource, module="gpuplatform", name="GpuFunction"):
+    """A function: code that answers calls, and the workers that run it. Its id is its name."""
+
+    name: pulumi.Output[str]
+    image: pulumi.Output[str]
+    concurrency: pulumi.Output[int]
+    namespace: pulumi.Output[str]
+    phase: pulumi.Output[str]
+    """As of the last `up` or `refresh`."""
+
+    stack: pulumi.Output[str]
+    """The platform's own record of the function, `gpu-function/<tenant>.<name>`."""
+
+    def __init__(
+        self,
+        resource_name: str,
+        *,
+        name: pulumi.Input[str],
+        spec_name: pulumi.Input[str],
+        image: pulumi.Input[str],
+        template: pulumi.Input[TemplateArgs] | None = None,
+        framework: pulumi.Input[FrameworkArgs] | None = None,
+        concurrency: pulumi.Input[int] | None = None,
+        min_workers: pulumi.Input[int] | None = None,
+        max_workers: pulumi.Input[int] | None = None,
+        idle_timeout_seconds: pulumi.Input[int] | None = None,
+        timeout_seconds: pulumi.Input[int] | None = None,
+        max_attempts: pulumi.Input[int] | None = None,
+        ack_wait_seconds: pulumi.Input[int] | None = None,
+        queue_limit: pulumi.Input[int] | None = None,
+        ready_within_seconds: pulumi.Input[int] | None = None,
+        opts: pulumi.ResourceOptions | None = None,
+    ) -> None:
+        """As in the REST API. An `up` waits `ready_within_seconds` (300) for the function to be Ready; with 0 it does
+        not wait. What is said of a replacement of a GpuUnit is true here, too."""
+        _refuse_open_key()
+        options = _with_replacement(opts)
+        properties = {
+            "name": name,
+            "specName": spec_name,
+            "image": image,
+            "template": template,
+            "framework": framework,
+            "concurrency": concurrency,
+            "minWorkers": min_workers,
+            "maxWorkers": max_workers,
+            "idleTimeoutSeconds": idle_timeout_seconds,
+            "timeoutSeconds": timeout_seconds,
+            "maxAttempts": max_attempts,
+            "ackWaitSeconds": ack_wait_seconds,
+            "queueLimit": queue_limit,
+            "readyWithinSeconds": ready_within_seconds,
+            "owner": _build_owner(self._resource_type_name, resource_name, options),
+            **dict.fromkeys(FUNCTIONS.shown),
+        }
+        super().__init__(GpuFunctionProvider(), resource_name, properties, options)
+
+    @property
+    def operation_id(self) -> pulumi.Output[str]:
+        """With which the function was declared."""
+        output: pulumi.Output[str] = self.__dict__["operationID"]
+        return output
+
+
+class _RestProvider(ResourceProvider):
     """What Pulumi calls, in a process of its own. It decides nothing itself."""
 
-    _units: Units
-    """Made by `configure`, in that process: what is pickled into the state is the name of this class."""
+    form: ClassVar[Form[Any]]
+    _things: Things
+    """Made by `configure`, in that process: what is pickled into the state is the name of the class."""
 
     def configure(self, req: ConfigureRequest) -> None:
         _tell_errors_as_sentences()
@@ -177,38 +258,60 @@ class GpuUnitProvider(ResourceProvider):
         key = values[KEY]
         if not (key.isascii() and key.isprintable() and " " not in key):
             raise PlatformError(f"{KEY} holds characters that no key has: copy it again")
-        self._units = Units(RestApi(values[URL], key), key)
+        self._things = Things(self.form, RestApi(values[URL], key), key)
 
     def check(self, _olds: Json, news: Json) -> CheckResult:
         """No operationID is made here. Pulumi checks in the preview and again in the update, and a saved plan allows no
         other inputs; and after a crash it has no old inputs to give. `create` makes it, the outputs keep it."""
-        inputs, failures = check_wish(news)
+        inputs, failures = self.form.check(news)
         return CheckResult(inputs, [CheckFailure(each.field, each.reason) for each in failures])
 
     def diff(self, _id: str, olds: Json, news: Json) -> DiffResult:
-        found = find_difference(olds, news)
-        self._units.check_replacement(news, found.replacing)
+        found = self.form.find_difference(olds, news)
+        self._things.check_replacement(news, found.replacing)
         return DiffResult(changes=bool(found.changed), replaces=list(found.replacing))
 
     def create(self, props: Json) -> CreateResult:
-        inputs, _ = check_wish(props)
-        view = self._units.rent(inputs)
-        return CreateResult(view["name"], build_outputs(view, inputs))
+        inputs, _ = self.form.check(props)
+        view = self._things.make(inputs)
+        return CreateResult(view["name"], self.form.build_outputs(view, inputs))
 
     def read(self, id_: str, props: Json) -> ReadResult:
-        """What is gone, on its way out, or another unit under the same name has no id: the next `up` rents anew."""
-        answer = self._units.find(id_, props.get("operationID"))
+        """What is gone, on its way out, or another one under the same name has no id: the next `up` makes it anew."""
+        answer = self._things.find(id_, props.get("operationID"))
         if answer is None or answer.data["phase"] == "Terminating":
             return ReadResult("", {})
-        outputs = build_outputs(answer.data, props)
-        return ReadResult(id_, outputs, build_inputs(outputs))
+        outputs = self.form.build_outputs(answer.data, props)
+        return ReadResult(id_, outputs, self.form.build_inputs(outputs))
 
     def update(self, id_: str, olds: Json, news: Json) -> UpdateResult:
-        inputs, _ = check_wish(news)
-        return UpdateResult(build_outputs(self._units.change(id_, olds.get("operationID"), inputs), inputs))
+        inputs, _ = self.form.check(news)
+        view = self._things.change(id_, olds.get("operationID"), inputs)
+        return UpdateResult(self.form.build_outputs(view, inputs))
 
     def delete(self, id_: str, props: Json) -> None:
-        self._units.give_back(id_, props.get("operationID"))
+        self._things.take_away(id_, props.get("operationID"))
+
+
+class GpuUnitProvider(_RestProvider):
+    form = UNITS
+
+
+class GpuFunctionProvider(_RestProvider):
+    form = FUNCTIONS
+
+
+def _with_replacement(opts: pulumi.ResourceOptions | None) -> pulumi.ResourceOptions:
+    return pulumi.ResourceOptions.merge(pulumi.ResourceOptions(delete_before_replace=True), opts)
+
+
+def _build_owner(type_name: str, resource_name: str, options: pulumi.ResourceOptions) -> pulumi.Output[str] | None:
+    """The new one first, under the same name, would be taken for the one that an interrupted try has left; then Pulumi
+    would delete it as the old one. `diff` cannot help: `--replace` does not ask it."""
+    if not options.delete_before_replace:
+        return None
+    urn = pulumi.create_urn(resource_name, f"pulumi-python:{type_name}", options.parent)
+    return pulumi.Output.concat(pulumi.get_organization(), "/", urn)
 
 
 def _find_setting(req: ConfigureRequest, name: str) -> str:

@@ -29,6 +29,24 @@ def make_unit(name: str = "demo", namespace: str = "runtime-instance", **spec: A
     }
 
 
+def make_function(name: str = "words", namespace: str = "runtime-instance", **spec: Any) -> Json:
+    return {
+        "apiVersion": names.API_VERSION,
+        "kind": "GPUFunction",
+        "metadata": {
+            "name": name,
+            "namespace": namespace,
+            "uid": f"uid-{name}",
+            "resourceVersion": "7",
+            "generation": 1,
+            "creationTimestamp": CREATED,
+            "labels": {},
+            "annotations": {},
+        },
+        "spec": {"specName": "g1.1", "image": "example/words", **spec},
+    }
+
+
 def make_stock(name: str = "pool-0", *, claimed_by: str | None = None, phase: str = "Ready", **metadata: Any) -> Json:
     stock = make_unit(name, names.STOCK_NAMESPACE, memory="16Gi", gpu=1)
     stock["metadata"]["labels"] = {

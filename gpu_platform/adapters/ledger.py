@@ -31,7 +31,11 @@ Json = dict[str, Any]
 
 OPEN_TRIES = 5
 
-DELETIONS = {"GPUUnit": OperationKind.DELETE_UNIT, "StockPool": OperationKind.DELETE_STOCK_POOL}
+DELETIONS = {
+    "GPUUnit": OperationKind.DELETE_UNIT,
+    "GPUFunction": OperationKind.DELETE_FUNCTION,
+    "StockPool": OperationKind.DELETE_STOCK_POOL,
+}
 
 
 class LedgerClient(Protocol):
@@ -65,8 +69,7 @@ def build_operation(name: str, namespace: str, spec: OperationSpec) -> Json:
 
 
 def build_deletion(item: Json, tenant: str) -> Json:
-    """The operation that asks for the end of this very unit or pool. Once it is recorded, nobody puts the object
-    back."""
+    """The operation that asks for the end of this very object. Once it is recorded, nobody puts the object back."""
     metadata = item["metadata"]
     target = OperationTarget(
         kind=item["kind"], namespace=metadata["namespace"], name=metadata["name"], uid=metadata["uid"]
@@ -123,20 +126,20 @@ async def finish_operation(
     return await patch_operation_status(client, operation, status)
 
 
-async def settle_creation(client: LedgerClient, unit: Json, tenant: str, now: datetime) -> None:
-    """Mark the operation that made this unit, if nobody has yet. Once the unit is gone, nothing else says that it ever
-    was: the operation would be repeated or forgotten."""
-    operation_id = annotations_of(unit).get(names.ANNOTATION_OPERATION_ID)
+async def settle_creation(client: LedgerClient, item: Json, tenant: str, now: datetime) -> None:
+    """Mark the operation that made this unit or function, if nobody has yet. Once the object is gone, nothing else says
+    that it ever was: the operation would be repeated or forgotten."""
+    operation_id = annotations_of(item).get(names.ANNOTATION_OPERATION_ID)
     if operation_id is None:
         return
-    metadata = unit["metadata"]
+    metadata = item["metadata"]
     operation = await find(client, OPERATIONS, operation_name(tenant, operation_id), metadata["namespace"])
     if operation is None or is_final(operation):
         return
     try:
         await finish_operation(client, operation, OperationPhase.SUCCEEDED, now, target_uid=metadata["uid"])
     except (ConflictError, NotFoundError):
-        # Its owner, or the operations controller, was faster; either marks this unit.
+        # Its owner, or the operations controller, was faster; either marks this object.
         return
 
 

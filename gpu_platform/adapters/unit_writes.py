@@ -6,17 +6,14 @@ A unit is never applied: create by POST, change by PUT as it was seen.
 from typing import Any, Protocol
 
 from gpu_platform.adapters.claims import release_claim
-from gpu_platform.adapters.kube.errors import AlreadyExistsError, ConflictError
+from gpu_platform.adapters.creations import create_or_adopt
 from gpu_platform.adapters.kube.paths import GPU_UNITS
 from gpu_platform.adapters.kube.requests import find
 from gpu_platform.domain import names
 from gpu_platform.domain.metadata import annotations_of
-from gpu_platform.domain.operations import marks_of
 from gpu_platform.domain.stock import claim_holder_of
 
 Json = dict[str, Any]
-
-CREATE_TRIES = 5
 
 
 class UnitClient(Protocol):
@@ -31,29 +28,13 @@ class UnitClient(Protocol):
     async def delete(self, path: str, body: Json | None = None) -> Json: ...
 
 
-class NameTakenError(Exception):
-    """A unit of this name exists, and another operation made it."""
-
-
 async def find_unit(client: UnitClient, namespace: str, name: str) -> Json | None:
     return await find(client, GPU_UNITS, name, namespace)
 
 
 async def create_or_adopt_unit(client: UnitClient, body: Json) -> Json:
     """Create the unit, or take the one that an earlier try of the same request created."""
-    metadata = body["metadata"]
-    for _ in range(CREATE_TRIES):
-        try:
-            return await client.create(GPU_UNITS.collection(metadata["namespace"]), body)
-        except AlreadyExistsError:
-            existing = await find_unit(client, metadata["namespace"], metadata["name"])
-        if existing is None:
-            # It went between the two looks.
-            continue
-        if marks_of(existing) != marks_of(body) or "deletionTimestamp" in existing["metadata"]:
-            raise NameTakenError(metadata["name"])
-        return existing
-    raise ConflictError(409, "Conflict", f"the unit {metadata['name']} is made and deleted again and again")
+    return await create_or_adopt(client, GPU_UNITS, body)
 
 
 async def replace_unit(client: UnitClient, unit: Json) -> Json:

@@ -16,6 +16,7 @@ from gpu_platform.cli import (
     ops,
     pools,
     preview,
+    queue,
     reconciler,
     restore,
     specs,
@@ -24,6 +25,7 @@ from gpu_platform.cli import (
     stock,
     tools,
     units,
+    worker,
 )
 from gpu_platform.cli.errors import PlatformError
 from gpu_platform.cli.failures import print_error
@@ -73,7 +75,9 @@ app.command("api")(api.api)
 app.command("reconciler")(reconciler.reconciler)
 app.command("stack", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(stack.stack)
 app.command("stack-worker")(stack_worker.stack_worker)
+app.command("worker")(worker.worker)
 app.command("restore")(restore.restore)
+app.add_typer(queue.app, name="queue")
 app.command("bootstrap")(bootstrap.bootstrap)
 app.command("preview")(preview.preview)
 app.command("tools")(tools.tools)

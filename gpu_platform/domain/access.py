@@ -50,5 +50,10 @@ class Rule:
             raise ValueError(f"a rule without a place, a resource or a verb grants nothing: {self}")
         if self.names and not NAMED_VERBS.issuperset(self.verbs):
             raise ValueError(f"a rule with names can only have the verbs {sorted(NAMED_VERBS)}: {self}")
-        if "secrets" in self.resources and not self.names:
+        if "secrets" in self.resources and not self.names and not self._is_about_known_secrets:
             raise ValueError(f"a rule about secrets names each of them: {self}")
+
+    @property
+    def _is_about_known_secrets(self) -> bool:
+        """Where tenants come and go nobody knows the names beforehand. Who may not list has to know them then."""
+        return self.scopes == (Scope.TENANTS,) and {"list", "watch", "delete"}.isdisjoint(self.verbs)

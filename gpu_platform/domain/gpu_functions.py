@@ -17,6 +17,23 @@ FUNCTION_NAME_LIMIT = 30
 
 FUNCTION_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,28}[a-z0-9])?")
 WORKERS_LIMIT = 100
+LONGEST_CALL_SECONDS = 259_200
+
+FunctionImage = Annotated[str, Field(min_length=1, max_length=1_000, description="The image that a worker runs.")]
+Concurrency = Annotated[int, Field(ge=1, le=256, description="Calls that one worker runs at once.")]
+MinWorkers = Annotated[int, Field(ge=0, le=WORKERS_LIMIT, description="Workers that are always there.")]
+MaxWorkers = Annotated[int, Field(ge=1, le=WORKERS_LIMIT, description="Workers at most.")]
+IdleTimeout = Annotated[
+    int, Field(ge=1, le=86_400, description="How long a worker beyond the fewest may have nothing to do.")
+]
+CallTimeout = Annotated[
+    int, Field(ge=1, le=LONGEST_CALL_SECONDS, description="Deadline of a call that says none; without one, 72 hours.")
+]
+MaxAttempts = Annotated[int, Field(ge=1, le=20, description="Tries of a call whose worker dies.")]
+AckWait = Annotated[
+    int, Field(ge=3, le=3_600, description="Silence of a worker after which its call is given to another.")
+]
+QueueLimit = Annotated[int, Field(ge=1, le=1_000_000, description="Calls that may wait or run.")]
 
 
 class FunctionPhase(StrEnum):
@@ -41,23 +58,17 @@ class GPUFunctionSpec(Value):
     """How calls are answered, and by how many workers."""
 
     spec_name: SpecName
-    image: Annotated[str, Field(min_length=1, max_length=1_000, description="The image that a worker runs.")]
+    image: FunctionImage
     template: Template = Template()
     framework: Framework = Framework()
-    concurrency: Annotated[int, Field(ge=1, le=256, description="Calls that one worker runs at once.")] = 1
-    min_workers: Annotated[int, Field(ge=0, le=WORKERS_LIMIT, description="Workers that are always there.")] = 0
-    max_workers: Annotated[int, Field(ge=1, le=WORKERS_LIMIT, description="Workers at most.")] = 1
-    idle_timeout_seconds: Annotated[
-        int, Field(ge=1, le=86_400, description="How long a worker beyond the fewest may have nothing to do.")
-    ] = 300
-    timeout_seconds: Annotated[
-        int | None, Field(ge=1, le=259_200, description="Deadline of a call that says none; without one, 72 hours.")
-    ] = None
-    max_attempts: Annotated[int, Field(ge=1, le=20, description="Tries of a call whose worker dies.")] = 3
-    ack_wait_seconds: Annotated[
-        int, Field(ge=3, le=3_600, description="Silence of a worker after which its call is given to another.")
-    ] = 30
-    queue_limit: Annotated[int, Field(ge=1, le=1_000_000, description="Calls that may wait or run.")] = 10_000
+    concurrency: Concurrency = 1
+    min_workers: MinWorkers = 0
+    max_workers: MaxWorkers = 1
+    idle_timeout_seconds: IdleTimeout = 300
+    timeout_seconds: CallTimeout | None = None
+    max_attempts: MaxAttempts = 3
+    ack_wait_seconds: AckWait = 30
+    queue_limit: QueueLimit = 10_000
 
 
 class GPUFunctionStatus(Value):

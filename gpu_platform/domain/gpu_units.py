@@ -38,6 +38,7 @@ class Reason(StrEnum):
     STOCK_CLAIMED = "StockClaimed"
     INVALID_SPEC = "InvalidSpec"
     ACCESS_CONFIG_INVALID = "AccessConfigInvalid"
+    SERVERLESS_CONFIG_INVALID = "ServerlessConfigInvalid"
     POD_STARTUP_FAILED = "PodStartupFailed"
     POD_STATUS_SYNC_FAILED = "PodStatusSyncFailed"
     UNIT_SERVICE_SYNC_FAILED = "UnitServiceSyncFailed"

@@ -20,6 +20,8 @@ class OperationKind(StrEnum):
     DELETE_STOCK_POOL = "DeleteStockPool"
     SEED_STOCK_UNITS = "SeedStockUnits"
     CREATE_STOCK_POOL = "CreateStockPool"
+    CREATE_FUNCTION = "CreateFunction"
+    DELETE_FUNCTION = "DeleteFunction"
     PREVIEW_UNIT = "PreviewUnit"
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from gpu_platform.domain.gpu_functions import GPUFunctionSpec
 from gpu_platform.domain.gpu_units import GPUUnitSpec
 from gpu_platform.domain.stack_records import StackRecord, is_recorded
 from gpu_platform.domain.stacks import Intent, StackKind, intent_of
@@ -16,7 +17,11 @@ from gpu_platform.domain.value import Value
 
 Json = dict[str, Any]
 
-SPECS: dict[StackKind, type[Value]] = {StackKind.GPU_UNIT: GPUUnitSpec, StackKind.STOCK_POOL: StockPoolSpec}
+SPECS: dict[StackKind, type[Value]] = {
+    StackKind.GPU_UNIT: GPUUnitSpec,
+    StackKind.GPU_FUNCTION: GPUFunctionSpec,
+    StackKind.STOCK_POOL: StockPoolSpec,
+}
 
 
 class Action(Enum):

@@ -21,10 +21,15 @@ class StackKind(StrEnum):
     """What a stack is about. It is also the name of the stack's Pulumi project."""
 
     GPU_UNIT = "gpu-unit"
+    GPU_FUNCTION = "gpu-function"
     STOCK_POOL = "stock-pool"
 
 
-OBJECT_KINDS = {"GPUUnit": StackKind.GPU_UNIT, "StockPool": StackKind.STOCK_POOL}
+OBJECT_KINDS = {
+    "GPUUnit": StackKind.GPU_UNIT,
+    "GPUFunction": StackKind.GPU_FUNCTION,
+    "StockPool": StackKind.STOCK_POOL,
+}
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from gpu_platform.domain import names
 from gpu_platform.domain.gpu_specs import SpecName
-from gpu_platform.domain.gpu_units import Access, GPUUnitSpec, Template
+from gpu_platform.domain.gpu_units import Access, Framework, GPUUnitSpec, Serverless, Template
 from gpu_platform.domain.metadata import annotations_of, labels_of
 from gpu_platform.domain.value import Value
 
@@ -29,6 +29,7 @@ class UnitRequest(Value):
     image: Image
     template: Template = Template()
     access: Access | None = None
+    serverless: Serverless | None = None
     stock_name: str | None = None
 
 
@@ -38,6 +39,12 @@ class UnitChange(Value):
     image: Image | None = None
     template: Template | None = None
     access: Access | None = None
+    serverless: Annotated[
+        Serverless | None,
+        Field(
+            description="Replaced as a whole. It cannot be taken away: stop the unit, or give it back and rent another."
+        ),
+    ] = None
 
 
 class RequestError(Exception):
@@ -56,6 +63,7 @@ def normalise_request(request: UnitRequest) -> UnitRequest:
             "name", f"should be 1 to {names.UNIT_NAME_LIMIT} lower-case letters, digits and inner hyphens"
         )
     check_template(request.template)
+    check_serverless(request.serverless)
     return request.model_copy(update={"access": normalise_access(request.template, request.access)})
 
 
@@ -76,6 +84,16 @@ def check_template(template: Template) -> None:
             raise RequestError(f"template.probes.{kind}.http.port", f"{probe.http.port!r} is no port of the template")
 
 
+def check_framework(framework: Framework, place: str) -> None:
+    if framework.socket_path.rpartition("/")[2] in (".", ".."):
+        raise RequestError(f"{place}.socketPath", f"should name a file, such as {Framework().socket_path}")
+
+
+def check_serverless(serverless: Serverless | None) -> None:
+    if serverless is not None:
+        check_framework(serverless.framework, "serverless.framework")
+
+
 def normalise_access(template: Template, access: Access | None) -> Access | None:
     """The access with its primary port named: the first one where none was chosen, none where there are no ports."""
     ports = [port.name for port in template.ports]
@@ -91,14 +109,16 @@ def normalise_access(template: Template, access: Access | None) -> Access | None
 def merge_change(spec: GPUUnitSpec, change: UnitChange) -> GPUUnitSpec:
     """The spec after the change.
 
-    | field    | rule                                                                                     |
-    | -------- | ---------------------------------------------------------------------------------------- |
-    | image    | replaced when given                                                                      |
-    | template | replaced as a whole when given with at least one of its lists or probes; empty: unchanged |
-    | access   | replaced when given; else, when its port is gone with the template, the first port       |
+    | field      | rule                                                                                      |
+    | ---------- | ----------------------------------------------------------------------------------------- |
+    | image      | replaced when given                                                                       |
+    | template   | replaced as a whole when given with at least one of its lists or probes; empty: unchanged |
+    | access     | replaced when given; else, when its port is gone with the template, the first port        |
+    | serverless | replaced as a whole when given                                                            |
     """
     template = change.template if change.template is not None and change.template != Template() else spec.template
     check_template(template)
+    check_serverless(change.serverless)
     access = change.access
     if access is None:
         ports = [port.name for port in template.ports]
@@ -110,6 +130,7 @@ def merge_change(spec: GPUUnitSpec, change: UnitChange) -> GPUUnitSpec:
             "image": change.image or spec.image,
             "template": template,
             "access": normalise_access(template, access),
+            "serverless": change.serverless or spec.serverless,
         }
     )
 
@@ -123,6 +144,7 @@ def build_unit(request: UnitRequest, namespace: str, stock: Json, operation_id: 
         gpu=stock["spec"].get("gpu"),
         template=request.template,
         access=request.access,
+        serverless=request.serverless,
     )
     annotations = {
         names.ANNOTATION_OPERATION_ID: operation_id,
@@ -158,10 +180,10 @@ def build_started(unit: Json, stock: Json) -> Json:
     return with_accepted_spec(started, spec)
 
 
-def with_accepted_spec(unit: Json, spec: GPUUnitSpec) -> Json:
-    """The unit with this spec, accepted by the API: spec and `accepted-spec` change in one write."""
-    annotations = {**annotations_of(unit), names.ANNOTATION_ACCEPTED_SPEC: accepted_text(spec)}
-    return {**unit, "metadata": {**unit["metadata"], "annotations": annotations}, "spec": spec.to_json()}
+def with_accepted_spec(item: Json, spec: Value) -> Json:
+    """The object with this spec, accepted by the API: spec and `accepted-spec` change in one write."""
+    annotations = {**annotations_of(item), names.ANNOTATION_ACCEPTED_SPEC: accepted_text(spec)}
+    return {**item, "metadata": {**item["metadata"], "annotations": annotations}, "spec": spec.to_json()}
 
 
 def accepted_text(spec: Value) -> str:

@@ -54,8 +54,13 @@ class DriftTracker:
         self._now = now
         self._differing: dict[StackAddress, Drift] = {}
         self._corrections: deque[Correction] = deque(maxlen=KEPT_CORRECTIONS)
-        cluster.units.on_change(self._take_object)
-        cluster.pools.on_change(self._take_object)
+        self._objects = {
+            StackKind.GPU_UNIT: cluster.units,
+            StackKind.GPU_FUNCTION: cluster.functions,
+            StackKind.STOCK_POOL: cluster.pools,
+        }
+        for cache in self._objects.values():
+            cache.on_change(self._take_object)
         cluster.stacks.on_change(self._take_entry)
 
     def list_drift(self) -> tuple[Drift, ...]:
@@ -87,8 +92,7 @@ class DriftTracker:
             log.exception("drift.unreadable")
 
     def _judge(self, address: StackAddress) -> None:
-        cache = self._cluster.units if address.kind is StackKind.GPU_UNIT else self._cluster.pools
-        item = cache.get(address.namespace, address.name)
+        item = self._objects[address.kind].get(address.namespace, address.name)
         record = self.find_record(address)
         action = plan_stack(Records(item, record, is_accepted=True))
         known = self._differing.pop(address, None)
@@ -101,7 +105,7 @@ class DriftTracker:
     @property
     def _is_complete(self) -> bool:
         """While the first lists come in, whatever is not listed yet only seems to be lost."""
-        return all(cache.is_synced for cache in (self._cluster.units, self._cluster.pools, self._cluster.stacks))
+        return all(cache.is_synced for cache in (*self._objects.values(), self._cluster.stacks))
 
 
 def _explained(drift: Drift, item: Json | None, record: StackRecord | None) -> Drift:

@@ -10,28 +10,19 @@
 """
 
 import asyncio
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from gpu_platform.adapters.claims import release_claim
+from gpu_platform.adapters.creations import NameTakenError
 from gpu_platform.adapters.fault_points import pass_point
 from gpu_platform.adapters.kube import ConflictError, KubeError, NotFoundError
-from gpu_platform.adapters.kube.paths import GPU_SPECS, GPU_UNITS, OPERATIONS
+from gpu_platform.adapters.kube.paths import GPU_UNITS
 from gpu_platform.adapters.kube.requests import delete_that
-from gpu_platform.adapters.ledger import (
-    Opened,
-    build_operation,
-    finish_operation,
-    is_final,
-    open_operation,
-    remove_operation,
-    spec_of,
-    status_of,
-)
-from gpu_platform.adapters.unit_writes import NameTakenError, create_or_adopt_unit, find_unit
+from gpu_platform.adapters.ledger import build_operation, finish_operation, remove_operation, status_of
+from gpu_platform.adapters.unit_writes import create_or_adopt_unit, find_unit
 from gpu_platform.domain import names
 from gpu_platform.domain.metadata import annotations_of
 from gpu_platform.domain.operations import (
@@ -49,32 +40,22 @@ from gpu_platform.domain.unit_requests import UnitRequest, build_unit, normalise
 from platform_api.cluster import Cluster
 from platform_api.gpu_units.claiming import StockClaimer
 from platform_api.gpu_units.schemas import CreateUnit
-from platform_api.http.errors import (
-    NAMESPACE_LIMITS,
-    ApiError,
-    conflict,
-    forbidden,
-    from_kube,
-    in_progress,
-    invalid_field,
-    no_capacity,
-)
+from platform_api.http.errors import ApiError, conflict, in_progress, invalid_field, no_capacity
 from platform_api.keys.key_ring import Caller
-from platform_api.shared_tasks import SharedTasks
+from platform_api.tenant_operations import (
+    BEGINNINGS,
+    OperationEnds,
+    as_refusal,
+    check_catalogue,
+    check_replay,
+    open_for_tenant,
+)
 
 Json = dict[str, Any]
 
-REPLAY_SECONDS = 5.0
-"""How long a replay waits for the end of the first try."""
-
-FIRST_PAUSE_SECONDS = 0.03
-LONGEST_PAUSE_SECONDS = 0.5
 LANES = 16
 """Acceptances that this process carries out at once. A crowd waits here, where waiting costs nothing, and not in calls
 to Kubernetes, which have a time limit."""
-
-BEGINNINGS = 3
-"""Tries to record an operation that is being removed at the same time."""
 
 
 @dataclass(frozen=True)
@@ -89,9 +70,7 @@ class Acceptance:
         self._client = cluster.client
         self._claimer = claimer
         self._now = now
-        self._awaited = SharedTasks[str, Json | None]()
-        """Operations whose end somebody waits for: however many wait, one asks."""
-
+        self.ends = OperationEnds(self._client)
         self._lanes = asyncio.Semaphore(LANES)
 
     async def accept(self, caller: Caller, body: CreateUnit) -> Accepted:
@@ -100,7 +79,7 @@ class Acceptance:
         operation = _build_operation(caller, body.operation_id, request)
         for _ in range(BEGINNINGS):
             async with self._lanes:
-                opened = await self._open(operation)
+                opened = await open_for_tenant(self._client, operation)
                 if opened.is_new:
                     pass_point("api.operation-created")
                     return Accepted(await self._carry_out(opened.operation, request), is_new=True)
@@ -108,63 +87,26 @@ class Acceptance:
                 return Accepted(unit, is_new=False)
         raise in_progress(f"operation {body.operation_id!r} is being undone; try again")
 
-    async def _open(self, operation: Json) -> Opened:
-        try:
-            return await open_operation(self._client, operation)
-        except KubeError as error:
-            # 403 where the platform's own rights end at the namespaces that there are.
-            if error.status not in (403, 404) or any(word in error.message for word in NAMESPACE_LIMITS):
-                raise
-            namespace = operation["metadata"]["namespace"]
-            raise forbidden(f"the tenant has no namespace {namespace} yet; ask an operator to make it") from error
-
     async def _replay(self, operation: Json, wanted: Json) -> Json | None:
         """The unit of an earlier try of the same request; None when that try came to nothing."""
-        recorded, ours = spec_of(operation), OperationSpec.model_validate(wanted["spec"])
-        if (recorded.kind, recorded.request_hash) != (ours.kind, ours.request_hash):
-            raise conflict(f"operationID {ours.operation_id!r} was used for another request; choose a new one")
-        ended = await self.wait_for_end(operation)
-        if ended is None:
+        recorded = check_replay(operation, wanted)
+        if await self.ends.wait(operation) is None:
             return None
         unit = await find_unit(self._client, recorded.target.namespace, recorded.target.name)
         # By its marks, not by its uid: a unit that was made again from its stack has a new one.
         if unit is None or not is_made_by(unit, recorded):
             raise conflict(
-                f"operation {ours.operation_id!r} made the unit {recorded.target.name!r}, which has been deleted; "
+                f"operation {recorded.operation_id!r} made the unit {recorded.target.name!r}, which has been deleted; "
                 "a new unit needs a new operationID"
             )
         return unit
-
-    async def wait_for_end(self, operation: Json) -> Json | None:
-        """The operation once it has ended; None once it was removed; a 503 when neither happens in time."""
-        if is_final(operation):
-            return operation
-        return await self._awaited.join(operation["metadata"]["uid"], lambda: self._poll(operation))
-
-    async def _poll(self, operation: Json) -> Json | None:
-        metadata = operation["metadata"]
-        deadline = time.monotonic() + REPLAY_SECONDS
-        pause = FIRST_PAUSE_SECONDS
-        while not is_final(operation):
-            if time.monotonic() > deadline:
-                raise in_progress("the first try of this operation is still under way; ask again")
-            await asyncio.sleep(pause)
-            pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
-            try:
-                operation = await self._client.get(OPERATIONS.item(metadata["name"], metadata["namespace"]))
-            except NotFoundError:
-                return None
-            if operation["metadata"]["uid"] != metadata["uid"]:
-                # That try came to nothing; this is another one.
-                return None
-        return operation
 
     async def _carry_out(self, operation: Json, request: UnitRequest) -> Json:
         """Steps 3 to 5. What ends without a refusal and without the mark is for the operations controller."""
         stock: Json | None = None
         try:
             async with asyncio.timeout(ACCEPT_SECONDS):
-                await self._check_catalogue(request.spec_name)
+                await check_catalogue(self._cluster, request.spec_name)
                 await self._check_name(operation, request.name)
                 stock = await self._claim(operation, request)
                 pass_point("api.stock-claimed")
@@ -173,21 +115,12 @@ class Acceptance:
         except TimeoutError:
             raise in_progress("Kubernetes is slow: the operation is finished in the background; ask again") from None
         except (ApiError, KubeError, NameTakenError) as error:
-            refusal = _as_refusal(error)
+            refusal = as_refusal(error, "unit")
             if refusal is None:
                 raise
             await self._undo(operation, stock)
             raise refusal from error
         return await self._mark(operation, unit, stock)
-
-    async def _check_catalogue(self, spec_name: str) -> None:
-        if self._cluster.specs.get(None, spec_name) is not None:
-            return
-        try:
-            await self._client.get(GPU_SPECS.item(spec_name))
-        except NotFoundError:
-            known = ", ".join(sorted(spec["metadata"]["name"] for spec in self._cluster.specs.objects())) or "none"
-            raise invalid_field("specName", f"there is no spec {spec_name!r}; there are: {known}") from None
 
     async def _check_name(self, operation: Json, name: str) -> None:
         """From memory: it spares a claim that would have to be given back. Creating the unit is what decides."""
@@ -223,7 +156,7 @@ class Acceptance:
         try:
             await finish_operation(self._client, operation, OperationPhase.SUCCEEDED, self._now(), target_uid=uid)
         except (ConflictError, NotFoundError):
-            ended = await self.wait_for_end(operation)
+            ended = await self.ends.wait(operation)
             if ended is None or status_of(ended).target_uid != uid:
                 await self._delete(unit)
                 await self._release(operation, stock)
@@ -263,15 +196,3 @@ def _build_operation(caller: Caller, operation_id: str, request: UnitRequest) ->
         target=OperationTarget(kind="GPUUnit", namespace=caller.namespace, name=request.name),
     )
     return build_operation(operation_name(caller.tenant, operation_id), caller.namespace, spec)
-
-
-def _as_refusal(error: ApiError | KubeError | NameTakenError) -> ApiError | None:
-    """What the caller is told when the answer is no for good; None when nobody knows what happened."""
-    match error:
-        case NameTakenError():
-            return conflict(f"there is a unit {error} already, made by another operation; choose another name")
-        case ApiError(status=400 | 403 | 409):
-            return error
-        case KubeError(is_refusal=True):
-            return from_kube(error)
-    return None

@@ -114,7 +114,7 @@ class UnitChanges:
             # Somebody else's try came to nothing and was removed while we looked at it.
             return None
         if not opened.is_new:
-            await self._acceptance.wait_for_end(opened.operation)
+            await self._acceptance.ends.wait(opened.operation)
             return None
         pass_point("api.start-recorded")
         holder = names.claim_holder(metadata["namespace"], metadata["name"])

@@ -8,9 +8,11 @@ from pydantic import Field
 from gpu_platform.domain import names
 from gpu_platform.domain.conditions import find_condition
 from gpu_platform.domain.gpu_specs import SpecName
-from gpu_platform.domain.gpu_units import Access, GPUUnitSpec, GPUUnitStatus, Phase, Template
+from gpu_platform.domain.gpu_units import Access, GPUUnitSpec, GPUUnitStatus, Phase, Serverless, Template
 from gpu_platform.domain.metadata import annotations_of
+from gpu_platform.domain.queue_subjects import consumer_name
 from gpu_platform.domain.stacks import stack_name_of
+from gpu_platform.domain.tenants import tenant_of
 from gpu_platform.domain.unit_requests import Image, UnitRequest
 from gpu_platform.domain.value import Value
 
@@ -43,6 +45,7 @@ class CreateUnit(Value):
     image: Image
     template: Template = Template()
     access: Access | None = None
+    serverless: Serverless | None = None
     namespace: Annotated[str | None, Field(description="The tenant's own, if it is said at all.")] = None
     stock_namespace: Annotated[str | None, Field(description="runtime-stock, if it is said at all.")] = None
     stock_name: Annotated[
@@ -56,8 +59,18 @@ class CreateUnit(Value):
             image=self.image,
             template=self.template,
             access=self.access,
+            serverless=self.serverless,
             stock_name=self.stock_name,
         )
+
+
+class ServerlessStatus(Value):
+    """Where a unit's calls come from, and where its code takes them."""
+
+    consumer: Annotated[str, Field(description="The consumer of its function, which all of its workers share.")]
+    socket_path: str
+    invoke_path: str
+    health_path: str
 
 
 class UnitView(Value):
@@ -75,6 +88,8 @@ class UnitView(Value):
     gpu: int | None = None
     template: Template
     access: Access | None = None
+    serverless: Serverless | None = None
+    serverless_status: ServerlessStatus | None = None
     running: bool
     phase: Phase
     ready_replicas: int
@@ -131,6 +146,8 @@ def view_of(unit: Json) -> UnitView:
         gpu=spec.gpu,
         template=spec.template,
         access=spec.access,
+        serverless=spec.serverless,
+        serverless_status=_serverless_status(metadata["namespace"], spec.serverless),
         running=spec.running,
         phase=Phase.TERMINATING if is_leaving else status.phase or Phase.PENDING,
         ready_replicas=status.ready_replicas,
@@ -144,4 +161,17 @@ def view_of(unit: Json) -> UnitView:
         stack=stack_name_of(unit),
         reason=ready.reason if ready else None,
         message=ready.message if ready else None,
+    )
+
+
+def _serverless_status(namespace: str, serverless: Serverless | None) -> ServerlessStatus | None:
+    tenant = tenant_of(namespace)
+    if serverless is None or tenant is None:
+        return None
+    framework = serverless.framework
+    return ServerlessStatus(
+        consumer=consumer_name(tenant, serverless.request_id),
+        socket_path=framework.socket_path,
+        invoke_path=framework.invoke_path,
+        health_path=framework.health_path,
     )

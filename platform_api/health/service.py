@@ -33,6 +33,8 @@ class Observed:
     nodes: tuple[Json, ...] = ()
     units: tuple[Json, ...] = ()
     pools: tuple[Json, ...] = ()
+    queue_error: str | None = None
+    """Why calls cannot be taken; None also where none are to be."""
 
 
 def observe_health(deps: Deps) -> Observed:
@@ -48,6 +50,7 @@ def observe_health(deps: Deps) -> Observed:
         nodes=cluster.nodes.objects(),
         units=cluster.units.objects(),
         pools=cluster.pools.objects(names.STOCK_NAMESPACE),
+        queue_error=deps.queue.problem if deps.queue.is_configured else None,
     )
 
 
@@ -88,6 +91,7 @@ def find_causes(observed: Observed, nodes: Sequence[GpuNode]) -> tuple[str, ...]
     | pools are Failed                                   | which, and the first one's reason      |
     | pools hold less than they should (but see below)   | which, and how much                    |
     | the API keys were not read                         | nobody can be let in                   |
+    | NATS is configured, and away                       | no calls are taken                     |
 
     A pool with `replenish: Never` holds what is left of it: that is no lack.
     """
@@ -109,6 +113,8 @@ def find_causes(observed: Observed, nodes: Sequence[GpuNode]) -> tuple[str, ...]
         causes.append(f"Stock pools are not full: {_named(lacking)}.")
     if observed.keys_are_missing:
         causes.append("The API keys have not been read yet, so nobody can be let in.")
+    if observed.queue_error is not None:
+        causes.append(f"No calls of functions are taken: {observed.queue_error}. Those that were accepted are safe.")
     return tuple(causes)
 
 

@@ -5,6 +5,7 @@ hashed must not leave room for that.
 """
 
 import json
+import math
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
@@ -39,7 +40,7 @@ def decoded(model: type[M], *, unsaid: M | None = None) -> Callable[[Request], A
 
 def decode_body(model: type[M], body: bytes) -> M:
     try:
-        json.loads(body, object_pairs_hook=_refuse_repeated, parse_constant=_refuse_constant)
+        json.loads(body, object_pairs_hook=_refuse_repeated, parse_constant=_refuse_constant, parse_float=_parse_float)
     except RecursionError:
         raise invalid_field("", "the body is nested too deeply") from None
     except ValueError as error:
@@ -81,3 +82,11 @@ def _refuse_repeated(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _refuse_constant(word: str) -> None:
     raise ValueError(f"{word} is not a number that JSON knows")
+
+
+def _parse_float(text: str) -> float:
+    """1e999 is JSON, and no number that can be handed on."""
+    number = float(text)
+    if math.isinf(number):
+        _refuse_constant(text)
+    return number

@@ -3,12 +3,14 @@
 Plain ASGI: a framework middleware would copy bodies, hide disconnects and buffer streams.
 """
 
+import asyncio
 import contextvars
 import logging
 import re
 import secrets
 import time
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from contextlib import suppress
 from typing import Any
 
 from fastapi.responses import Response
@@ -32,6 +34,10 @@ SECURITY_HEADERS = (
     (b"referrer-policy", b"no-referrer"),
     (b"x-frame-options", b"DENY"),
 )
+DISCARDED_BYTES = 64 << 20
+DISCARD_SECONDS = 5.0
+"""How much of a body that is too large is read all the same, and for how long."""
+
 UNEXPECTED = "something broke here; the log knows more"
 QUIET_PATHS = ("/livez", "/readyz", "/metrics")
 
@@ -39,9 +45,19 @@ current_request_id: contextvars.ContextVar[str] = contextvars.ContextVar("reques
 
 
 class Frame:
-    def __init__(self, application: Application, *, body_limit: int, in_flight_limit: int, metrics: ApiMetrics) -> None:
+    def __init__(
+        self,
+        application: Application,
+        *,
+        body_limit: int,
+        in_flight_limit: int,
+        metrics: ApiMetrics,
+        larger_limits: Mapping[tuple[str, str], int] | None = None,
+    ) -> None:
+        """`larger_limits` of a body, by method and path."""
         self._application = application
         self._body_limit = body_limit
+        self._larger_limits = dict(larger_limits or {})
         self._in_flight_limit = in_flight_limit
         self._in_flight = 0
         self._metrics = metrics
@@ -50,14 +66,16 @@ class Frame:
         if scope["type"] != "http":
             await self._application(scope, receive, send)
             return
-        request = _Request(scope, receive, send, self._body_limit)
+        limit = self._larger_limits.get((scope["method"], scope["path"]), self._body_limit)
+        request = _Request(scope, receive, send, limit)
         token = current_request_id.set(request.id)
         self._in_flight += 1
         try:
             if self._in_flight > self._in_flight_limit and scope["path"] not in QUIET_PATHS:
                 await request.refuse(unavailable("too many requests are under way"))
             elif request.is_too_large:
-                await request.refuse(body_too_large(self._body_limit))
+                await request.discard_body()
+                await request.refuse(body_too_large(limit))
             else:
                 await self._application(scope, request.receive, request.send)
         except ApiError as error:
@@ -106,6 +124,7 @@ class _Request:
         headers = dict(scope["headers"])
         given = headers.get(b"x-request-id", b"")
         self.id = given.decode() if REQUEST_ID.fullmatch(given) else secrets.token_hex(8)
+        self._waits_for_consent = b"expect" in headers
         length = headers.get(b"content-length", b"0")
         self.is_too_large = length.isdigit() and int(length) > body_limit
         self.status = 0
@@ -115,8 +134,24 @@ class _Request:
         message = await self._receive()
         self._received += len(message.get("body", b""))
         if self._received > self._body_limit:
+            if message.get("more_body"):
+                await self.discard_body()
             raise body_too_large(self._body_limit)
         return message
+
+    async def discard_body(self) -> None:
+        """Whoever is still sending when we hang up does not get to read why. Nobody sends for ever, though, and whoever
+        asked whether to send at all has not begun."""
+        if self._waits_for_consent and not self._received:
+            return
+        left = DISCARDED_BYTES
+        with suppress(TimeoutError):
+            async with asyncio.timeout(DISCARD_SECONDS):
+                while left > 0:
+                    message = await self._receive()
+                    left -= len(message.get("body", b""))
+                    if not message.get("more_body"):
+                        return
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":

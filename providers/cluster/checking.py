@@ -8,12 +8,14 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from gpu_platform.domain.function_requests import check_function
+from gpu_platform.domain.gpu_functions import GPUFunctionSpec
 from gpu_platform.domain.gpu_specs import GPUSpecSpec
 from gpu_platform.domain.gpu_units import GPUUnitSpec
 from gpu_platform.domain.openapi_schema import build_schema
 from gpu_platform.domain.quantities import QuantityError, parse_amount
 from gpu_platform.domain.tenants import DEFAULT_TENANT, TENANT_NAME
-from gpu_platform.domain.unit_requests import RequestError, check_template, normalise_access
+from gpu_platform.domain.unit_requests import RequestError, check_serverless, check_template, normalise_access
 from gpu_platform.domain.value import Value
 from gpu_platform.domain.value_errors import sentence_of
 from providers.cluster.kinds import Kind
@@ -104,6 +106,9 @@ def _find_meaning_failures(spec: Value) -> Iterator[Failure]:
             case GPUUnitSpec():
                 check_template(spec.template)
                 normalise_access(spec.template, spec.access)
+                check_serverless(spec.serverless)
+            case GPUFunctionSpec():
+                check_function(spec)
     except RequestError as error:
         yield Failure(f"spec.{error.field}", error.message)
     for field in ("cpu", "memory") if isinstance(spec, GPUSpecSpec | GPUUnitSpec) else ():

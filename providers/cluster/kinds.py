@@ -6,15 +6,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpu_platform.adapters.kube import ResourcePath
-from gpu_platform.adapters.kube.paths import GPU_SPECS, GPU_UNITS, STOCK_POOLS
+from gpu_platform.adapters.kube.paths import GPU_FUNCTIONS, GPU_SPECS, GPU_UNITS, STOCK_POOLS
 from gpu_platform.domain import names
 from gpu_platform.domain.crds import POOL_NAME_LIMIT, SPEC_NAME_LIMIT
+from gpu_platform.domain.function_requests import NAME_RULE, is_function_name
+from gpu_platform.domain.gpu_functions import GPUFunctionSpec
 from gpu_platform.domain.gpu_specs import GPUSpecSpec
 from gpu_platform.domain.gpu_units import GPUUnitSpec
 from gpu_platform.domain.stock_pools import StockPoolSpec
 from gpu_platform.domain.tenants import DEFAULT_TENANT, tenant_namespace, tenant_of
 from gpu_platform.domain.value import Value
-from providers.cluster.package import GPU_SPEC, GPU_UNIT, STOCK_POOL
+from providers.cluster.package import GPU_FUNCTION, GPU_SPEC, GPU_UNIT, STOCK_POOL
 
 Json = dict[str, Any]
 
@@ -63,6 +65,16 @@ KINDS = {
             is_of_tenant=True,
         ),
         Kind(
+            GPU_FUNCTION,
+            "GPUFunction",
+            GPU_FUNCTIONS,
+            GPUFunctionSpec,
+            is_function_name,
+            NAME_RULE,
+            fixed=frozenset({"specName"}),
+            is_of_tenant=True,
+        ),
+        Kind(
             STOCK_POOL,
             "StockPool",
             STOCK_POOLS,
@@ -100,7 +112,7 @@ def build_id(namespace: str | None, name: str) -> str:
 
 
 def parse_id(kind: Kind, text: str) -> tuple[str | None, str]:
-    """Namespace and name. A name alone will do; a unit is the default tenant's then."""
+    """Namespace and name. A name alone will do; a unit or function is the default tenant's then."""
     namespace, separator, name = text.rpartition("/")
     place = namespace if separator else kind.namespace_of({"tenant": DEFAULT_TENANT}) or ""
     if not kind.is_name(name) or not _is_place(kind, place):

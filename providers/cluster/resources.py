@@ -5,13 +5,13 @@ from typing import Any
 
 import pulumi
 
-from providers.cluster.package import GPU_SPEC, GPU_UNIT, STOCK_POOL, VERSION
+from providers.cluster.package import GPU_FUNCTION, GPU_SPEC, GPU_UNIT, STOCK_POOL, VERSION
 
 Spec = pulumi.Input[Mapping[str, Any]]
 
 
 class _Declared(pulumi.CustomResource):
-    """What the three have in common."""
+    """What they have in common."""
 
     spec: pulumi.Output[Any]
     """As accepted, with its defaults said."""
@@ -71,6 +71,31 @@ class GpuUnit(_Declared):
         properties = {"tenant": tenant, "name": name, "spec": spec, "namespace": None}
         provenance = _provenance(operation_id, request_hash, object_uid)
         super().__init__(GPU_UNIT, resource_name, {**properties, **provenance}, opts)
+
+
+class GpuFunction(_Declared):
+    """A function of a tenant: code that answers calls. One that exists already as it is declared here is taken over."""
+
+    tenant: pulumi.Output[str]
+    name: pulumi.Output[str]
+    namespace: pulumi.Output[str]
+
+    def __init__(
+        self,
+        resource_name: str,
+        *,
+        name: pulumi.Input[str],
+        spec: Spec,
+        tenant: pulumi.Input[str] | None = None,
+        operation_id: pulumi.Input[str] | None = None,
+        request_hash: pulumi.Input[str] | None = None,
+        object_uid: pulumi.Input[str] | None = None,
+        opts: pulumi.ResourceOptions | None = None,
+    ) -> None:
+        """`spec` as in a GPUFunction; the rest as for a GpuUnit."""
+        properties = {"tenant": tenant, "name": name, "spec": spec, "namespace": None}
+        provenance = _provenance(operation_id, request_hash, object_uid)
+        super().__init__(GPU_FUNCTION, resource_name, {**properties, **provenance}, opts)
 
 
 class StockPool(_Declared):

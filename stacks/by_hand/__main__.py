@@ -25,7 +25,8 @@ def main(arguments: list[str]) -> int:
     address = parse_address(*chosen.stack.partition("/")[::2])
     if address is None:
         sys.stderr.write(
-            f"error: {chosen.stack!r} is no stack; write it as gpu-unit/TENANT.NAME or stock-pool/stock.NAME\n"
+            f"error: {chosen.stack!r} is no stack; write it as gpu-unit/TENANT.NAME, "
+            "gpu-function/TENANT.NAME or stock-pool/stock.NAME\n"
         )
         return MISUSED
     try:

@@ -7,11 +7,15 @@ from typing import Any
 from gpu_platform.domain.stack_plan import SPECS
 from gpu_platform.domain.stacks import Intent, StackAddress, StackKind
 from gpu_platform.domain.unit_requests import accepted_text
-from providers.cluster.package import GPU_UNIT, STOCK_POOL
+from providers.cluster.package import GPU_FUNCTION, GPU_UNIT, STOCK_POOL
 
 Json = dict[str, Any]
 
-TOKENS = {StackKind.GPU_UNIT: GPU_UNIT, StackKind.STOCK_POOL: STOCK_POOL}
+TOKENS = {
+    StackKind.GPU_UNIT: GPU_UNIT,
+    StackKind.GPU_FUNCTION: GPU_FUNCTION,
+    StackKind.STOCK_POOL: STOCK_POOL,
+}
 
 
 @dataclass(frozen=True)

@@ -37,11 +37,7 @@ async def record_creation(client: LedgerClient, intent: Intent, now: datetime) -
 def build_creation(intent: Intent) -> OperationSpec:
     """The hash is the request's own, so that the same request is known again. The request itself is lost; what a pool
     has in its place is enough for the operations controller to end what this process leaves half done."""
-    kind, request = OperationKind.CREATE_UNIT, None
-    if intent.address.kind is StackKind.STOCK_POOL:
-        request = _build_pool_request(intent)
-        is_seed = isinstance(request, StockUnitsRequest)
-        kind = OperationKind.SEED_STOCK_UNITS if is_seed else OperationKind.CREATE_STOCK_POOL
+    kind, request = _build_request(intent)
     return OperationSpec(
         operation_id=intent.operation_id,
         kind=kind,
@@ -51,6 +47,18 @@ def build_creation(intent: Intent) -> OperationSpec:
             kind=KINDS[intent.address.kind], namespace=intent.address.namespace, name=intent.address.name
         ),
     )
+
+
+def _build_request(intent: Intent) -> tuple[OperationKind, StockRequest | None]:
+    match intent.address.kind:
+        case StackKind.GPU_UNIT:
+            return OperationKind.CREATE_UNIT, None
+        case StackKind.GPU_FUNCTION:
+            return OperationKind.CREATE_FUNCTION, None
+        case StackKind.STOCK_POOL:
+            request = _build_pool_request(intent)
+            is_seed = isinstance(request, StockUnitsRequest)
+            return OperationKind.SEED_STOCK_UNITS if is_seed else OperationKind.CREATE_STOCK_POOL, request
 
 
 def _build_pool_request(intent: Intent) -> StockRequest:

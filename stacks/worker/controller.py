@@ -97,8 +97,7 @@ class StacksController:
 
     def triggers(self) -> tuple[Trigger, ...]:
         return (
-            Trigger(self._world.units, keys_of_object),
-            Trigger(self._world.pools, keys_of_object),
+            *(Trigger(cache, keys_of_object) for cache in self._world.objects.values()),
             Trigger(self._world.leases, keys_of_lease),
             Trigger(self._world.operations, keys_of_operation),
         )

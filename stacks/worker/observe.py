@@ -6,35 +6,35 @@ from typing import Any
 
 from gpu_platform.adapters.kube import KubeClient
 from gpu_platform.adapters.kube.cache import ObjectCache
-from gpu_platform.adapters.kube.paths import GPU_UNITS, LEASES, OPERATIONS, STOCK_POOLS
-from gpu_platform.adapters.stack_looks import build_records, creation_name, deletion_name
+from gpu_platform.adapters.kube.paths import LEASES, OPERATIONS
+from gpu_platform.adapters.stack_looks import PATHS, build_records, creation_name, deletion_name
 from gpu_platform.control.loop import Key
 from gpu_platform.domain.names import SYSTEM_NAMESPACE
 from gpu_platform.domain.stack_plan import Records
 from gpu_platform.domain.stack_records import LABEL_KIND, parse_record
-from gpu_platform.domain.stacks import StackAddress, StackKind, address_of, parse_address
+from gpu_platform.domain.stacks import StackAddress, address_of, parse_address
 
 Json = dict[str, Any]
 
 
 class StackWorld:
     def __init__(self, client: KubeClient, resync: timedelta) -> None:
-        self.units = ObjectCache(client, GPU_UNITS, resync=resync)
-        self.pools = ObjectCache(client, STOCK_POOLS, resync=resync)
+        self.objects = {kind: ObjectCache(client, path, resync=resync) for kind, path in PATHS.items()}
+        """Whatever has stacks, by kind."""
+
         self.operations = ObjectCache(client, OPERATIONS, resync=resync)
         # Of one namespace: the worker may see no other Leases.
         self.leases = ObjectCache(client, LEASES, namespace=SYSTEM_NAMESPACE, label_selector=LABEL_KIND, resync=resync)
 
     @property
     def caches(self) -> tuple[ObjectCache, ...]:
-        return (self.units, self.pools, self.operations, self.leases)
+        return (*self.objects.values(), self.operations, self.leases)
 
     def find_lease(self, address: StackAddress) -> Json | None:
         return self.leases.get(SYSTEM_NAMESPACE, address.lease)
 
     def observe(self, address: StackAddress) -> Records:
-        cache = self.units if address.kind is StackKind.GPU_UNIT else self.pools
-        item = cache.get(address.namespace, address.name)
+        item = self.objects[address.kind].get(address.namespace, address.name)
         stack = parse_record(self.find_lease(address))
         return build_records(
             item,

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from infra.objects.workloads import build_processes
-from infra.sections import Workloads
+from infra.sections import Nats, Workloads
 from tests.architecture.repository import ROOT, list_files
 
 INSTRUCTIONS = re.sub(r"\\\n\s*", "", re.sub(r"(?m)^\s*#.*\n", "", (ROOT / "Dockerfile").read_text())).splitlines()
@@ -44,7 +44,7 @@ def test_every_package_that_the_processes_need_is_in_the_image(tmp_path: Path) -
     for package in PACKAGES:
         command = [sys.executable, "-c", look.format(package, str(tmp_path))]
         assert subprocess.run(command, env=environment, cwd=tmp_path, check=False).returncode == 0, package
-    for process in build_processes(EVERYTHING):
+    for process in build_processes(EVERYTHING, Nats()):
         for module in (f"gpu_platform.cli {process.subcommand}", MODULES[process.subcommand]):
             done = subprocess.run(
                 [sys.executable, "-m", *module.split(), "--help"],

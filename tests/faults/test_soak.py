@@ -8,13 +8,15 @@ import signal
 import time
 from dataclasses import dataclass, field
 
-import nats
 import nats.errors
 import nats.js.errors
 
 from gpu_platform.adapters.kube import KubeClient, KubeError
 from gpu_platform.adapters.kube.paths import CONFIG_MAPS
+from gpu_platform.adapters.queue.connection import QueueAccess, open_queue
+from gpu_platform.devcluster.queue_identity import credentials_file
 from gpu_platform.devcluster.status import read_status
+from gpu_platform.domain.queue_permissions import QueueUser
 from tests.integration.conftest import RunningCluster
 from tests.integration.platform import (
     available_pool,
@@ -69,9 +71,8 @@ async def test_nothing_acknowledged_is_lost_and_units_are_served_again(
     assert len(acknowledged.objects) > SOAK_SECONDS / 10
     stored = await kube.get(CONFIG_MAPS.collection("default"), {"labelSelector": "soak=yes"}, timeout=60)
     assert {item["metadata"]["name"] for item in stored["items"]} >= set(acknowledged.objects)
-    client = await nats.connect(cluster.record.nats_url)
-    info = await client.jetstream().stream_info("SOAK")
-    await client.close()
+    async with open_queue(access_to(cluster), "soak") as stream:
+        info = await stream.stream_info("SOAK")
     assert len(acknowledged.messages) > SOAK_SECONDS / 10
     assert info.state.last_seq >= max(acknowledged.messages)
     assert info.state.messages == info.state.last_seq
@@ -110,13 +111,13 @@ async def write_objects(kube: KubeClient, acknowledged: Acknowledged) -> None:
 
 
 async def publish_messages(cluster: RunningCluster, acknowledged: Acknowledged) -> None:
-    client = await nats.connect(cluster.record.nats_url, max_reconnect_attempts=-1, reconnect_time_wait=0.1)
-    try:
-        stream = client.jetstream()
+    async with open_queue(access_to(cluster), "soak") as stream:
         await stream.add_stream(name="SOAK", subjects=["soak"])
         while True:
             with contextlib.suppress(nats.errors.Error, nats.js.errors.Error):
                 acknowledged.messages.append((await stream.publish("soak", b"x", timeout=2)).seq)
             await asyncio.sleep(0.05)
-    finally:
-        await client.close()
+
+
+def access_to(cluster: RunningCluster) -> QueueAccess:
+    return QueueAccess(cluster.record.nats_url, credentials_file(cluster.directory, QueueUser.PLATFORM))

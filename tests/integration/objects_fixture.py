@@ -1,4 +1,4 @@
-"""The four kinds on the API server: the definitions applied, the samples loaded, a listing as kubectl sees it."""
+"""Our kinds on the API server: the definitions applied, the samples loaded, a listing as kubectl sees it."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 import yaml
 
 from gpu_platform.adapters.kube import KubeClient, NotFoundError, PatchType, ResourcePath
-from gpu_platform.adapters.kube.paths import GPU_SPECS, GPU_UNITS, OPERATIONS, STOCK_POOLS
+from gpu_platform.adapters.kube.paths import GPU_FUNCTIONS, GPU_SPECS, GPU_UNITS, OPERATIONS, STOCK_POOLS
 from gpu_platform.domain.crds import build_crds
 from tests.waiting import eventually
 
@@ -17,7 +17,13 @@ Json = dict[str, Any]
 
 SAMPLES = Path(__file__).parents[2] / "examples" / "manifests"
 DEFINITIONS = ResourcePath("apiextensions.k8s.io/v1", "customresourcedefinitions", namespaced=False)
-PATHS = {"GPUSpec": GPU_SPECS, "StockPool": STOCK_POOLS, "GPUUnit": GPU_UNITS, "Operation": OPERATIONS}
+PATHS = {
+    "GPUSpec": GPU_SPECS,
+    "StockPool": STOCK_POOLS,
+    "GPUUnit": GPU_UNITS,
+    "GPUFunction": GPU_FUNCTIONS,
+    "Operation": OPERATIONS,
+}
 
 DRY_RUN = {"dryRun": "All"}
 STRICT_DRY_RUN = {"dryRun": "All", "fieldValidation": "Strict"}

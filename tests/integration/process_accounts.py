@@ -10,14 +10,23 @@ import pytest
 import yaml
 
 from gpu_platform.adapters.kube import KubeClient
-from gpu_platform.adapters.kube.paths import GPU_UNITS, SERVICE_ACCOUNTS, STOCK_POOLS
+from gpu_platform.adapters.kube.paths import GPU_FUNCTIONS, GPU_UNITS, SERVICE_ACCOUNTS, STOCK_POOLS
 from gpu_platform.domain import names
 from infra.objects.workloads import API, RECONCILER, STACK_WORKER
 from tests.integration.api import UNITS, api_process, open_api, unit_request, wait_ready
 from tests.integration.conftest import RunningCluster
 from tests.integration.daemons import running_daemon
+from tests.integration.declaring import FUNCTIONS, function_wish
 from tests.integration.platform import find, unit_in_phase
-from tests.integration.stack_workers import StackPlace, forgotten, pool_stack, recorded, stack_worker, unit_stack
+from tests.integration.stack_workers import (
+    StackPlace,
+    forgotten,
+    function_stack,
+    pool_stack,
+    recorded,
+    stack_worker,
+    unit_stack,
+)
 from tests.waiting import eventually
 
 POOLS = "/api/v1/operator/stockpools"
@@ -51,7 +60,7 @@ async def use_a_unit(api: httpx.AsyncClient, kube: KubeClient) -> None:
 
 
 async def keep_stacks(api: httpx.AsyncClient, kube: KubeClient) -> None:
-    """All that the stack worker does: for a unit and for a pool, from the first record to the end; and a preview."""
+    """All that the stack worker does for a unit, a function and a pool, from first to last; and a preview."""
     assert (await api.post(UNITS, json=unit_request("kept"))).status_code == 201
     unit = await unit_in_phase(kube, "kept", "Ready")
     await recorded(kube, unit_stack("kept"), unit["metadata"]["annotations"][names.ANNOTATION_ACCEPTED_SPEC])
@@ -71,9 +80,16 @@ async def keep_stacks(api: httpx.AsyncClient, kube: KubeClient) -> None:
     pool = await eventually(lambda: find(kube, STOCK_POOLS.item("kept-pool", names.STOCK_NAMESPACE)))
     accepted = pool["metadata"]["annotations"][names.ANNOTATION_ACCEPTED_SPEC]
     await recorded(kube, pool_stack("kept-pool"), accepted)
+    function = function_wish("kept-words", specName=unit["spec"]["specName"])
+    assert (await api.post(FUNCTIONS, json=function)).status_code == 201
+    words = await kube.get(GPU_FUNCTIONS.item("kept-words", names.DEFAULT_INSTANCE_NAMESPACE))
+    accepted = words["metadata"]["annotations"][names.ANNOTATION_ACCEPTED_SPEC]
+    await recorded(kube, function_stack("kept-words"), accepted)
+    assert (await api.put(f"{FUNCTIONS}/kept-words", json={"queueLimit": 5})).status_code == 200
+    assert (await api.delete(f"{FUNCTIONS}/kept-words")).status_code == 204
     assert (await api.delete(f"{UNITS}/kept")).status_code == 204
     assert (await api.delete(f"{POOLS}/kept-pool")).status_code == 204
-    for address in (unit_stack("kept"), pool_stack("kept-pool")):
+    for address in (unit_stack("kept"), function_stack("kept-words"), pool_stack("kept-pool")):
         await forgotten(kube, address)
 
 

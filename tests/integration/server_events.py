@@ -59,10 +59,13 @@ class EventStream:
 
 
 @asynccontextmanager
-async def watching(api: httpx.AsyncClient, path: str, last_seen: str | None = None) -> AsyncIterator[EventStream]:
+async def watching(
+    api: httpx.AsyncClient, path: str, last_seen: str | None = None, **narrowed: str
+) -> AsyncIterator[EventStream]:
     headers = {"Last-Event-ID": last_seen} if last_seen else {}
     timeout = httpx.Timeout(5, read=30)
-    async with api.stream("GET", path, params={"watch": "true"}, headers=headers, timeout=timeout) as answer:
+    params = {"watch": "true", **narrowed}
+    async with api.stream("GET", path, params=params, headers=headers, timeout=timeout) as answer:
         assert answer.status_code == 200, await answer.aread()
         assert answer.headers["content-type"].startswith("text/event-stream")
         yield EventStream(answer.aiter_lines())

@@ -125,6 +125,10 @@ def unit_stack(name: str, tenant: str = "default") -> StackAddress:
     return StackAddress(StackKind.GPU_UNIT, tenant, name)
 
 
+def function_stack(name: str, tenant: str = "default") -> StackAddress:
+    return StackAddress(StackKind.GPU_FUNCTION, tenant, name)
+
+
 def pool_stack(name: str) -> StackAddress:
     return StackAddress(StackKind.STOCK_POOL, "stock", name)
 

@@ -29,10 +29,12 @@ from schemathesis.specs.openapi.checks import (
 from gpu_platform.adapters.kube import KubeClient, NotFoundError, ResourcePath
 from gpu_platform.adapters.kube.paths import GPU_SPECS, OPERATIONS, STOCK_POOLS
 from gpu_platform.domain import names
+from gpu_platform.domain.gpu_functions import WORKERS_LIMIT
 from gpu_platform.domain.stock_pools import REPLICAS_LIMIT
 from gpu_platform.domain.tenants import Role
 from tests.integration.api import UNITS
 from tests.integration.conftest import RunningCluster
+from tests.integration.declaring import FUNCTIONS
 from tests.integration.platform import STOCK, available_pool, create_unit, stock_of, unit_body, unit_in_phase
 from tests.integration.tenants import Tenant, tenant
 from tests.waiting import eventually
@@ -46,9 +48,10 @@ BUSY_AT_MOST = 3
 """How often the answer may be that Kubernetes is slow just now: true on a busy machine, and not for long."""
 
 REPLICAS_AT_MOST = 1
-"""So that the pools that are made do not fill the cluster."""
+"""So that the pools and the workers that are made do not fill the cluster."""
 
 CREATES_A_UNIT = {"operationID", "name", "image"}
+CREATES_A_FUNCTION = {*CREATES_A_UNIT, "concurrency", "queueLimit", "maxAttempts"}
 CREATES_STOCK = {"operationID", "name", "replicas", "replenish"}
 """What is left of a body, beside the spec, where it should be accepted."""
 
@@ -146,6 +149,9 @@ def tame(case: Case) -> None:
         replicas = case.body.get("replicas")
         if isinstance(replicas, int) and REPLICAS_AT_MOST < replicas <= REPLICAS_LIMIT:
             case.body["replicas"] = REPLICAS_AT_MOST
+        workers = case.body.get("minWorkers")
+        if isinstance(workers, int) and REPLICAS_AT_MOST < workers <= WORKERS_LIMIT:
+            case.body["minWorkers"] = REPLICAS_AT_MOST
     if (case.query or {}).get("wait") == "recorded":
         case.query.pop("wait")
 
@@ -155,7 +161,7 @@ def aim(case: Case) -> None:
     if "name" in case.path_parameters:
         case.path_parameters["name"] = KNOWN
     if case.method == "POST" and isinstance(case.body, dict) and "name" not in case.path_parameters:
-        kept = CREATES_A_UNIT if case.path == UNITS else CREATES_STOCK
+        kept = {UNITS: CREATES_A_UNIT, FUNCTIONS: CREATES_A_FUNCTION}.get(case.path, CREATES_STOCK)
         case.body = {key: value for key, value in case.body.items() if key in kept} | {"specName": "g1.1"}
 
 
@@ -210,6 +216,7 @@ async def test_data_that_fits_the_description_is_answered_as_it_says(api: httpx.
     statuses = await call_all(api, owner, schemathesis.GenerationMode.POSITIVE)
     assert len(statuses) > 25
     assert statuses[f"POST {UNITS}"][201] > 0
+    assert statuses[f"POST {FUNCTIONS}"][201] > 0
     assert statuses["POST /api/v1/operator/stockpools"][202] > 0
     assert statuses[f"GET {UNITS}/{{name}}"][200] > 0
     assert (await api.get("/readyz")).status_code == 200
@@ -219,6 +226,7 @@ async def test_data_that_does_not_fit_is_refused(api: httpx.AsyncClient, owner: 
     statuses = await call_all(api, owner, schemathesis.GenerationMode.NEGATIVE)
     assert statuses[f"POST {UNITS}"][400] > 10
     assert statuses[f"PUT {UNITS}/{{name}}"][400] > 10
+    assert statuses[f"POST {FUNCTIONS}"][400] > 10
     assert statuses[f"GET {UNITS}"][400] > 10
 
 

@@ -17,6 +17,7 @@ from gpu_platform.domain.tenants import Role
 from tests.architecture.repository import ROOT
 from tests.integration.api import UNITS
 from tests.integration.conftest import RunningCluster
+from tests.integration.declaring import FUNCTIONS
 from tests.integration.platform import available_pool, ensure_spec, stock_of, stock_pool
 from tests.integration.processes import asleep
 from tests.integration.pulumi_projects import STACK, PulumiProject
@@ -37,6 +38,7 @@ SPEC = "dynamic.1"
 POOL = "dynamic"
 STOCK = 2
 TYPE = "pulumi-python:dynamic/gpuplatform:GpuUnit"
+FUNCTION_TYPE = "pulumi-python:dynamic/gpuplatform:GpuFunction"
 URN = f"urn:pulumi:{STACK}::{PROJECT}::{TYPE}::web"
 
 
@@ -269,3 +271,56 @@ async def test_a_unit_that_does_not_start_is_given_back_with_the_reason(
     assert "No such file or directory: 'pyhton3'" in said
     assert "so it was given back" in said
     assert await find_unit(api) is None
+
+
+FUNCTION_PROGRAM = """
+import pulumi
+from providers.dynamic import GpuFunction
+
+config = pulumi.Config()
+words = GpuFunction(
+    "words",
+    name=config.require("name"),
+    spec_name=config.require("specName"),
+    image=config.require("image"),
+    queue_limit=config.get_int("queueLimit"),
+    timeout_seconds=config.get_int("timeoutSeconds"),
+    ready_within_seconds=0,
+)
+pulumi.export("stack", words.stack)
+pulumi.export("operationID", words.operation_id)
+"""
+
+
+async def test_a_function_is_declared_changed_found_again_and_taken_away(
+    cluster: RunningCluster, key: str, api: httpx.AsyncClient, tmp_path: Path
+) -> None:
+    project = PulumiProject.create(tmp_path / "functions", cluster, FUNCTION_PROGRAM, name=PROJECT)
+    for variable in ("GPU_PLATFORM_URL", "GPU_PLATFORM_KEY"):
+        del project.environment[variable]
+    project.succeed("config", "set", "--secret", "gpuplatform:key", key)
+    configure(project, **{"gpuplatform:url": cluster.record.platform_url})
+    say(project, name="tenant-words", timeoutSeconds="60")
+    path = f"{FUNCTIONS}/tenant-words"
+    project.up()
+    project.succeed("preview", "--expect-no-changes")
+    declared = (await api.get(path)).json()["data"]
+    exported = outputs_of(project, "pulumi:pulumi:Stack")
+    assert exported == {"stack": "gpu-function/default.tenant-words", "operationID": declared["operationID"]}
+    assert (declared["timeoutSeconds"], declared["queueLimit"]) == (60, 10_000)
+
+    assert (await api.put(path, json={"queueLimit": 5, "timeoutSeconds": 61})).status_code == 200
+    project.up("--refresh")
+    changed = (await api.get(path)).json()["data"]
+    assert (changed["queueLimit"], changed["timeoutSeconds"]) == (10_000, 60)
+    assert changed["operationID"] == declared["operationID"]
+
+    # What the state does not know any more is taken over by the resource that made it, and by no other.
+    project.succeed("state", "delete", "--yes", f"urn:pulumi:{STACK}::{PROJECT}::{FUNCTION_TYPE}::words")
+    say(project, name="tenant-words", queueLimit="7", timeoutSeconds="60")
+    project.up()
+    adopted = (await api.get(path)).json()["data"]
+    assert (adopted["operationID"], adopted["queueLimit"]) == (declared["operationID"], 7)
+
+    project.destroy()
+    assert (await api.get(path)).status_code == 404

@@ -6,6 +6,7 @@ import pytest
 
 from gpu_platform.adapters.kube import KubeClient, KubeError
 from gpu_platform.domain.crds import KINDS
+from gpu_platform.domain.gpu_functions import GPUFunctionSpec
 from gpu_platform.domain.gpu_specs import GPUSpecSpec
 from gpu_platform.domain.gpu_units import GPUUnitSpec
 from gpu_platform.domain.names import API_VERSION
@@ -30,6 +31,7 @@ SPEC_MODELS: dict[str, type[Value]] = {
     "GPUSpec": GPUSpecSpec,
     "StockPool": StockPoolSpec,
     "GPUUnit": GPUUnitSpec,
+    "GPUFunction": GPUFunctionSpec,
     "Operation": OperationSpec,
 }
 
@@ -64,6 +66,8 @@ async def test_kinds_have_short_names_and_status_subresources(kube: KubeClient) 
         "stockpools/status": None,
         "gpuunits": ["gunit"],
         "gpuunits/status": None,
+        "gpufunctions": ["gfn"],
+        "gpufunctions/status": None,
         "operations": ["gop"],
         "operations/status": None,
     }
@@ -199,6 +203,7 @@ async def test_an_unknown_field_is_refused_where_it_is_asked_for_and_else_droppe
 STATUS_FIELDS: dict[str, Json] = {
     "StockPool": {"lent": ["made-up"]},
     "GPUUnit": {"nodeName": "made-up"},
+    "GPUFunction": {"workers": 77},
     "Operation": {"message": "made-up"},
 }
 

@@ -1,6 +1,8 @@
 """Every pod that the platform makes passes its namespace's Pod Security profile, by server-side dry run."""
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -10,10 +12,21 @@ from gpu_platform.adapters.kube.paths import NAMESPACES, PODS
 from gpu_platform.domain.gpu_specs import GPUSpecSpec
 from gpu_platform.domain.gpu_units import GPUUnitSpec
 from reconciler.units.resources import UnitBuild, build_deployment
+from reconciler.units.serverless_resources import SidecarSettings, plan_worker
 from tests.waiting import eventually
 
 Json = dict[str, Any]
 Enforce = Callable[[str], Awaitable[str]]
+
+SIDECAR = SidecarSettings(
+    nats_url="nats://nats:4222",
+    egress=None,
+    image="gpu-platform",
+    command=("python",),
+    result_retention=timedelta(hours=1),
+    grace=timedelta(seconds=30),
+    has_credentials=True,
+)
 
 REFUSED_BY_ALL: Json = {
     "apiVersion": "v1",
@@ -54,6 +67,8 @@ def pod_of(unit_namespace: str, *, restricted: bool, **spec: Any) -> Json:
         placeholder_image="busybox:1.36",
         blocked_egress=(),
     )
+    # Of a unit that takes calls, the sidecar as well.
+    build = replace(build, worker=plan_worker(build.spec, unit_namespace, "demo", None, SIDECAR))
     template = build_deployment(build)["spec"]["template"]
     return {
         "apiVersion": "v1",
@@ -89,6 +104,12 @@ async def test_baseline_accepts_every_tenant_pod(kube: KubeClient, enforced: Enf
 async def test_restricted_accepts_the_pods_of_a_tenant_with_that_profile(kube: KubeClient, enforced: Enforce) -> None:
     namespace = await enforced("restricted")
     assert await is_accepted(kube, namespace, pod_of("runtime-instance-strict", restricted=True))
+
+
+async def test_a_unit_that_takes_calls_fits_its_tenants_profile(kube: KubeClient, enforced: Enforce) -> None:
+    strict = pod_of("runtime-instance-strict", restricted=True, serverless={"requestID": "words"})
+    assert "initContainers" in strict["spec"]
+    assert await is_accepted(kube, await enforced("restricted"), strict)
 
 
 async def test_restricted_would_refuse_a_baseline_tenants_pod(kube: KubeClient, enforced: Enforce) -> None:

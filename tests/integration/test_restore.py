@@ -21,8 +21,9 @@ import httpx
 import pytest
 
 from gpu_platform.adapters.kube import KubeClient, open_client
-from gpu_platform.adapters.kube.paths import GPU_SPECS, GPU_UNITS, LEASES, STOCK_POOLS
+from gpu_platform.adapters.kube.paths import GPU_SPECS, GPU_UNITS, LEASES
 from gpu_platform.adapters.stack_leases import find_record, holder_of
+from gpu_platform.adapters.stack_looks import PATHS
 from gpu_platform.devcluster import lifecycle
 from gpu_platform.devcluster.directory import ClusterDirectory
 from gpu_platform.devcluster.parts import ensure_parts
@@ -36,14 +37,16 @@ from tests.integration.api import UNITS, api_process, open_api, patiently, unit_
 from tests.integration.bootstrapping import PLATFORM, SECONDS
 from tests.integration.conftest import RunningCluster
 from tests.integration.daemons import running_daemon
+from tests.integration.declaring import FUNCTIONS, function_wish, take_away
 from tests.integration.operators import POOLS, job_ends, remove, remove_pool
-from tests.integration.platform import INSTANCES, STOCK, available_pool, ensure_spec, find, get_unit, stock_of
+from tests.integration.platform import INSTANCES, available_pool, ensure_spec, find, get_unit, stock_of
 from tests.integration.renting import forget, spec_body
 from tests.integration.restoring import dead_pid, plant_lock, restore, restoring, working_on
 from tests.integration.stack_workers import (
     PASSPHRASE,
     StackPlace,
     clear_index,
+    function_stack,
     pool_stack,
     recorded,
     stack_worker,
@@ -72,7 +75,13 @@ POOL_REQUESTS: tuple[Json, ...] = (
     },
 )
 UNIT_NAMES = tuple(f"again-{kind}-{number:02}" for kind in "ab" for number in range(PER_POOL))
-STACKS = {*(unit_stack(name) for name in UNIT_NAMES), pool_stack(REFILLING), pool_stack(SEEDED)}
+FUNCTION = function_wish("again-words", specName=SPEC_NAMES[0], maxWorkers=2)
+STACKS = {
+    *(unit_stack(name) for name in UNIT_NAMES),
+    function_stack("again-words"),
+    pool_stack(REFILLING),
+    pool_stack(SEEDED),
+}
 
 
 def wish(name: str) -> Json:
@@ -93,7 +102,7 @@ class Lost:
     place: StackPlace
     infra_state: Path
     accepted: dict[StackAddress, str]
-    """The accepted spec of each unit and pool."""
+    """The accepted spec of each unit, function and pool."""
 
 
 @pytest.fixture(scope="module")
@@ -109,6 +118,7 @@ async def lost(
         for request in POOL_REQUESTS:
             assert (await api.post(POOLS, json=request)).status_code == 202
             await job_ends(api, request["operationID"], within=BUSY)
+        assert (await api.post(FUNCTIONS, json=FUNCTION)).status_code == 201
         for name in UNIT_NAMES:
             # A pool may have to refill in between.
             await eventually(partial(_is_accepted, api, name), within=BUSY, every=0.2)
@@ -202,8 +212,8 @@ async def test_what_cannot_be_made_says_why_and_a_dry_run_writes_nothing(
     assert told.code == 0
     assert told.plan() == {address.full_name: "make" for address in STACKS}
     assert await index_of(fresh) == []
-    assert (await fresh.get(GPU_UNITS.collection()))["items"] == []
-    assert (await fresh.get(STOCK_POOLS.collection()))["items"] == []
+    for path in PATHS.values():
+        assert (await fresh.get(path.collection()))["items"] == []
 
 
 async def test_a_claim_of_a_restore_that_died_is_the_one_that_the_next_one_uses(
@@ -323,6 +333,7 @@ async def test_a_replay_finds_its_unit_and_the_worker_has_nothing_to_do_but_what
     assert replayed.status_code == 200, replayed.text
     assert (await get_unit(fresh, "again-b-05"))["metadata"]["uid"] == before["metadata"]["uid"]
     assert (await api.post(UNITS, json={**wish("again-b-05"), "image": "example/other"})).status_code == 409
+    assert (await api.post(FUNCTIONS, json=FUNCTION)).status_code == 200
     for request in POOL_REQUESTS:
         assert (await api.post(POOLS, json=request)).status_code == 200
 
@@ -350,8 +361,7 @@ async def _is_accepted(api: httpx.AsyncClient, name: str) -> bool:
 
 
 async def _accepted_spec(kube: KubeClient, address: StackAddress) -> str:
-    path = STOCK_POOLS if address.namespace == STOCK else GPU_UNITS
-    item = await kube.get(path.item(address.name, address.namespace))
+    item = await kube.get(PATHS[address.kind].item(address.name, address.namespace))
     return annotations_of(item)[names.ANNOTATION_ACCEPTED_SPEC]
 
 
@@ -365,6 +375,7 @@ async def _ready_unit(kube: KubeClient, name: str) -> Json | None:
 
 
 async def _clear_away(api: httpx.AsyncClient, kube: KubeClient) -> None:
+    await take_away(api, kube, "again-words")
     for name in UNIT_NAMES:
         assert (await patiently(partial(api.delete, f"{UNITS}/{name}"))).status_code == 204
 

@@ -1,4 +1,4 @@
-"""Every unit and pool that the API accepted has a stack of its own, and Pulumi makes nobody wait."""
+"""Every unit, function and pool that the API accepted has a stack of its own, and Pulumi makes nobody wait."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -7,13 +7,14 @@ from typing import Any
 import httpx
 import pytest
 
-from gpu_platform.adapters.kube import KubeClient
-from gpu_platform.adapters.kube.paths import GPU_UNITS, STOCK_POOLS
+from gpu_platform.adapters.kube import KubeClient, PatchType
+from gpu_platform.adapters.kube.paths import GPU_FUNCTIONS, GPU_UNITS, STOCK_POOLS
 from gpu_platform.adapters.stack_leases import find_record
 from gpu_platform.domain import names
 from tests.integration.api import UNITS
 from tests.integration.conftest import RunningCluster
 from tests.integration.daemons import Daemon
+from tests.integration.declaring import FUNCTIONS, function_wish
 from tests.integration.platform import (
     INSTANCES,
     STOCK,
@@ -25,13 +26,14 @@ from tests.integration.platform import (
     stock_pool,
     unit_body,
 )
-from tests.integration.renting import SPEC, in_phase, rent, spec_body, wish
+from tests.integration.renting import SPEC, forget, in_phase, rent, spec_body, wish
 from tests.integration.stack_workers import (
     StackPlace,
     accepted_spec_of,
     cleared_worker,
     end_units,
     forgotten,
+    function_stack,
     pool_stack,
     recorded,
     unit_stack,
@@ -109,6 +111,48 @@ async def test_a_pool_that_was_made_over_rest_has_a_stack_too(
     assert (await api.delete(f"{POOLS}/stacked-pool")).status_code == 204
     await forgotten(kube, address)
     assert place.files_of(address) == []
+
+
+@pytest.mark.usefixtures("worker")
+async def test_a_functions_stack_is_kept_from_its_declaration_to_its_end(
+    api: httpx.AsyncClient, kube: KubeClient, place: StackPlace
+) -> None:
+    path, address = GPU_FUNCTIONS.item("stacked-words", INSTANCES), function_stack("stacked-words")
+    accepted = await api.post(FUNCTIONS, params={"wait": "recorded"}, json=function_wish("stacked-words"))
+    assert (accepted.status_code, accepted.json()["data"]["stackRecorded"]) == (201, True)
+    function = await kube.get(path)
+    record = await recorded(kube, address, accepted_spec_of(function))
+    assert record.uid == function["metadata"]["uid"]
+    stack = (await api.get(f"{FUNCTIONS}/stacked-words/stack")).json()["data"]
+    assert (stack["name"], stack["recorded"], stack["resources"]) == (address.full_name, True, 1)
+
+    assert (await api.put(f"{FUNCTIONS}/stacked-words", json={"queueLimit": 7})).status_code == 200
+    await recorded(kube, address, accepted_spec_of(await kube.get(path)))
+    assert place.inputs_of(address)["spec"]["queueLimit"] == 7
+
+    await kube.patch(path, {"spec": {"queueLimit": 9}}, PatchType.MERGE)
+
+    async def is_as_accepted() -> bool:
+        return bool((await kube.get(path))["spec"]["queueLimit"] == 7)
+
+    await eventually(is_as_accepted)
+
+    await kube.delete(path)
+
+    async def is_back() -> bool:
+        found = await find(kube, path)
+        return found is not None and found["metadata"]["uid"] != function["metadata"]["uid"]
+
+    await eventually(is_back)
+    assert (await kube.get(path))["spec"]["queueLimit"] == 7
+    replay = await api.post(FUNCTIONS, json=function_wish("stacked-words"))
+    assert (replay.status_code, replay.json()["data"]["queueLimit"]) == (200, 7)
+
+    assert (await api.delete(f"{FUNCTIONS}/stacked-words")).status_code == 204
+    await forgotten(kube, address)
+    assert place.files_of(address) == []
+    assert await find(kube, path) is None
+    await forget(kube, "stacked-words")
 
 
 @pytest.mark.usefixtures("worker")

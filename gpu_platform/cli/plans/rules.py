@@ -24,7 +24,11 @@ POD_PLACES: dict[str, Path] = {
     ),
 }
 CONTAINER_LISTS = ("initContainers", "containers")
-IMAGE_PLACES: dict[str, Path] = {"GPUUnit": ("spec", "image"), "StockPool": ("spec", "image")}
+IMAGE_PLACES: dict[str, Path] = {
+    "GPUUnit": ("spec", "image"),
+    "GPUFunction": ("spec", "image"),
+    "StockPool": ("spec", "image"),
+}
 """Our own kinds of which pods are made."""
 
 HOST_NAMESPACES = ("hostNetwork", "hostPID", "hostIPC")

@@ -7,7 +7,8 @@ import pytest
 
 from gpu_platform.domain.crd_definition import Crd
 from gpu_platform.domain.crds import ANY_UNIT_NAME_LIMIT, POOL_NAME_LIMIT, build_crds
-from gpu_platform.domain.names import GROUP, child_name, stock_unit_name
+from gpu_platform.domain.gpu_functions import FUNCTION_NAME_LIMIT, WORKERS_LIMIT
+from gpu_platform.domain.names import GROUP, child_name, stock_unit_name, worker_name
 from gpu_platform.domain.openapi_schema import Schema
 from gpu_platform.domain.stock_pools import REPLICAS_LIMIT
 
@@ -43,6 +44,7 @@ def test_there_is_one_definition_for_each_kind() -> None:
         (f"gpuspecs.{GROUP}", ["gspec"]),
         (f"stockpools.{GROUP}", ["spool"]),
         (f"gpuunits.{GROUP}", ["gunit"]),
+        (f"gpufunctions.{GROUP}", ["gfn"]),
         (f"operations.{GROUP}", ["gop"]),
     ]
 
@@ -52,6 +54,7 @@ def test_only_the_catalogue_belongs_to_the_whole_cluster() -> None:
         "GPUSpec": "Cluster",
         "StockPool": "Namespaced",
         "GPUUnit": "Namespaced",
+        "GPUFunction": "Namespaced",
         "Operation": "Namespaced",
     }
 
@@ -60,7 +63,7 @@ def test_every_kind_with_a_status_has_it_as_a_subresource() -> None:
     with_status = {kind for kind, crd in CRDS.items() if "status" in schema_of(crd)["properties"]}
     with_subresource = {kind for kind, crd in CRDS.items() if "subresources" in crd["spec"]["versions"][0]}
 
-    assert with_status == with_subresource == {"StockPool", "GPUUnit", "Operation"}
+    assert with_status == with_subresource == {"StockPool", "GPUUnit", "GPUFunction", "Operation"}
 
 
 @every_crd
@@ -112,6 +115,7 @@ def test_every_column_shows_a_field_that_exists(crd: Crd) -> None:
         ("GPUSpec", ["CPU", "Memory", "GPU", "Product", "Price", "Age"], []),
         ("StockPool", ["Spec", "Desired", "Available", "Phase", "Age"], []),
         ("GPUUnit", ["Spec", "Phase", "Access", "Age"], ["Node", "GPU", "Image", "Reason"]),
+        ("GPUFunction", ["Spec", "Workers", "Ready", "Phase", "Age"], ["Image", "Reason"]),
         ("Operation", ["Kind", "Target", "Phase", "Age"], []),
     ],
 )
@@ -140,6 +144,13 @@ def test_what_the_reconciler_answers_with_a_reason_passes_the_api_server(place: 
 
 def test_the_largest_pool_of_the_longest_name_has_units_of_valid_names() -> None:
     longest = stock_unit_name("p" * POOL_NAME_LIMIT, REPLICAS_LIMIT * 100)
+
+    assert len(longest) <= ANY_UNIT_NAME_LIMIT
+    assert len(child_name(longest)) <= 63
+
+
+def test_the_last_worker_of_the_function_with_the_longest_name_has_a_valid_name() -> None:
+    longest = worker_name("f" * FUNCTION_NAME_LIMIT, WORKERS_LIMIT * 100)
 
     assert len(longest) <= ANY_UNIT_NAME_LIMIT
     assert len(child_name(longest)) <= 63

@@ -80,6 +80,7 @@ def test_unsaid_defaults_make_no_other_request() -> None:
         {"template": {"command": ["a", "b"]}},
         {"template": {"ports": [WEB, SSH]}},
         {"template": {"ports": [SSH, WEB]}},
+        {"serverless": {"requestID": "words"}},
     ],
 )
 def test_whatever_is_said_differently_is_another_request(fields: Json) -> None:
@@ -113,6 +114,11 @@ PROBE_BOTH = {"http": {"port": "web"}, "command": ["true"]}
             {"template": {"ports": [WEB], "probes": {"readiness": {"http": {"port": "ssh"}}}}},
             "template.probes.readiness.http.port",
             "'ssh' is no port of the template",
+        ),
+        (
+            {"serverless": {"requestID": "words", "framework": {"socketPath": "/tmp/serverless-framework/.."}}},
+            "serverless.framework.socketPath",
+            "should name a file",
         ),
         ({"access": {"primaryPort": "web"}}, "access.primaryPort", "it has none"),
         (
@@ -157,6 +163,13 @@ def test_what_the_schema_cannot_see_is_refused_by_field(fields: Json, field: str
             {"template": {"args": ["no ports"]}},
             {"template": {"args": ["no ports"]}, "access": None},
         ),
+        ({}, {"serverless": {"requestID": "words"}}, {"serverless": {"requestID": "words"}}),
+        ({"serverless": {"requestID": "words"}}, {"image": "new"}, {"image": "new"}),
+        (
+            {"serverless": {"requestID": "words", "minAvailableCount": 2}},
+            {"serverless": {"requestID": "other"}},
+            {"serverless": {"requestID": "other"}},
+        ),
     ],
     ids=[
         "nothing",
@@ -168,6 +181,9 @@ def test_what_the_schema_cannot_see_is_refused_by_field(fields: Json, field: str
         "the port is still there",
         "access is replaced",
         "without ports no access",
+        "serverless",
+        "image alone keeps what is serverless",
+        "serverless as a whole",
     ],
 )
 def test_a_change_is_merged(before: Json, change: Json, after: Json) -> None:
@@ -210,6 +226,18 @@ def test_a_unit_has_the_size_of_its_stock_and_says_where_it_comes_from() -> None
     assert unit["spec"]["image"] == "example/train"
     assert unit["spec"]["running"] is True
     assert json.loads(annotations[names.ANNOTATION_ACCEPTED_SPEC]) == unit["spec"]
+
+
+def test_a_unit_that_takes_calls_says_so_and_it_is_accepted() -> None:
+    wanted = normalise_request(request(serverless={"requestID": "words", "minAvailableCount": 2}))
+    unit = build_unit(wanted, "runtime-instance", stock(), "o", HASH)
+    assert unit["spec"]["serverless"]["requestID"] == "words"
+    assert json.loads(unit["metadata"]["annotations"][names.ANNOTATION_ACCEPTED_SPEC]) == unit["spec"]
+    assert "serverless" not in build_unit(request(), "runtime-instance", stock(), "o", HASH)["spec"]
+
+
+def test_a_request_without_a_serverless_block_has_the_hash_that_it_always_had() -> None:
+    assert "serverless" not in normalise_request(request()).to_json()
 
 
 def test_stock_without_a_pool_gives_a_unit_without_one() -> None:

@@ -172,3 +172,53 @@ async def test_answers_are_counted_by_route_and_never_by_a_callers_words() -> No
     text = metrics.render().decode()
     assert 'gpu_platform_api_requests_total{method="POST",route="unknown",status="200"} 1.0' in text
     assert "words" not in text
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "size", "status"),
+    [
+        ("POST", "/large", BODY_LIMIT + 1, 200),
+        ("POST", "/large", 10 * BODY_LIMIT, 200),
+        ("POST", "/large", 10 * BODY_LIMIT + 1, 413),
+        ("PUT", "/large", BODY_LIMIT + 1, 413),
+        ("POST", "/large/", BODY_LIMIT + 1, 413),
+        ("POST", "/other", BODY_LIMIT + 1, 413),
+    ],
+)
+async def test_one_route_takes_larger_bodies_and_no_other_one_does(
+    method: str, path: str, size: int, status: int
+) -> None:
+    framed = Frame(
+        read_all,
+        body_limit=BODY_LIMIT,
+        larger_limits={("POST", "/large"): 10 * BODY_LIMIT},
+        in_flight_limit=10,
+        metrics=ApiMetrics(),
+    )
+    answer = Answer()
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": b"x" * size, "more_body": False}
+
+    scope: Scope = {"type": "http", "method": method, "path": path, "headers": [], "client": None}
+    await framed(scope, receive, answer.send)
+
+    assert answer.status == status
+
+
+@pytest.mark.parametrize(("headers", "read"), [([], 5), ([(b"expect", b"100-continue")], 0)])
+async def test_a_body_that_is_too_large_is_read_to_its_end_so_that_its_sender_hears_why(
+    headers: list[Header], read: int
+) -> None:
+    parts = [b"x" * BODY_LIMIT] * 5
+    left = list(parts)
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": left.pop(), "more_body": bool(left)}
+
+    answer = Answer()
+    announced = (b"content-length", str(sum(map(len, parts))).encode())
+    scope: Scope = {"type": "http", "method": "POST", "path": "/", "headers": [announced, *headers], "client": None}
+    await frame()(scope, receive, answer.send)
+
+    assert (answer.status, len(parts) - len(left)) == (413, read)

@@ -10,11 +10,15 @@ from platform_api.app import ROUTERS
 from platform_api.keys.access import Requires
 
 UNITS = "/api/v1/gpu-units"
+FUNCTIONS = "/api/v1/serverless/functions"
+SERVERLESS = "/api/v1/serverless"
+INVOCATIONS = f"{SERVERLESS}/invocations"
 OPERATOR = "/api/v1/operator"
 
 OPEN = {"/api/v1/health", "/livez", "/readyz", "/openapi.json", "/docs", "/swagger/index.html"}
 
-VIEWERS, EDITORS, OPERATORS = frozenset({Role.VIEWER}), frozenset({Role.EDITOR}), frozenset({Role.OPERATOR})
+VIEWERS, INVOKERS = frozenset({Role.VIEWER}), frozenset({Role.INVOKER})
+EDITORS, OPERATORS = frozenset({Role.EDITOR}), frozenset({Role.OPERATOR})
 
 LOCKED = {
     ("POST", UNITS): EDITORS,
@@ -31,6 +35,13 @@ LOCKED = {
     ("GET", f"{UNITS}/{{name}}/stack"): VIEWERS,
     ("POST", f"{UNITS}/{{name}}/preview"): VIEWERS,
     ("GET", f"{UNITS}/{{name}}/previews/{{operationID:path}}"): VIEWERS,
+    ("POST", FUNCTIONS): EDITORS,
+    ("GET", FUNCTIONS): VIEWERS,
+    ("GET", f"{FUNCTIONS}/{{name}}"): VIEWERS,
+    ("PUT", f"{FUNCTIONS}/{{name}}"): EDITORS,
+    ("DELETE", f"{FUNCTIONS}/{{name}}"): EDITORS,
+    ("GET", f"{FUNCTIONS}/{{name}}/stack"): VIEWERS,
+    ("GET", f"{FUNCTIONS}/{{name}}/health"): VIEWERS,
     ("POST", f"{OPERATOR}/stock-units"): OPERATORS,
     ("GET", f"{OPERATOR}/stock-units"): OPERATORS,
     ("DELETE", f"{OPERATOR}/stock-units/{{name}}"): OPERATORS,
@@ -46,6 +57,14 @@ LOCKED = {
     ("GET", f"{OPERATOR}/inventory"): OPERATORS,
     ("GET", f"{OPERATOR}/specs"): VIEWERS | OPERATORS,
     ("GET", f"{OPERATOR}/specs/{{name}}"): VIEWERS | OPERATORS,
+    ("POST", INVOCATIONS): INVOKERS,
+    ("GET", INVOCATIONS): VIEWERS | INVOKERS,
+    ("GET", f"{INVOCATIONS}/{{invocationID}}"): VIEWERS | INVOKERS,
+    ("POST", f"{INVOCATIONS}/{{invocationID}}/cancel"): INVOKERS,
+    ("POST", f"{INVOCATIONS}/{{invocationID}}/retry"): INVOKERS,
+    ("GET", f"{SERVERLESS}/dead-letters"): VIEWERS | INVOKERS,
+    ("POST", f"{SERVERLESS}/dead-letters/redrive"): EDITORS,
+    ("DELETE", f"{SERVERLESS}/functions/{{name}}/queue"): EDITORS,
     ("GET", "/metrics"): OPERATORS,
 }
 

@@ -44,6 +44,11 @@ def test_every_setting_can_come_from_the_environment() -> None:
         "REQUESTS_PER_SECOND": "2",
         "BURST": "3",
         "DEVELOPMENT_ADDRESSES": "true",
+        "NATS_URL": "tls://nats:4222",
+        "NATS_CREDENTIALS": "api.creds",
+        "NATS_CA": "ca.crt",
+        "MAX_INVOCATION_BYTES": "2048",
+        "RESULT_RETENTION_SECONDS": "60",
         "LOG_LEVEL": "debug",
     }
     assert load(**environment) == ApiSettings(
@@ -59,6 +64,11 @@ def test_every_setting_can_come_from_the_environment() -> None:
         requests_per_second=2,
         burst=3,
         development_addresses=True,
+        nats_url="tls://nats:4222",
+        nats_credentials=Path("api.creds"),
+        nats_ca=Path("ca.crt"),
+        max_invocation_bytes=2_048,
+        result_retention_seconds=60,
         log_level="debug",
     )
     assert {key.lower() for key in environment} == set(ApiSettings.model_fields)

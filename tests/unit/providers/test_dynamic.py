@@ -1,4 +1,4 @@
-"""What a tenant's program may wish, what of a change needs a new unit, and whose unit a left one is."""
+"""What a tenant's program may wish, what of a change needs a new one, and whose a left one is."""
 
 from typing import Any
 
@@ -6,15 +6,9 @@ import pytest
 from pulumi.output import Unknown
 
 from providers.rest.api import RefusedError
-from providers.rest.units import build_operation_id, is_made_for
-from providers.rest.wishes import (
-    build_change,
-    build_inputs,
-    build_outputs,
-    build_request,
-    check_wish,
-    find_difference,
-)
+from providers.rest.functions import FUNCTIONS
+from providers.rest.things import build_operation_id, is_made_for
+from providers.rest.units import UNITS
 
 Json = dict[str, Any]
 
@@ -28,7 +22,7 @@ def wish(**fields: Any) -> Json:
 
 
 def checked(**fields: Any) -> Json:
-    inputs, failures = check_wish(wish(**fields))
+    inputs, failures = UNITS.check(wish(**fields))
     assert failures == ()
     return inputs
 
@@ -64,7 +58,7 @@ def test_what_is_said_as_its_default_makes_no_difference() -> None:
 def test_checking_again_changes_nothing() -> None:
     inputs = checked(template=PORTS, stockName="g1-0", running=False)
 
-    assert check_wish(inputs) == (inputs, ())
+    assert UNITS.check(inputs) == (inputs, ())
 
 
 def test_numbers_come_as_floats_from_pulumi() -> None:
@@ -104,13 +98,13 @@ def test_what_belongs_to_pulumi_is_no_input() -> None:
     ],
 )
 def test_what_the_api_would_refuse_is_refused_at_once_with_its_field(fields: Json, place: str, reason: str) -> None:
-    _, [failure] = check_wish(wish(**fields))
+    _, [failure] = UNITS.check(wish(**fields))
 
     assert (failure.field, failure.reason) == (place, reason)
 
 
 def test_a_missing_field_is_named() -> None:
-    _, [failure] = check_wish({"name": "web", "specName": "g1.1"})
+    _, [failure] = UNITS.check({"name": "web", "specName": "g1.1"})
 
     assert (failure.field, failure.reason) == ("image", "is required")
 
@@ -118,7 +112,7 @@ def test_a_missing_field_is_named() -> None:
 def test_nothing_is_refused_while_a_part_is_unknown() -> None:
     unknown = {"envs": [{"name": "HOST", "value": UNKNOWN}]}
 
-    inputs, failures = check_wish(wish(template=unknown, access={"primaryPort": "web"}))
+    inputs, failures = UNITS.check(wish(template=unknown, access={"primaryPort": "web"}))
 
     assert failures == ()
     assert inputs["template"] is not None
@@ -127,16 +121,16 @@ def test_nothing_is_refused_while_a_part_is_unknown() -> None:
 def test_around_what_is_unknown_the_defaults_are_those_of_the_known_wish() -> None:
     envs = [{"name": "HOST", "value": "a"}]
     known = checked(template={**PORTS, "envs": envs})
-    inputs, _ = check_wish(wish(template={**PORTS, "envs": [{"name": "HOST", "value": UNKNOWN}]}))
+    inputs, _ = UNITS.check(wish(template={**PORTS, "envs": [{"name": "HOST", "value": UNKNOWN}]}))
 
     inputs["template"]["envs"] = envs
     assert inputs == known
 
 
 def test_the_rest_of_an_unknown_wish_shows_no_changes() -> None:
-    inputs, _ = check_wish(wish(image=UNKNOWN, template=PORTS))
+    inputs, _ = UNITS.check(wish(image=UNKNOWN, template=PORTS))
 
-    assert find_difference(checked(template=PORTS), inputs).changed == ("image",)
+    assert UNITS.find_difference(checked(template=PORTS), inputs).changed == ("image",)
 
 
 @pytest.mark.parametrize(
@@ -154,25 +148,28 @@ def test_the_rest_of_an_unknown_wish_shows_no_changes() -> None:
         ({"template": PORTS}, {"template": PORTS, "access": {"primaryPort": "metrics"}}, ("access",), ()),
         ({"template": PORTS}, {"template": PORTS, "access": {"primaryPort": "web"}}, (), ()),
         ({}, {"running": False}, ("running",), ()),
+        ({}, {"serverless": {"requestID": "words"}}, ("serverless",), ()),
+        ({"serverless": {"requestID": "words"}}, {}, ("serverless",), ("serverless",)),
+        ({"serverless": {"requestID": "words"}}, {"serverless": {"requestID": "words", "framework": {}}}, (), ()),
         ({}, {"readyWithinSeconds": 10, "owner": "acme/another"}, (), ()),
         ({}, {"image": "example/next", "specName": "g2.1"}, ("specName", "image"), ("specName",)),
     ],
 )
 def test_what_becomes_of_a_change(old: Json, new: Json, changed: tuple[str, ...], replacing: tuple[str, ...]) -> None:
-    found = find_difference(checked(**old), checked(**new))
+    found = UNITS.find_difference(checked(**old), checked(**new))
 
     assert (found.changed, found.replacing) == (changed, replacing)
 
 
 def test_what_is_unknown_counts_as_another_value() -> None:
-    news, _ = check_wish(wish(specName=UNKNOWN))
+    news, _ = UNITS.check(wish(specName=UNKNOWN))
 
-    assert find_difference(checked(), news).replacing == ("specName",)
+    assert UNITS.find_difference(checked(), news).replacing == ("specName",)
 
 
 def test_a_template_that_is_unknown_is_not_taken_for_an_empty_one() -> None:
-    news, _ = check_wish(wish(template=UNKNOWN))
-    found = find_difference(checked(template={"args": ["-v"]}), news)
+    news, _ = UNITS.check(wish(template=UNKNOWN))
+    found = UNITS.find_difference(checked(template={"args": ["-v"]}), news)
 
     assert (found.changed, found.replacing) == (("template",), ())
 
@@ -180,45 +177,137 @@ def test_a_template_that_is_unknown_is_not_taken_for_an_empty_one() -> None:
 def test_a_unit_that_is_as_declared_is_no_change() -> None:
     inputs = checked(template=PORTS, stockName="g1-0")
 
-    assert find_difference(build_outputs(view_of(inputs), inputs), inputs).changed == ()
+    assert UNITS.find_difference(UNITS.build_outputs(view_of(inputs), inputs), inputs).changed == ()
 
 
 def test_a_unit_that_was_changed_behind_its_back_is_a_change() -> None:
     inputs = checked(template=PORTS)
-    outputs = build_outputs(view_of(inputs, image="example/other", running=False), inputs)
+    outputs = UNITS.build_outputs(view_of(inputs, image="example/other", running=False), inputs)
 
-    assert find_difference(outputs, inputs).changed == ("image", "running")
+    assert UNITS.find_difference(outputs, inputs).changed == ("image", "running")
 
 
 def test_a_field_of_a_newer_api_is_no_change() -> None:
     inputs = checked(template=PORTS)
     view = view_of(inputs, template={**inputs["template"], "ulimits": []}, colour="green")
 
-    assert find_difference(build_outputs(view, inputs), inputs).changed == ()
+    assert UNITS.find_difference(UNITS.build_outputs(view, inputs), inputs).changed == ()
 
 
 def test_a_request_has_what_the_api_knows_and_nothing_of_pulumis() -> None:
-    request = build_request(checked(stockName="g1-0", running=False), "order-1")
+    request = UNITS.build_request(checked(stockName="g1-0", running=False), "order-1")
 
     assert set(request) == {"operationID", "name", "specName", "image", "template", "stockName"}
     assert request["operationID"] == "order-1"
 
 
 def test_a_change_says_the_access_even_where_it_is_the_default() -> None:
-    assert build_change(checked(template=PORTS))["access"] == {"primaryPort": "web", "scheme": "http"}
+    assert UNITS.build_change(checked(template=PORTS))["access"] == {"primaryPort": "web", "scheme": "http"}
 
 
 def test_the_inputs_that_a_refresh_finds_are_those_of_the_program() -> None:
     inputs = checked(template=PORTS, stockName="g1-0")
 
-    assert build_inputs(build_outputs(view_of(inputs), inputs)) == inputs
+    assert UNITS.build_inputs(UNITS.build_outputs(view_of(inputs), inputs)) == inputs
 
 
 def test_a_unit_without_ports_has_no_access() -> None:
     inputs = checked(template=PORTS)
-    outputs = build_outputs(view_of(checked()), inputs)
+    outputs = UNITS.build_outputs(view_of(checked()), inputs)
 
     assert "access" not in outputs
+
+
+def function_wish(**fields: Any) -> Json:
+    return {"name": "words", "specName": "g1.1", "image": "example/words", "owner": OWNER, **fields}
+
+
+def checked_function(**fields: Any) -> Json:
+    inputs, failures = FUNCTIONS.check(function_wish(**fields))
+    assert failures == ()
+    return inputs
+
+
+def function_view_of(inputs: Json, **fields: Any) -> Json:
+    """How the API shows a function with these inputs."""
+    shown = {key: value for key, value in inputs.items() if key not in ("owner", "readyWithinSeconds")}
+    return {
+        **shown,
+        "namespace": "runtime-instance",
+        "phase": "Ready",
+        "operationID": "order-1",
+        "workers": 0,
+        **fields,
+    }
+
+
+def test_a_function_has_its_defaults_said() -> None:
+    inputs = checked_function()
+
+    assert (inputs["maxWorkers"], inputs["timeoutSeconds"], inputs["readyWithinSeconds"]) == (1, 259_200, 300)
+    assert FUNCTIONS.check(inputs) == (inputs, ())
+    assert checked_function(timeoutSeconds=259_200.0, template={}) == inputs
+
+
+@pytest.mark.parametrize(
+    ("fields", "place", "reason"),
+    [
+        ({"name": "a" * 31}, "name", "should be 1 to 30 lower-case letters, digits and inner hyphens"),
+        ({"minWorkers": 2}, "minWorkers", "should be no more than maxWorkers: 2 is more than 1"),
+        ({"running": False}, "running", "is not a field that is known here"),
+        ({"concurrency": 0}, "concurrency", "should be greater than or equal to 1"),
+    ],
+)
+def test_what_a_function_cannot_be_is_refused_at_once_with_its_field(fields: Json, place: str, reason: str) -> None:
+    _, [failure] = FUNCTIONS.check(function_wish(**fields))
+
+    assert (failure.field, failure.reason) == (place, reason)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "changed", "replacing"),
+    [
+        ({}, {}, (), ()),
+        ({}, {"name": "other"}, ("name",), ("name",)),
+        ({}, {"specName": "g2.1"}, ("specName",), ("specName",)),
+        ({}, {"image": "example/next"}, ("image",), ()),
+        ({"template": {"args": ["-v"]}}, {}, ("template",), ()),
+        ({"timeoutSeconds": 60}, {}, ("timeoutSeconds",), ()),
+        ({"maxWorkers": 4}, {"maxWorkers": 5, "minWorkers": 1}, ("minWorkers", "maxWorkers"), ()),
+        ({}, {"readyWithinSeconds": 10, "owner": "acme/another"}, (), ()),
+    ],
+)
+def test_what_becomes_of_a_change_of_a_function(
+    old: Json, new: Json, changed: tuple[str, ...], replacing: tuple[str, ...]
+) -> None:
+    found = FUNCTIONS.find_difference(checked_function(**old), checked_function(**new))
+
+    assert (found.changed, found.replacing) == (changed, replacing)
+
+
+def test_a_function_that_is_as_declared_is_no_change_and_one_that_was_changed_is() -> None:
+    inputs = checked_function(minWorkers=1)
+    view = function_view_of(inputs, colour="green")
+    del view["timeoutSeconds"]
+
+    assert FUNCTIONS.find_difference(FUNCTIONS.build_outputs(view, inputs), inputs).changed == ()
+    assert FUNCTIONS.build_inputs(FUNCTIONS.build_outputs(view, inputs)) == inputs
+    edited = FUNCTIONS.build_outputs({**view, "minWorkers": 0}, inputs)
+    assert FUNCTIONS.find_difference(edited, inputs).changed == ("minWorkers",)
+
+
+def test_a_request_for_a_function_has_nothing_of_pulumis() -> None:
+    inputs = checked_function(concurrency=2)
+
+    assert set(FUNCTIONS.build_request(inputs, "order-1")) == {*inputs, "operationID"} - {"owner", "readyWithinSeconds"}
+    assert set(FUNCTIONS.build_change(inputs)) == set(inputs) - {"name", "specName", "owner", "readyWithinSeconds"}
+
+
+def test_around_what_is_unknown_a_function_has_the_defaults_of_the_known_wish() -> None:
+    inputs, failures = FUNCTIONS.check(function_wish(image=UNKNOWN))
+
+    assert failures == ()
+    assert FUNCTIONS.find_difference(checked_function(), inputs).changed == ("image",)
 
 
 def test_a_resource_knows_the_operations_that_it_made() -> None:

@@ -93,19 +93,21 @@ def test_every_combination_has_an_answer_and_nothing_is_made_where_something_is(
 
 POOL = StackAddress(StackKind.STOCK_POOL, "stock", "warm")
 OTHER = StackAddress(StackKind.GPU_UNIT, "default", "web")
+FUNCTION = StackAddress(StackKind.GPU_FUNCTION, "default", "words")
 
 
 @pytest.mark.parametrize(
     ("patterns", "chosen"),
     [
-        ((), (POOL, ADDRESS, OTHER)),
+        ((), (POOL, FUNCTION, ADDRESS, OTHER)),
+        (("gpu-function/*",), (FUNCTION,)),
         (("gpu-unit/*",), (ADDRESS, OTHER)),
         (("gpu-unit/default.web",), (OTHER,)),
         (("gpu-unit/default.*", "stock-pool/stock.warm"), (POOL, OTHER)),
         (("web",), ()),
     ],
 )
-def test_pools_come_before_units_and_only_says_which(
+def test_pools_come_before_functions_and_these_before_units_and_only_says_which(
     patterns: tuple[str, ...], chosen: tuple[StackAddress, ...]
 ) -> None:
-    assert choose((OTHER, POOL, ADDRESS), patterns) == chosen
+    assert choose((OTHER, POOL, FUNCTION, ADDRESS), patterns) == chosen

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from gpu_platform.domain.gpu_functions import GPUFunctionSpec
 from gpu_platform.domain.gpu_units import GPUUnitSpec
 from gpu_platform.domain.operations import OperationKind, OperationSpec
 from gpu_platform.domain.pool_requests import PoolRequest, StockUnitsRequest, seed_pool_name
@@ -19,6 +20,7 @@ from gpu_platform.domain.stack_records import StackRecord
 from gpu_platform.domain.stacks import Intent, StackAddress, StackKind
 from gpu_platform.domain.stock_pools import StockPoolSpec
 from gpu_platform.domain.unit_requests import accepted_text
+from gpu_platform.domain.value import Value
 from stacks.restore.__main__ import choose_exit_code
 from stacks.restore.checkpoints import Kept, NotKept, find_salt, parse_checkpoint
 from stacks.restore.creations import build_creation
@@ -36,7 +38,9 @@ HASH = "ab" * 32
 UNIT = StackAddress(StackKind.GPU_UNIT, "acme", "train")
 POOL = StackAddress(StackKind.STOCK_POOL, "stock", "warm")
 SPEC = GPUUnitSpec(spec_name="g1.1", image="example/train")
+FUNCTION = StackAddress(StackKind.GPU_FUNCTION, "acme", "words")
 POOL_SPEC = StockPoolSpec(spec_name="g1.1", replicas=3)
+FUNCTION_SPEC = GPUFunctionSpec(spec_name="g1.1", image="example/words", min_workers=1)
 
 
 def state(*resources: Json, **latest: Any) -> Json:
@@ -50,7 +54,7 @@ def resource(**inputs: Any) -> Json:
     return {"type": "gpuplatform:index:GpuUnit", "inputs": {**said, **inputs}, "outputs": {"uid": "u1"}}
 
 
-def intent(address: StackAddress = UNIT, spec: GPUUnitSpec | StockPoolSpec = SPEC) -> Intent:
+def intent(address: StackAddress = UNIT, spec: Value = SPEC) -> Intent:
     return Intent(address, "u1", accepted_text(spec), "op-1", HASH)
 
 
@@ -58,6 +62,16 @@ def test_a_state_says_what_was_accepted_for_its_one_object() -> None:
     assert parse_checkpoint(UNIT, state(resource())) == Kept(intent(), NOW)
     older = {**resource(), "delete": True, "outputs": {"uid": "u0"}}
     assert parse_checkpoint(UNIT, state(older, resource())) == Kept(intent(), NOW)
+    said = {
+        "tenant": "acme",
+        "name": "words",
+        "spec": FUNCTION_SPEC.to_json(),
+        "operationID": "op-1",
+        "requestHash": HASH,
+    }
+    function = {"type": "gpuplatform:index:GpuFunction", "inputs": said, "outputs": {"uid": "u1"}}
+    assert parse_checkpoint(FUNCTION, state(function)) == Kept(intent(FUNCTION, FUNCTION_SPEC), NOW)
+    assert not Kept(intent(FUNCTION, FUNCTION_SPEC), NOW).runs
     pool = {"type": "gpuplatform:index:StockPool", "inputs": {"name": "warm", "spec": POOL_SPEC.to_json()}}
     assert parse_checkpoint(POOL, state(pool)) == Kept(Intent(POOL, "", accepted_text(POOL_SPEC), "", ""), NOW)
 
@@ -110,6 +124,12 @@ def test_the_ledger_knows_the_request_again_by_its_hash() -> None:
     unit = build_creation(intent())
     assert (unit.kind, unit.operation_id, unit.request_hash) == (OperationKind.CREATE_UNIT, "op-1", HASH)
     assert unit.target.to_json() == {"kind": "GPUUnit", "namespace": "runtime-instance-acme", "name": "train"}
+
+
+def test_the_ledger_knows_a_function_too_and_the_operations_controller_needs_no_more() -> None:
+    made = build_creation(intent(FUNCTION, FUNCTION_SPEC))
+    assert (made.kind, made.request_hash, made.request) == (OperationKind.CREATE_FUNCTION, HASH, {})
+    assert made.target.to_json() == {"kind": "GPUFunction", "namespace": "runtime-instance-acme", "name": "words"}
 
 
 def test_the_ledger_can_be_finished_by_the_operations_controller() -> None:

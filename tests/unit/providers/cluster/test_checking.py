@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from gpu_platform.domain.gpu_units import GPUUnitSpec
 from providers.cluster.checking import check_inputs, normalise_spec
 from providers.cluster.kinds import KINDS, Kind
-from providers.cluster.package import GPU_SPEC, GPU_UNIT, STOCK_POOL
+from providers.cluster.package import GPU_FUNCTION, GPU_SPEC, GPU_UNIT, STOCK_POOL
 from providers.protocol.property_values import UNKNOWN
 
 Json = dict[str, Any]
 
-UNIT, POOL, SPEC = KINDS[GPU_UNIT], KINDS[STOCK_POOL], KINDS[GPU_SPEC]
+UNIT, FUNCTION, POOL, SPEC = (KINDS[token] for token in (GPU_UNIT, GPU_FUNCTION, STOCK_POOL, GPU_SPEC))
 PORT = {"name": "web", "port": 80}
 
 
@@ -44,6 +44,7 @@ def test_what_is_said_as_its_default_makes_no_difference() -> None:
 
 SHORT_NAME = "should be 1 to 40 lower-case letters, digits and inner hyphens"
 STOCK: Json = {"specName": "a", "replicas": 1}
+OUTSIDE: Json = {"requestID": "words", "framework": {"socketPath": "/tmp/serverless-framework/.."}}
 SIZE: Json = {"memory": "1Gi", "gpu": 1}
 
 
@@ -64,6 +65,11 @@ SIZE: Json = {"memory": "1Gi", "gpu": 1}
         (UNIT, unit(template={"ports": [PORT, PORT]}), "spec.template.ports[1].name", "'web' is there twice"),
         (UNIT, unit(access={"primaryPort": "web"}), "spec.access.primaryPort", "'web' is no port of the template"),
         (UNIT, unit(memory="lots"), "spec.memory", "'lots' is not a quantity; write it like 16Gi, 500m or 2"),
+        (UNIT, unit(serverless=OUTSIDE), "spec.serverless.framework.socketPath", "should name a file"),
+        (FUNCTION, {**unit(), "name": "a" * 31}, "name", "should be 1 to 30 lower-case letters"),
+        (FUNCTION, unit(minWorkers=2), "spec.minWorkers", "2 is more than 1"),
+        (FUNCTION, unit(ackWaitSeconds=1), "spec.ackWaitSeconds", "3"),
+        (FUNCTION, unit(running=True), "spec.running", "is not a field that is known here"),
         (POOL, {"name": "a.b", "spec": STOCK}, "name", SHORT_NAME),
         (POOL, {"name": "a", "spec": {"specName": "a"}}, "spec.replicas", "is required"),
         (POOL, {"name": "a", "tenant": "b", "spec": STOCK}, "tenant", "is not an input; there are name, spec"),

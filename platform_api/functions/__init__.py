@@ -1,0 +1,1 @@
+"""Functions: code that answers calls, and how its workers are."""

@@ -1,0 +1,251 @@
+"""Making, changing and taking away what a tenant's program wishes, each with its end waited for."""
+
+import hashlib
+import hmac
+import secrets
+import time
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+from providers.rest.api import Answer, PlatformError, RefusedError, RestApi
+from providers.rest.forms import Form
+
+Json = dict[str, Any]
+T = TypeVar("T")
+
+STOCK_SECONDS = 20.0
+"""How long a wish waits for stock and for its name: when a unit is replaced, the stock that it freed is made anew
+within seconds."""
+
+GONE_SECONDS = 120.0
+FIRST_PAUSE_SECONDS = 0.1
+LONGEST_PAUSE_SECONDS = 1.0
+CHANGES = 3
+"""Tries to change what somebody else changes at the same time."""
+
+LEFT = "an earlier `pulumi up` of this resource was interrupted and left it"
+
+
+class NotSettledError(PlatformError):
+    """It is there, but not in the phase that was wished for."""
+
+
+class Things:
+    """A tenant's units or functions."""
+
+    def __init__(self, form: Form[Any], api: RestApi, key: str) -> None:
+        self._form = form
+        self._words = form.words
+        self._api = api
+        self._key = key
+
+    def find(self, name: str, operation_id: str | None) -> Answer | None:
+        """The one that this operation made. Without one, whichever has the name."""
+        answer = self._find(self._path(name), self._form.absence)
+        is_meant = answer is not None and operation_id in (None, answer.data.get("operationID"))
+        return answer if is_meant else None
+
+    def check_replacement(self, inputs: Json, replacing: Iterable[str]) -> None:
+        """Whether the new one can be had at all, while the old one is still there. Of stock, nobody can say so."""
+        known = {field: inputs[field] for field in replacing if isinstance(inputs.get(field), str)}
+        if (name := known.get("name")) and self.find(name, None) is not None:
+            raise PlatformError(self._taken(name))
+        spec = known.get("specName")
+        if spec and self._find(f"/operator/specs/{quote(spec, safe='')}", "spec_not_found") is None:
+            raise PlatformError(f"specName: there is no spec {spec!r}; see `gpu-platform specs list`")
+
+    def make(self, inputs: Json) -> Json:
+        """The thing, in the phase that was wished for.
+
+        A new one that does not get there is taken away: to Pulumi, a create that fails has made nothing, and nobody
+        else would take it away. One that was there before is left alone.
+        """
+        operation_id = build_operation_id(self._key, inputs.get("owner"), secrets.token_hex(8))
+        answer = self._accept(inputs, operation_id)
+        try:
+            return self._settle(self._put_right(answer, inputs), inputs)
+        except NotSettledError as error:
+            if answer.data["operationID"] != operation_id:
+                raise PlatformError(f"{error}; {LEFT}, and it is kept") from None
+            raise PlatformError(f"{error}; {self._undo(inputs['name'], operation_id)}") from None
+
+    def change(self, name: str, operation_id: str | None, inputs: Json) -> Json:
+        for _ in range(CHANGES):
+            answer = self.find(name, operation_id)
+            if answer is None:
+                raise PlatformError(
+                    f"{self._called(name)} of this stack is gone; `pulumi up --refresh` {self._words.makes_anew}"
+                )
+            try:
+                accepted = self._put_right(answer, inputs)
+            except RefusedError as error:
+                if error.code != "precondition_failed":
+                    raise
+                continue
+            return self._settle(accepted, inputs)
+        raise PlatformError(f"{self._called(name)} is changed by somebody else again and again; try later")
+
+    def take_away(self, name: str, operation_id: str | None) -> None:
+        """Returns when all of it is gone: until then its name is taken, and so are its GPUs."""
+        answer = self._delete(name, operation_id)
+        if answer is None:
+            return
+
+        def look() -> bool:
+            nonlocal answer
+            answer = self.find(name, operation_id)
+            return answer is None
+
+        if not _poll(GONE_SECONDS, look) and answer is not None:
+            state = _state_of(answer.data)
+            raise PlatformError(
+                f"{self._called(name)} is not gone {GONE_SECONDS:g} s after its deletion: {state}; try again"
+            )
+
+    def _delete(self, name: str, operation_id: str | None) -> Answer | None:
+        """That very one, as it was seen: another one of its name is not meant. None when it is gone already."""
+        for _ in range(CHANGES):
+            answer = self.find(name, operation_id)
+            if answer is None:
+                return None
+            try:
+                self._api.call("DELETE", self._path(name), etag=answer.etag)
+            except RefusedError as error:
+                if error.code == "precondition_failed":
+                    continue
+                if error.code != self._form.absence:
+                    raise
+            return answer
+        raise PlatformError(f"{self._called(name)} is changed by somebody else again and again; try later")
+
+    def _accept(self, inputs: Json, operation_id: str) -> Answer:
+        """A new one; or the one that an earlier try of this very resource made and could not write down."""
+        name, owner = inputs["name"], inputs.get("owner")
+        request = self._form.build_request(inputs, operation_id)
+        deadline = time.monotonic() + STOCK_SECONDS
+        while True:
+            try:
+                return self._api.call("POST", self._form.collection, request)
+            except RefusedError as error:
+                if error.code not in ("insufficient_capacity", "operation_conflict"):
+                    raise
+                there = self.find(name, None) if error.code == "operation_conflict" else None
+                if there is not None and not is_made_for(there.data.get("operationID"), self._key, owner):
+                    raise PlatformError(f"{self._taken(name)} {error.mark}") from None
+                if there is not None and there.data["phase"] != "Terminating":
+                    return self._check_adopted(there, inputs)
+                if time.monotonic() > deadline:
+                    raise
+            time.sleep(LONGEST_PAUSE_SECONDS)
+
+    def _undo(self, name: str, operation_id: str) -> str:
+        """What came of it, as the end of a sentence."""
+        try:
+            self.take_away(name, operation_id)
+        except PlatformError as error:
+            return f"and it could not be {self._words.undone}, which the next `pulumi up` goes on from: {error}"
+        return f"so it was {self._words.undone}"
+
+    def _find(self, path: str, absence: str) -> Answer | None:
+        """None for what is not there. Any other 404 is about the address, not about the thing."""
+        try:
+            return self._api.call("GET", path)
+        except RefusedError as error:
+            if error.code != absence:
+                raise
+            return None
+
+    def _put_right(self, answer: Answer, inputs: Json) -> Json:
+        """As wished for: accepted, not waited for."""
+        path = self._path(inputs["name"])
+        view = answer.data
+        changed = self._form.find_difference(self._form.build_live(view), inputs).changed
+        if any(field in changed for field in self._form.put_fields):
+            view = self._api.call("PUT", path, self._form.build_change(inputs), etag=answer.etag).data
+        if "running" in changed:
+            view = self._api.call("POST", f"{path}/{'start' if inputs['running'] else 'stop'}").data
+        return view
+
+    def _settle(self, view: Json, inputs: Json) -> Json:
+        """The thing once it is in its phase, judged from the spec that was accepted or from a later one."""
+        name, limit_seconds = view["name"], inputs["readyWithinSeconds"]
+        goal, called = self._form.goal_of(inputs), self._called(name)
+        seen = view
+
+        def look() -> Json | None:
+            nonlocal seen
+            answer = self.find(name, view.get("operationID"))
+            if answer is None or answer.data["phase"] == "Terminating":
+                raise NotSettledError(f"{called} was deleted by somebody else before it was {goal}")
+            seen = answer.data
+            if seen["generation"] < view["generation"] or seen.get("observedGeneration") != seen["generation"]:
+                return None
+            if seen["phase"] == "Failed":
+                raise NotSettledError(f"{called} is not {goal}: {_state_of(seen)}")
+            return seen if seen["phase"] == goal else None
+
+        if not limit_seconds:
+            return view
+        if settled := _poll(limit_seconds, look):
+            return settled
+        raise NotSettledError(f"{called} is not {goal} after {limit_seconds} s: {_state_of(seen)}")
+
+    def _check_adopted(self, there: Answer, inputs: Json) -> Answer:
+        news = {**inputs, **dict.fromkeys(self._form.forgotten)}
+        replacing = self._form.find_difference(self._form.build_live(there.data), news).replacing
+        if replacing:
+            name = inputs["name"]
+            raise PlatformError(
+                f"{replacing[0]}: {self._called(name)} is there with another one, which cannot be changed; {LEFT}: "
+                f"{self._words.undo} with `{self._words.removal} {name}` and run again"
+            )
+        return there
+
+    def _taken(self, name: str) -> str:
+        words = self._words
+        return (
+            f"name: there is a {words.what} {name!r} already, which this resource did not {words.make}; choose another "
+            f"name, or {words.undo} first"
+        )
+
+    def _called(self, name: str) -> str:
+        return f"the {self._words.what} {name!r}"
+
+    def _path(self, name: str) -> str:
+        return f"{self._form.collection}/{quote(name, safe='')}"
+
+
+def build_operation_id(key: str, owner: str | None, chance: str) -> str:
+    """New for each, and signed: whoever has the key can tell which resource it was made for.
+
+    It is the one mark that REST both takes and shows, and after a crash the thing alone is left to say whose it is.
+    Nobody without the key can make one that passes, and no other resource makes the same.
+    """
+    signature = hmac.new(key.encode(), f"{chance}\0{owner or ''}".encode(), hashlib.sha256).hexdigest()[:32]
+    return f"pulumi-{chance}-{signature}"
+
+
+def is_made_for(operation_id: str | None, key: str, owner: str | None) -> bool:
+    if operation_id is None or owner is None or operation_id.count("-") != 2:
+        return False
+    _, chance, _ = operation_id.split("-")
+    return hmac.compare_digest(build_operation_id(key, owner, chance).encode(), operation_id.encode())
+
+
+def _poll(limit_seconds: float, look: Callable[[], T | None]) -> T | None:
+    """What was looked for; None when the time is over."""
+    deadline = time.monotonic() + limit_seconds
+    pause = FIRST_PAUSE_SECONDS
+    while not (found := look()):
+        left = deadline - time.monotonic()
+        if left <= 0:
+            return None
+        time.sleep(min(pause, left))
+        pause = min(1.5 * pause, LONGEST_PAUSE_SECONDS)
+    return found
+
+
+def _state_of(view: Json) -> str:
+    why = ": ".join(view[key] for key in ("reason", "message") if view.get(key))
+    return f"{view['phase']} ({why})" if why else str(view["phase"])
