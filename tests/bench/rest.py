@@ -24,12 +24,14 @@ class Rest:
         """From sending the request until its answer is read."""
         body = {"operationID": f"op-{request.name}", **request.to_json()}
         started_at = time.perf_counter()
-        async with self._session.post(UNITS, json=body) as response:
+        await self.post(UNITS, body, CREATED)
+        return time.perf_counter() - started_at
+
+    async def post(self, path: str, body: Json, status: int) -> None:
+        async with self._session.post(path, json=body) as response:
             text = await response.text()
-        seconds = time.perf_counter() - started_at
-        if response.status != CREATED:
-            raise RuntimeError(f"POST of {request.name} was answered with {response.status}: {text}")
-        return seconds
+        if response.status != status:
+            raise RuntimeError(f"POST {path} was answered with {response.status}: {text}")
 
     async def time_get(self, path: str) -> float:
         started_at = time.perf_counter()
