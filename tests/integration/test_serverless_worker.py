@@ -6,7 +6,7 @@ import secrets
 import signal
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -204,16 +204,32 @@ async def test_a_handler_that_dies_is_tried_again_and_at_last_a_dead_letter(grou
 
 
 async def test_a_worker_that_is_killed_in_the_middle_leaves_its_calls_to_the_next_one(ground: Ground) -> None:
-    async with ground.framework("first"), ground.framework("second"):
-        async with ground.sidecar("first") as first:
-            await ground.send("left", delay=1)
-            await ground.runs("left")
+    async with ground.framework("first"), ground.framework("second"), ground.sidecar("first") as first:
+        await ground.send("left", delay=8)
+        await ground.runs("left")
+        async with ground.sidecar("second") as second:
+            await second.says("sidecar.started")
             first.signal(signal.SIGKILL)
-            await first.ends()
-        async with ground.sidecar("second"):
+            killed_at = now_utc()
             call = await ground.ends("left")
 
     assert (call.state, call.worker) == (InvocationState.SUCCEEDED, "second")
+    assert call.started_at is not None
+    assert call.started_at - killed_at <= timedelta(seconds=ACK_SECONDS + 5)
+
+
+async def test_a_worker_that_is_killed_at_the_last_attempt_leaves_a_dead_letter(ground: Ground) -> None:
+    last = replace(ground.place, attempts=1)
+    async with last.framework("first"), last.framework("second"):
+        async with last.sidecar("first") as first:
+            await ground.send("last", delay=60)
+            await ground.runs("last")
+            first.signal(signal.SIGKILL)
+            await first.ends()
+        async with last.sidecar("second"):
+            call = await ground.ends("last")
+
+    assert (call.state, call.attempts, call.worker) == (InvocationState.DEAD_LETTERED, 1, "first")
 
 
 async def test_a_worker_that_is_told_to_end_finishes_what_it_has(ground: Ground) -> None:
