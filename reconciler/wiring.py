@@ -16,6 +16,7 @@ from reconciler.drift.metrics import DriftMetrics
 from reconciler.functions.controller import FunctionsController
 from reconciler.functions.credentials import Signer
 from reconciler.functions.queue_link import Duty, QueueLink
+from reconciler.functions.scaling import Scaler
 from reconciler.invocations.functions import function_lookup
 from reconciler.invocations.sweep import InvocationsSweep
 from reconciler.operations.controller import OperationsController
@@ -53,8 +54,9 @@ def build_loops(
         retention = timedelta(seconds=settings.result_retention_seconds)
         await InvocationsSweep(js, function_lookup(world.functions, client), retention, now_utc).run()
 
-    queue = _build_queue_link(settings, sweep)
-    functions = FunctionsController(world, writer, queue, _build_signer(settings), now_utc)
+    scaler = Scaler(now_utc)
+    queue = _build_queue_link(settings, sweep, scaler.follow)
+    functions = FunctionsController(world, writer, queue, _build_signer(settings), scaler, now_utc)
     # One worker for the orphans: their one key is the whole cluster.
     known: dict[str, Callable[[], ControllerLoop]] = {
         "units": lambda: ControllerLoop(units, units.triggers(), workers=settings.workers, metrics=metrics),
@@ -66,8 +68,10 @@ def build_loops(
         "drift": lambda: ControllerLoop(drift, drift.triggers(), workers=settings.workers, metrics=metrics),
         "functions": lambda: ControllerLoop(functions, functions.triggers(), workers=settings.workers, metrics=metrics),
     }
-    loops: list[Loop] = [known[name]() for name in settings.controllers]
-    if "functions" in settings.controllers:
+    controllers = {name: known[name]() for name in settings.controllers}
+    loops: list[Loop] = list(controllers.values())
+    if "functions" in controllers:
+        scaler.on_news = controllers["functions"].look_again
         loops.append(WhileLeading(queue.run))
     return world.caches, loops
 

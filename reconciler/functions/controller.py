@@ -7,18 +7,19 @@ from typing import Any, Protocol
 from gpu_platform.adapters.kube import AlreadyExistsError
 from gpu_platform.adapters.kube.paths import GPU_FUNCTIONS
 from gpu_platform.adapters.kube.requests import find
+from gpu_platform.adapters.queue.consumers import Backlog
 from gpu_platform.adapters.queue.errors import QueueUnavailableError
 from gpu_platform.control.loop import Key, Trigger
 from gpu_platform.control.results import Done, RequeueAfter, Result
 from gpu_platform.domain import names
-from gpu_platform.domain.gpu_functions import GPUFunctionSpec
 from gpu_platform.domain.tenants import tenant_namespace, tenant_of
 from reconciler.children import FIELD_MANAGER
 from reconciler.functions.apply import Client, apply_plan, place_of, place_of_unit
 from reconciler.functions.credentials import CredentialsError, Signer, ensure_secret
 from reconciler.functions.observe import build_after_unit, observe_function
 from reconciler.functions.observed import Observed
-from reconciler.functions.plan import find_problem, plan_function
+from reconciler.functions.plan import count_workers, find_problem, plan_function
+from reconciler.functions.scaling import Scaler
 from reconciler.own_writes import PATIENCE, OwnWrites, Place
 from reconciler.world import World, function_key_of, key_of
 
@@ -45,15 +46,26 @@ class Queue(Protocol):
 
     async def list_consumers(self) -> frozenset[tuple[str, str]]: ...
 
+    async def read_backlog(self, tenant: str, function: str) -> Backlog | None: ...
+
 
 class FunctionsController:
     name = "functions"
 
-    def __init__(self, world: World, client: Client, queue: Queue, signer: Signer, now: Callable[[], datetime]) -> None:
+    def __init__(
+        self,
+        world: World,
+        client: Client,
+        queue: Queue,
+        signer: Signer,
+        scaler: Scaler,
+        now: Callable[[], datetime],
+    ) -> None:
         self._world = world
         self._client = client
         self._queue = queue
         self._signer = signer
+        self._scaler = scaler
         self._now = now
         self._own_writes = OwnWrites(now)
         self._ensured: dict[Key, tuple[object, datetime]] = {}
@@ -67,11 +79,28 @@ class FunctionsController:
         if self._own_writes.are_outdated(_places_of(observed)):
             return RequeueAfter(PATIENCE, "the watch has not shown the last write yet")
         queue_problem = await self._prepare(observed)
-        plan = plan_function(observed, _wanted_workers(observed.spec), queue_problem, self._now())
+        wanted = await self._decide(observed)
+        plan = plan_function(observed, wanted, queue_problem, self._now())
         await apply_plan(plan, observed, self._client, self._own_writes, self._now())
         if queue_problem is not None:
             return RequeueAfter(RETRY, queue_problem)
         return RequeueAfter(STOCK_PATIENCE, "there is no free stock") if plan.lacks_stock else Done()
+
+    async def _decide(self, observed: Observed) -> int:
+        """How many workers there are to be. Before any is taken away, the queue is asked once more."""
+        key, spec, workers = key_of(observed.function), observed.spec, count_workers(observed)
+        if spec is None:
+            return workers.there
+        wanted = self._scaler.plan(key, spec, workers).wanted
+        if wanted >= workers.there:
+            return wanted
+        try:
+            backlog = await self._queue.read_backlog(tenant_of(key[0]) or "", key[1])
+        except QueueUnavailableError:
+            return workers.there
+        if backlog is not None:
+            self._scaler.take(key, backlog)
+        return self._scaler.plan(key, spec, workers).wanted
 
     def triggers(self) -> tuple[Trigger, ...]:
         world = self._world
@@ -107,6 +136,7 @@ class FunctionsController:
     async def _reconcile_missing(self, namespace: str, name: str) -> Result:
         """It is made after the unit that takes its calls; without one, its consumer goes."""
         self._ensured.pop((namespace, name), None)
+        self._scaler.forget((namespace, name))
         tenant = tenant_of(namespace)
         if tenant is None:
             return Done()
@@ -154,13 +184,8 @@ class FunctionsController:
 
     def _is_short(self, key: Key) -> bool:
         function = self._world.functions.get(*key)
-        wanted = (function or {}).get("spec", {}).get("minWorkers", 0)
-        return len(self._world.workers_of(*key)) < int(wanted)
-
-
-def _wanted_workers(spec: GPUFunctionSpec | None) -> int:
-    """How many there are to be: the fewest that the function allows."""
-    return spec.min_workers if spec is not None else 0
+        fewest = (function or {}).get("spec", {}).get("minWorkers", 0)
+        return len(self._world.workers_of(*key)) < max(int(fewest), self._scaler.wanted(key))
 
 
 def _places_of(observed: Observed) -> Iterator[tuple[Place, Json | None]]:
@@ -169,6 +194,7 @@ def _places_of(observed: Observed) -> Iterator[tuple[Place, Json | None]]:
     yield place_of(function), function
     namespace, name = key_of(function)
     seen = {unit["metadata"]["name"]: unit for unit in (*observed.own, *observed.strangers)}
-    ordinals = range(_wanted_workers(observed.spec) + len(observed.strangers))
+    most = observed.spec.max_workers if observed.spec else 0
+    ordinals = range(most + len(observed.strangers))
     for unit in {*seen, *(names.worker_name(name, ordinal) for ordinal in ordinals)}:
         yield place_of_unit(namespace, unit), seen.get(unit)

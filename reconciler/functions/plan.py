@@ -10,6 +10,7 @@ from gpu_platform.domain import names
 from gpu_platform.domain.conditions import Condition, find_condition, with_condition
 from gpu_platform.domain.gpu_functions import FunctionPhase, FunctionReason, GPUFunctionSpec, GPUFunctionStatus
 from gpu_platform.domain.gpu_units import Phase
+from gpu_platform.domain.scaling_plan import Workers
 from gpu_platform.domain.stock import claim_holder_of
 from gpu_platform.domain.tenants import tenant_of
 from reconciler.functions.observed import Observed
@@ -66,6 +67,14 @@ def find_problem(observed: Observed) -> Verdict | None:
     if not observed.is_known_spec:
         return _invalid(f"spec.specName: there is no GPUSpec {observed.spec.spec_name!r}; see `kubectl get gpuspecs`")
     return None
+
+
+def count_workers(observed: Observed) -> Workers:
+    """One that cannot start is one that starts: it keeps its place, and Kubernetes tries it again, ever later. Another
+    one would not start either."""
+    living = _living((*observed.own, *observed.joined))
+    ready = sum(map(_is_ready, living))
+    return Workers(ready, starting=len(living) - ready)
 
 
 def plan_function(observed: Observed, wanted: int, queue_problem: str | None, now: datetime) -> Plan:

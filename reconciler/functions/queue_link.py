@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from gpu_platform.adapters.queue.cancellation import obey_cancellation
 from gpu_platform.adapters.queue.connection import JetStream, QueueAccess, open_queue
-from gpu_platform.adapters.queue.consumers import list_consumers, stream_needed
+from gpu_platform.adapters.queue.consumers import Backlog, list_consumers, read_backlog, stream_needed
 from gpu_platform.adapters.queue.durability import NotDurableError, check_durability
 from gpu_platform.adapters.queue.errors import QueueUnavailableError
 from gpu_platform.adapters.queue.layout import ensure_consumer, ensure_streams, remove_consumer
@@ -92,6 +92,9 @@ class QueueLink:
 
     async def list_consumers(self) -> frozenset[tuple[str, str]]:
         return await self._ask(list_consumers)
+
+    async def read_backlog(self, tenant: str, function: str) -> Backlog | None:
+        return await self._ask(lambda js: read_backlog(js, tenant, function))
 
     async def _ask(self, question: Callable[[JetStream], Coroutine[Any, Any, T]]) -> T:
         """QueueUnavailableError. A question is never cancelled, for the client takes that for a time-out; whoever is

@@ -90,10 +90,13 @@ async def test_there_are_as_many_workers_as_are_wanted(
 ) -> None:
     async with stock_pool(kube, "fn-scale", 2, specName=SPEC), declared(kube, function, minWorkers=2):
         await function_says(kube, function, "FunctionReady", workers=2, readyWorkers=2)
-        await change_function(kube, function, minWorkers=1)
+        await change_function(kube, function, minWorkers=1, idleTimeoutSeconds=1)
         await function_says(kube, function, "FunctionReady", workers=1)
 
-        assert [unit["metadata"]["name"] for unit in await workers_of(kube, function)] == [f"{function}-worker-0"]
+        async def is_the_first_left() -> bool:
+            return [unit["metadata"]["name"] for unit in await workers_of(kube, function)] == [f"{function}-worker-0"]
+
+        await eventually(is_the_first_left)
         # Also by the one that goes, if it had asked for a call already.
         await calls.send(function, call_id)
         assert (await calls.ends(call_id)).state is InvocationState.SUCCEEDED

@@ -2,15 +2,16 @@
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 
+import nats.errors
 from nats.aio.msg import Msg
 from nats.js import JetStreamContext
 
 from gpu_platform.adapters.queue.core import core_of
 from gpu_platform.adapters.queue.errors import translated
-from gpu_platform.domain.queue_subjects import changed_subject
+from gpu_platform.domain.queue_subjects import changed_subject, wake_subject
 
 LOOK_SECONDS = 1.0
 
@@ -30,6 +31,23 @@ class Waiter:
             async with asyncio.timeout(seconds):
                 await self._event.wait()
         self._event.clear()
+
+
+@asynccontextmanager
+async def follow_wakes(js: JetStreamContext, wake: Callable[[str, str], None]) -> AsyncIterator[None]:
+    """Told of tenant and function of every call that is queued, while the block runs."""
+
+    async def take(message: Msg) -> None:
+        tenant, function = message.subject.split(".")[-2:]
+        wake(tenant, function)
+
+    with translated():
+        subscription = await core_of(js).subscribe(wake_subject("*", "*"), cb=take)
+    try:
+        yield
+    finally:
+        with suppress(nats.errors.Error):
+            await subscription.unsubscribe()
 
 
 class Hints:
