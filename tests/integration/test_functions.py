@@ -173,7 +173,11 @@ async def test_a_unit_that_takes_calls_joins_and_its_function_is_made_after_it(
 async def test_a_worker_that_is_deleted_finishes_its_call_first(
     kube: KubeClient, calls: Calls, function: str, call_id: str
 ) -> None:
-    async with stock_pool(kube, "fn-drain", 1, specName=SPEC), declared(kube, function, minWorkers=1):
+    async with (
+        stock_pool(kube, "fn-drain", 1, specName=SPEC),
+        # Long, so that a busy machine does not take a slow worker for a dead one.
+        declared(kube, function, minWorkers=1, ackWaitSeconds=60),
+    ):
         await function_says(kube, function, "FunctionReady", readyWorkers=1)
         await calls.send(function, call_id, delay=8)
         await calls.begins(call_id)

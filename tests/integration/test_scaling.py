@@ -1,20 +1,43 @@
 """Functions from zero workers and back, with real processes on the host node: only calls ask for workers."""
 
 import asyncio
+import os
+import random
 import secrets
+import signal
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 
 import httpx
 import pytest
 
+from gpu_platform.adapters.clock import now_utc
 from gpu_platform.adapters.kube import KubeClient
-from gpu_platform.domain.invocations import InvocationState
+from gpu_platform.domain.invocations import InvocationRequest, InvocationState, accept
+from gpu_platform.domain.queue_subjects import queue_subject
 from tests.integration.conftest import RunningCluster
 from tests.integration.host_functions import SPEC, Calls, declared, function_says, open_calls, workers_of
-from tests.integration.platform import available_pool, ready_condition, stock_pool
+from tests.integration.platform import available_pool, ensure_spec, ready_condition, stock_pool
+from tests.integration.processes import pid_of
+from tests.integration.renting import spec_body
 from tests.waiting import eventually
 
 INVOCATIONS = "/api/v1/serverless/invocations"
+COLD = 25
+"""Functions that are called at once."""
+
+SMALL = spec_body(
+    "zero.0",
+    cpu="10m",
+    memory="64Mi",
+    gpu=0,
+    nodeSelector={"runtime.lokiwager.io/node": "host"},
+    tolerations=[{"key": "runtime.lokiwager.io/host-node", "operator": "Exists"}],
+)
+"""On the host node, without GPUs: it has eight."""
+
+BUSY = 180.0
+"""Seconds for what takes twenty on idle cores."""
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +55,7 @@ async def no_workers(kube: KubeClient, function: str) -> None:
     async def are_gone() -> bool:
         return not await workers_of(kube, function)
 
-    await eventually(are_gone, within=60)
+    await eventually(are_gone, within=BUSY)
 
 
 async def test_the_first_call_brings_a_worker_and_silence_takes_it_away(
@@ -41,7 +64,7 @@ async def test_the_first_call_brings_a_worker_and_silence_takes_it_away(
     async with stock_pool(kube, "zero-one", 1, specName=SPEC), declared(kube, function, idleTimeoutSeconds=2):
         await function_says(kube, function, "FunctionReady", workers=0)
         await calls.send(function, f"{function}-async")
-        call = await calls.ends(f"{function}-async", within=60)
+        call = await calls.ends(f"{function}-async", within=BUSY)
         assert (call.state, call.worker) == (InvocationState.SUCCEEDED, f"{function}-worker-0")
 
         await no_workers(kube, function)
@@ -87,6 +110,76 @@ async def test_without_stock_calls_wait_and_the_function_says_why(
         health = (await api.get(f"/api/v1/serverless/functions/{function}/health")).json()["data"]
         assert (health["reason"], health["waiting"]) == ("NoStock", 1)
         async with stock_pool(kube, "zero-late", 1, specName=SPEC):
-            call = await calls.ends(f"{function}-waits", within=60)
+            call = await calls.ends(f"{function}-waits", within=BUSY)
             assert call.state is InvocationState.SUCCEEDED
             await no_workers(kube, function)
+
+
+async def test_a_hundred_who_wait_for_a_cold_function_are_all_answered(
+    kube: KubeClient, function: str, api: httpx.AsyncClient
+) -> None:
+    async def ask() -> int:
+        body = {"serverlessRequestID": function, "mode": "sync", "payload": {"text": "a"}, "timeoutSeconds": 120}
+        return (await api.post(INVOCATIONS, json=body, timeout=150)).status_code
+
+    async with (
+        stock_pool(kube, "zero-hundred", 4, specName=SPEC),
+        declared(kube, function, maxWorkers=4, idleTimeoutSeconds=2),
+    ):
+        assert await asyncio.gather(*(ask() for _ in range(100))) == [200] * 100
+
+
+async def test_many_cold_functions_do_not_wait_for_one_another(kube: KubeClient, calls: Calls, function: str) -> None:
+    """One of them can have no worker at all."""
+    names = [f"{function}-{number}" for number in range(COLD)]
+    await ensure_spec(kube, SMALL)
+    async with stock_pool(kube, "zero-many", COLD, specName="zero.0"), AsyncExitStack() as stack:
+        await stack.enter_async_context(declared(kube, f"{function}-x", specName="g1.1"))
+        await asyncio.gather(
+            *(
+                stack.enter_async_context(declared(kube, name, specName="zero.0", idleTimeoutSeconds=2))
+                for name in names
+            )
+        )
+        await calls.send(f"{function}-x", f"{function}-x")
+        await asyncio.gather(*(calls.send(name, name) for name in names))
+        ended = await asyncio.gather(*(calls.ends(name, within=BUSY) for name in names))
+
+        assert {call.state for call in ended} == {InvocationState.SUCCEEDED}
+        assert (await calls.find(f"{function}-x")).state is InvocationState.QUEUED
+
+
+async def test_a_call_is_answered_although_its_wake_up_was_lost_and_the_scaler_died(
+    cluster: RunningCluster, kube: KubeClient, calls: Calls, function: str
+) -> None:
+    async with stock_pool(kube, "zero-lost", 1, specName=SPEC), declared(kube, function, idleTimeoutSeconds=2):
+        await function_says(kube, function, "FunctionReady", workers=0)
+        request = InvocationRequest(function=function, id=function, payload={"text": "a b c"})
+        await calls.records.accept(accept("default", request, now_utc()))
+        await calls.js.publish(queue_subject("default", function, function))
+        os.kill(pid_of(cluster, "reconciler"), signal.SIGKILL)
+
+        assert (await calls.ends(function, within=BUSY)).state is InvocationState.SUCCEEDED
+        await no_workers(kube, function)
+
+
+async def test_calls_that_come_just_when_the_workers_go_are_all_answered(
+    kube: KubeClient, calls: Calls, function: str
+) -> None:
+    chance = random.Random(11)
+    async with (
+        stock_pool(kube, "zero-edge", 2, specName=SPEC),
+        declared(kube, function, maxWorkers=2, concurrency=8, idleTimeoutSeconds=2),
+    ):
+        await calls.send(function, function)
+        await calls.ends(function, within=BUSY)
+        await asyncio.sleep(2)
+
+        async def send(number: int) -> str:
+            await asyncio.sleep(chance.uniform(0, 0.2))
+            await calls.send(function, f"{function}-{number}")
+            return f"{function}-{number}"
+
+        names = await asyncio.gather(*(send(number) for number in range(200)))
+        ended = await asyncio.gather(*(calls.ends(name, within=BUSY) for name in names))
+        assert {call.state for call in ended} == {InvocationState.SUCCEEDED}
