@@ -91,19 +91,24 @@ def show_platform(place: ClusterDirectory, api: httpx.Client) -> None:
     show_recovery(place, api)
     show_answer(run_and_read(PLATFORM, "units", "url", "web"))
 
-    step("Declare a function: its worker comes out of the same stock, its calls are kept in JetStream")
+    step("Declare a function, which costs nothing, and call it: the call brings a worker out of the same stock")
     handler = f"{REPOSITORY}/examples/functions/words.py:count"
     command = ("--command", sys.executable, "--arg=-m", "--arg=serverless.framework", f"--arg={handler}")
-    options = ("--spec", "host.1", "--image", "example/words", "--min-workers", "1", "--wait")
+    options = ("--spec", "host.1", "--image", "example/words", "--idle-timeout", "5")
     run(PLATFORM, "functions", "create", "words", *options, *command)
+    run(PLATFORM, "functions", "health", "words")
+    began_at = time.monotonic()
     run(PLATFORM, "invoke", "words", '{"text": "to be or not to be"}')
+    console.print(f"  answered {time.monotonic() - began_at:.1f} s after the call, with no worker before it")
 
     step("A call that kills its worker is answered all the same, and called again it is not run again")
     poison = ("invoke", "words", '{"text": "the rest is silence", "crash": 1}', "--id", "brave")
     run(PLATFORM, *poison)
     run(PLATFORM, *poison)
     run(PLATFORM, "invocations", "list")
-    run(PLATFORM, "functions", "health", "words")
+    step("Nobody calls: the worker goes, and the stock is full again")
+    until(lambda: api.get("/serverless/functions/words").json()["data"]["workers"] == 0, "the worker to go")
+    run(PLATFORM, "functions", "list")
     run(PLATFORM, "functions", "delete", "words")
 
     step("Give the unit back")
