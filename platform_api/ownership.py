@@ -1,4 +1,4 @@
-"""What somebody's own Pulumi program declares is theirs to change."""
+"""What somebody's own Pulumi program declares is theirs to change, and a worker is its function's."""
 
 from typing import Any
 
@@ -14,3 +14,14 @@ def refuse_owned(item: Json, what: str) -> None:
     if owner := annotations_of(item).get(names.ANNOTATION_OWNER_STACK):
         name = item["metadata"]["name"]
         raise conflict(f"the {what} {name!r} belongs to the Pulumi stack {owner}; change it there")
+
+
+def refuse_worker(unit: Json) -> None:
+    """409 for a unit that a function made: the next pass over that would undo the change."""
+    for owner in unit["metadata"].get("ownerReferences") or ():
+        if owner.get("controller") and owner["kind"] == "GPUFunction":
+            name = unit["metadata"]["name"]
+            raise conflict(
+                f"the unit {name!r} cannot be changed: it is a worker of the function {owner['name']!r}: "
+                "change the function"
+            )

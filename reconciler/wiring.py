@@ -15,7 +15,7 @@ from reconciler.drift.controller import DriftController
 from reconciler.drift.metrics import DriftMetrics
 from reconciler.functions.controller import FunctionsController
 from reconciler.functions.credentials import Signer
-from reconciler.functions.queue_link import Duty, QueueLink
+from reconciler.functions.queue_link import NOT_CONFIGURED, Duty, QueueLink
 from reconciler.functions.scaling import Scaler
 from reconciler.invocations.functions import function_lookup
 from reconciler.invocations.sweep import InvocationsSweep
@@ -56,7 +56,10 @@ def build_loops(
 
     scaler = Scaler(now_utc)
     queue = _build_queue_link(settings, sweep, scaler.follow)
-    functions = FunctionsController(world, writer, queue, _build_signer(settings), scaler, now_utc)
+    setup_problem = unit_settings.sidecar.problem if unit_settings.sidecar else NOT_CONFIGURED
+    functions = FunctionsController(
+        world, writer, queue, _build_signer(settings), scaler, now_utc, setup_problem=setup_problem
+    )
     # One worker for the orphans: their one key is the whole cluster.
     known: dict[str, Callable[[], ControllerLoop]] = {
         "units": lambda: ControllerLoop(units, units.triggers(), workers=settings.workers, metrics=metrics),
@@ -71,7 +74,7 @@ def build_loops(
     controllers = {name: known[name]() for name in settings.controllers}
     loops: list[Loop] = list(controllers.values())
     if "functions" in controllers:
-        scaler.on_news = controllers["functions"].look_again
+        scaler.on_news = functions.look_again = controllers["functions"].look_again
         loops.append(WhileLeading(queue.run))
     return world.caches, loops
 

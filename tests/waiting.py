@@ -8,7 +8,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-async def eventually(question: Callable[[], Awaitable[T | None]], within: float = 60.0, every: float = 0.05) -> T:
+async def eventually(question: Callable[[], Awaitable[T | None]], within: float = 180.0, every: float = 0.05) -> T:
     """Ask until the answer is true, and return it."""
     deadline = time.monotonic() + within
     while True:

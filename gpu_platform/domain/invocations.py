@@ -5,12 +5,13 @@ acknowledged. Whoever writes an end first wins, and no end is ever changed.
 """
 
 import hashlib
+import json
 import re
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, AwareDatetime, Field, ValidationInfo
 
 from gpu_platform.domain.gpu_functions import FUNCTION_NAME
 from gpu_platform.domain.operations import request_hash
@@ -24,7 +25,10 @@ INVOCATION_ID = re.compile(r"[A-Za-z0-9_-]{1,128}")
 HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}")
 RESERVED_HEADERS = re.compile(r"nats-", re.IGNORECASE)
 HEADER_LIMIT, ATTRIBUTE_LIMIT, ATTRIBUTE_NAME_LIMIT = 4_096, 2_048, 128
-"""Characters. Sixty-four of each still fit into a record, whatever they are made of."""
+"""Characters."""
+
+ENVELOPE_LIMIT = 32 << 10
+"""Bytes of JSON of a call's headers and attributes together: they are a part of its record."""
 
 CONTROL_CHARACTERS = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
@@ -66,15 +70,23 @@ def _check_headers(headers: dict[str, str]) -> dict[str, str]:
         if RESERVED_HEADERS.match(name):
             raise ValueError(f"{name!r} is reserved: names that begin with Nats- are the queue's own")
         _check_text(name, value, HEADER_LIMIT)
+    _check_size(headers)
     return headers
 
 
-def _check_attributes(attributes: dict[str, str]) -> dict[str, str]:
+def _check_attributes(attributes: dict[str, str], info: ValidationInfo) -> dict[str, str]:
+    """After the headers, with which they share their room."""
     for name, value in attributes.items():
         if not name or len(name) > ATTRIBUTE_NAME_LIMIT or CONTROL_CHARACTERS.search(name):
             raise ValueError(f"{name[:ATTRIBUTE_NAME_LIMIT]!r} is not the name of an attribute")
         _check_text(name, value, ATTRIBUTE_LIMIT)
+    _check_size(info.data.get("headers", {}), attributes)
     return attributes
+
+
+def _check_size(*parts: dict[str, str]) -> None:
+    if sum(len(json.dumps(part, ensure_ascii=False).encode()) for part in parts) > ENVELOPE_LIMIT:
+        raise ValueError(f"headers and attributes together have more than {ENVELOPE_LIMIT} bytes; use the payload")
 
 
 def _check_text(name: str, value: str, limit: int) -> None:
@@ -152,23 +164,23 @@ class Invocation(Value):
     """In place of a large payload."""
 
     retry_of: str | None = None
-    accepted_at: datetime
-    expires_at: datetime
+    accepted_at: AwareDatetime
+    expires_at: AwareDatetime
     """When it is of no use to anybody any more."""
 
-    queued_at: datetime | None = None
+    queued_at: AwareDatetime | None = None
     """Of the message by which it was first taken from the queue."""
 
     is_cancel_asked: bool = False
     attempts: int = 0
     worker: str | None = None
-    first_started_at: datetime | None = None
+    first_started_at: AwareDatetime | None = None
     """Of the first attempt, where there was more than one."""
 
-    started_at: datetime | None = None
+    started_at: AwareDatetime | None = None
     """Of the last attempt."""
 
-    finished_at: datetime | None = None
+    finished_at: AwareDatetime | None = None
     reason: str | None = None
     result: InvocationResult | None = None
     result_body: BodyReference | None = None
@@ -216,6 +228,7 @@ def retry(call: Invocation, now: datetime) -> Invocation:
     """The same call once more, as another one: the end of the first stays as it is."""
     if not call.is_over:
         raise ValueError(f"the invocation {call.id} is not over: it is {call.state}")
+    timeout = min(call.expires_at - call.accepted_at, LONGEST_TIMEOUT)
     return Invocation(
         tenant=call.tenant,
         function=call.function,
@@ -229,7 +242,7 @@ def retry(call: Invocation, now: datetime) -> Invocation:
         payload_body=call.payload_body,
         retry_of=call.id,
         accepted_at=now,
-        expires_at=now + (call.expires_at - call.accepted_at),
+        expires_at=now + timeout,
     )
 
 
@@ -274,6 +287,12 @@ def call_off(call: Invocation, reason: str, now: datetime) -> Invocation:
 def bury(call: Invocation, reason: str, now: datetime) -> Invocation:
     """As a dead letter, which a person may look at and send again."""
     return _changed(call, state=InvocationState.DEAD_LETTERED, finished_at=now, reason=reason)
+
+
+def without_contents(call: Invocation) -> Invocation:
+    """For lists. What it was called with and what it answered may be large."""
+    bare = call.result.model_copy(update={"body": None, "headers": {}}) if call.result else None
+    return call.model_copy(update={"payload": None, "headers": {}, "attributes": {}, "result": bare})
 
 
 def _changed(call: Invocation, **changes: Any) -> Invocation:

@@ -39,13 +39,13 @@ def plan_sweep(call: Invocation, *, is_in_queue: bool, function_exists: bool, no
         return Sweep.NOTHING
     if not function_exists:
         return Sweep.CANCEL_DELETED
-    if call.expires_at + EXPIRY_GRACE <= now:
+    if call.expires_at <= now - EXPIRY_GRACE:
         return Sweep.EXPIRE
     if is_in_queue:
         return Sweep.NOTHING
     if call.is_cancel_asked:
         return Sweep.CANCEL
-    return Sweep.ENQUEUE if last_step_at(call) + QUEUE_GRACE <= now else Sweep.NOTHING
+    return Sweep.ENQUEUE if last_step_at(call) <= now - QUEUE_GRACE else Sweep.NOTHING
 
 
 def last_step_at(call: Invocation) -> datetime:

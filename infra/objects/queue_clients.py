@@ -21,14 +21,15 @@ class QueueClient:
     authority_secret: str | None = None
 
     def build_volumes(self) -> list[Json]:
-        # Readable by the pod's own group: the process is not root.
+        # Readable by the pod's own group: the process is not root. Optional: units and stock are served without NATS.
         volumes: list[Json] = []
         if self.secret:
-            volumes.append({"name": "nats", "secret": {"secretName": self.secret, "defaultMode": 0o440}})
+            secret: Json = {"secretName": self.secret, "defaultMode": 0o440, "optional": True}
+            volumes.append({"name": "nats", "secret": secret})
         if self.authority_secret:
             # Of our own servers, this Secret has their key too.
             items = [{"key": "ca.crt", "path": "ca.crt"}]
-            secret = {"secretName": self.authority_secret, "items": items, "defaultMode": 0o440}
+            secret = {"secretName": self.authority_secret, "items": items, "defaultMode": 0o440, "optional": True}
             volumes.append({"name": "nats-ca", "secret": secret})
         return volumes
 

@@ -40,7 +40,7 @@ from platform_api.gpu_units.claiming import StockClaimer
 from platform_api.http.errors import ApiError, changed_meanwhile, conflict, in_progress, no_capacity, not_found
 from platform_api.http.etags import etag_of, is_matched
 from platform_api.keys.key_ring import Caller
-from platform_api.ownership import refuse_owned
+from platform_api.ownership import refuse_owned, refuse_worker
 
 Json = dict[str, Any]
 Change = Callable[[GPUUnitSpec], GPUUnitSpec]
@@ -87,7 +87,7 @@ class UnitChanges:
     async def start(self, caller: Caller, name: str) -> Json:
         """Claims stock again; recorded and recovered like the creation of a unit."""
         for _ in range(TRIES):
-            unit = await self._get_own(caller, name)
+            unit = await self._get_changeable(caller, name)
             if unit["spec"].get("running", True):
                 return unit
             if "deletionTimestamp" in unit["metadata"]:
@@ -162,7 +162,7 @@ class UnitChanges:
 
     async def _change(self, caller: Caller, name: str, change: Change, if_match: str | None = None) -> Json:
         for _ in range(TRIES):
-            unit = await self._get_own(caller, name)
+            unit = await self._get_changeable(caller, name)
             _check_match(if_match, unit)
             if "deletionTimestamp" in unit["metadata"]:
                 raise conflict(f"the unit {name!r} is being deleted")
@@ -177,6 +177,12 @@ class UnitChanges:
             except NotFoundError:
                 raise unit_not_found(name) from None
         raise in_progress(f"the unit {name!r} is being changed by somebody else; try again")
+
+    async def _get_changeable(self, caller: Caller, name: str) -> Json:
+        """Unlike a deletion: a function makes another worker."""
+        unit = await self._get_own(caller, name)
+        refuse_worker(unit)
+        return unit
 
     async def _get_own(self, caller: Caller, name: str) -> Json:
         """The unit, if it is the tenant's to change. A change is one of what was accepted: it must not make somebody's

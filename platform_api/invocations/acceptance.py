@@ -15,12 +15,19 @@ from datetime import datetime
 from typing import Any
 
 from gpu_platform.adapters.fault_points import pass_point
-from gpu_platform.adapters.queue.errors import OutdatedError, QueueFullError, QueueUnavailableError, TooLargeError
+from gpu_platform.adapters.queue.errors import (
+    OutdatedError,
+    QueueFullError,
+    QueueUnavailableError,
+    TooLargeError,
+    UnreadableError,
+)
+from gpu_platform.adapters.queue.records import Seen
 from gpu_platform.domain.invocations import INLINE_BODY, Invocation, InvocationRequest, InvocationState, accept
 from platform_api.cluster import Cluster
-from platform_api.http.errors import ApiError, conflict, in_progress, unavailable
+from platform_api.http.errors import ApiError, conflict, in_progress, invalid_field, unavailable
 from platform_api.invocations.errors import not_queued_yet, outcome_unknown, too_large
-from platform_api.invocations.figures import QueueCounts
+from platform_api.invocations.figures import QueueCounts, RecordRoom
 from platform_api.invocations.functions import find_function
 from platform_api.invocations.store import Store
 from platform_api.keys.key_ring import Caller
@@ -36,34 +43,39 @@ class CallAcceptance:
     def __init__(self, cluster: Cluster, counts: QueueCounts, now: Callable[[], datetime]) -> None:
         self._cluster = cluster
         self._counts = counts
+        self._record_room = RecordRoom()
         self._now = now
 
     async def accept(self, store: Store, caller: Caller, request: InvocationRequest) -> AcceptedCall:
         function = await find_function(self._cluster, caller.namespace, request.function)
         try:
+            await self._record_room.check(store.listing)
             await self._counts.take_room(caller.tenant, request.function, function.queue_limit)
         except ApiError:
             # An earlier call is answered also when there is no room for a new one.
-            if (known := await store.records.find(caller.tenant, request.id)) is None:
+            if (known := await self._find(store, caller, request)) is None:
                 raise
             return await self._replay(store, known.call, request)
         call = accept(caller.tenant, request, self._now(), default_timeout_seconds=function.timeout_seconds)
         content = encode(request.payload)
         if len(content) > INLINE_BODY:
-            if known := await store.records.find(caller.tenant, request.id):
+            if known := await self._find(store, caller, request):
                 return await self._replay(store, known.call, request)
             call = await self._with_stored_payload(store, call, content)
         accepted = await self.write(store, call)
         return accepted if accepted.is_new else await self._replay(store, accepted.call, request)
 
-    async def take_room(self, caller: Caller, function_name: str) -> None:
+    async def take_room(self, store: Store, caller: Caller, function_name: str) -> None:
         function = await find_function(self._cluster, caller.namespace, function_name)
+        await self._record_room.check(store.listing)
         await self._counts.take_room(caller.tenant, function_name, function.queue_limit)
 
     async def write(self, store: Store, call: Invocation) -> AcceptedCall:
         """Steps 3 and 4. The answer names the id: its caller may not know it."""
         try:
             accepted = await store.records.accept(call)
+        except UnreadableError as error:
+            raise invalid_field("payload", str(error)) from error
         except TooLargeError as error:
             raise too_large(str(error)) from error
         except OutdatedError:
@@ -80,6 +92,11 @@ class CallAcceptance:
         else:
             self._counts.give_back_room(call.tenant, call.function)
         return AcceptedCall(accepted.seen.call, accepted.is_new)
+
+    async def _find(self, store: Store, caller: Caller, request: InvocationRequest) -> Seen | None:
+        """The call of this function, or else whatever has its id."""
+        exact = await store.records.find(caller.tenant, request.id, request.function)
+        return exact or await store.records.find(caller.tenant, request.id)
 
     async def _replay(self, store: Store, known: Invocation, request: InvocationRequest) -> AcceptedCall:
         if (known.function, known.request_hash) != (request.function, request.hash):

@@ -7,12 +7,12 @@ from datetime import datetime
 from typing import TypeVar
 
 from gpu_platform.adapters.queue.bodies import MissingBodyError
-from gpu_platform.adapters.queue.errors import OutdatedError, QueueUnavailableError
+from gpu_platform.adapters.queue.errors import OutdatedError, QueueUnavailableError, TooLargeError
 from gpu_platform.adapters.queue.records import Seen
-from gpu_platform.domain.invocations import Invocation, InvocationState, cancel, retry
+from gpu_platform.domain.invocations import Invocation, InvocationState, cancel, retry, retry_id, without_contents
 from platform_api.http.errors import ApiError, conflict, in_progress
 from platform_api.invocations.acceptance import AcceptedCall, CallAcceptance
-from platform_api.invocations.errors import is_over
+from platform_api.invocations.errors import is_over, too_large
 from platform_api.invocations.reads import CallReads
 from platform_api.invocations.schemas import Redrive, Redriven
 from platform_api.invocations.store import Store
@@ -22,6 +22,12 @@ log = logging.getLogger(__name__)
 
 TRIES = 10
 """Against workers, who write the same record."""
+
+PAUSE_SECONDS = 0.05
+"""Between two tries."""
+
+GONE = (404, 409)
+"""The answers for a dead letter that cannot be tried again: its function or its payload is gone."""
 
 AT_ONCE = 16
 PAGE = 256
@@ -37,8 +43,10 @@ class CallChanges:
 
     async def cancel(self, store: Store, caller: Caller, invocation_id: str) -> Invocation:
         """At once while it waits; one that runs is asked to end."""
+        function: str | None = None
         for _ in range(TRIES):
-            seen = await self._reads.get(store, caller, invocation_id)
+            seen = await self._reads.get(store, caller, invocation_id, function)
+            function = seen.call.function
             if seen.call.is_over:
                 raise is_over(invocation_id, seen.call.state)
             if seen.call.is_cancel_asked:
@@ -46,7 +54,9 @@ class CallChanges:
             try:
                 return await self._cancel(store, seen)
             except OutdatedError:
-                continue
+                await asyncio.sleep(PAUSE_SECONDS)
+            except TooLargeError as error:
+                raise too_large(str(error)) from error
         raise in_progress(f"the invocation {invocation_id!r} changes all the time; try again")
 
     async def retry(self, store: Store, caller: Caller, invocation_id: str) -> AcceptedCall:
@@ -59,11 +69,17 @@ class CallChanges:
         """One after the other, until a queue is full."""
         calls, more = await self._find_dead_letters(store, caller, wish)
         ids: list[str] = []
-        known = 0
+        known = skipped = 0
         for call in calls:
             try:
-                again = await self._try_again(store, caller, call)
+                # As it was listed, it has no payload.
+                found = await self._reads.get(store, caller, call.id, call.function)
+                again = await self._try_again(store, caller, found.call)
             except ApiError as error:
+                if error.status in GONE:
+                    log.info("invocations.not_redriven", extra={"invocation": call.id, "error": error.message})
+                    skipped += 1
+                    continue
                 if error.status != 429 or not ids:
                     raise
                 more = True
@@ -72,7 +88,7 @@ class CallChanges:
                 ids.append(again.call.id)
             else:
                 known += 1
-        return Redriven(redriven=len(ids), known=known, ids=tuple(ids), more=more)
+        return Redriven(redriven=len(ids), known=known, skipped=skipped, ids=tuple(ids), more=more)
 
     async def purge(self, store: Store, caller: Caller, function: str) -> int:
         """Cancels what waits. What runs goes on."""
@@ -87,11 +103,14 @@ class CallChanges:
             cancelled += sum(await _each(seen, lambda one: self._is_cancelled(store, one)))
         return cancelled
 
-    async def _is_cancelled(self, store: Store, seen: Seen) -> bool:
+    async def _is_cancelled(self, store: Store, listed: Seen) -> bool:
+        seen = await store.records.find(listed.call.tenant, listed.call.id, listed.call.function)
+        if seen is None or seen.call.state is not InvocationState.QUEUED:
+            return False
         try:
             await self._cancel(store, seen)
-        except OutdatedError:
-            # It has begun, or somebody else was faster.
+        except (OutdatedError, TooLargeError):
+            # It has begun, or somebody else was faster; or the sweep has to end it.
             return False
         return True
 
@@ -106,22 +125,23 @@ class CallChanges:
 
     async def _try_again(self, store: Store, caller: Caller, call: Invocation) -> AcceptedCall:
         again = retry(call, self._now())
-        if known := await store.records.find(caller.tenant, again.id):
-            return AcceptedCall(known.call, is_new=False)
-        await self._acceptance.take_room(caller, call.function)
+        if known := await store.records.find(caller.tenant, again.id, call.function):
+            return _known_retry(known.call, call)
+        await self._acceptance.take_room(store, caller, call.function)
         if call.payload_body is not None:
             try:
                 content = await store.bodies.get_payload(call, call.payload_body)
             except MissingBodyError:
                 raise conflict(f"the payload of {call.id!r} is no longer there; make a new call") from None
             await store.bodies.put_payload(again, content)
-        return await self._acceptance.write(store, again)
+        accepted = await self._acceptance.write(store, again)
+        return accepted if accepted.is_new else _known_retry(accepted.call, call)
 
     async def _find_dead_letters(self, store: Store, caller: Caller, wish: Redrive) -> tuple[list[Invocation], bool]:
-        """And whether there may be more."""
+        """Without their contents, and whether there may be more."""
         if wish.ids is None:
             return await self._scan_dead_letters(store, caller, wish.function, wish.limit)
-        found = [(await self._reads.get(store, caller, each)).call for each in wish.ids[: wish.limit]]
+        found = [without_contents((await self._reads.get(store, caller, each)).call) for each in wish.ids[: wish.limit]]
         for call in found:
             if call.state is not InvocationState.DEAD_LETTERED:
                 raise conflict(f"the invocation {call.id!r} is no dead letter: it is {call.state}")
@@ -149,7 +169,13 @@ class CallChanges:
         return found[:limit], sequence is not None or len(found) > limit
 
     async def _is_fresh(self, store: Store, call: Invocation) -> bool:
-        return await store.records.find(call.tenant, retry(call, self._now()).id) is None
+        return await store.records.find(call.tenant, retry_id(call.tenant, call.id), call.function) is None
+
+
+def _known_retry(known: Invocation, call: Invocation) -> AcceptedCall:
+    if (known.retry_of, known.function) != (call.id, call.function):
+        raise conflict(f"{known.id!r}, the id for the retry of {call.id!r}, was given to another call; make a new call")
+    return AcceptedCall(known, is_new=False)
 
 
 async def _each(items: Sequence[Seen], do: Callable[[Seen], Awaitable[T]]) -> list[T]:

@@ -1,4 +1,4 @@
-"""How full the functions' queues are. Asked for often, so an answer counts for a moment."""
+"""How full the functions' queues and the records are. Asked for often, so an answer counts for a moment."""
 
 import time
 from collections.abc import Callable
@@ -6,11 +6,16 @@ from dataclasses import dataclass
 
 from gpu_platform.adapters.queue.listing import Figures, Listing
 from platform_api.functions.health import QueueCount
+from platform_api.http.errors import unavailable
 from platform_api.invocations.errors import queue_full
 from platform_api.queue_link import QueueLink
 from platform_api.shared_tasks import SharedTasks
 
 GOOD_SECONDS = 1.0
+
+FILL_SECONDS = 5.0
+FILL_LIMIT = 0.9
+"""Of the room for records. The rest is for the ends of the calls that were accepted."""
 
 _Place = tuple[str, str]
 
@@ -66,3 +71,20 @@ class QueueCounts:
     async def _read(self, tenant: str, function: str) -> Figures:
         # Before anybody takes its calls, nobody counts them either.
         return await Listing(self._link.js).count(tenant, function) or Figures(waiting=0, running=0)
+
+
+class RecordRoom:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._fill = 0.0
+        self._at: float | None = None
+
+    async def check(self, listing: Listing) -> None:
+        """503 where a new call could leave no room for the end of another."""
+        now = self._clock()
+        if self._at is None or now - self._at > FILL_SECONDS:
+            # One asks; who comes meanwhile goes by what was known.
+            self._at = now
+            self._fill = await listing.read_fill()
+        if self._fill > FILL_LIMIT:
+            raise unavailable("there is no room for more calls just now; nothing was accepted")

@@ -23,8 +23,8 @@ class CallReads:
     def __init__(self, largest_body: int) -> None:
         self._largest_body = largest_body
 
-    async def get(self, store: Store, caller: Caller, invocation_id: str) -> Seen:
-        seen = await store.records.find(caller.tenant, invocation_id)
+    async def get(self, store: Store, caller: Caller, invocation_id: str, function: str | None = None) -> Seen:
+        seen = await store.records.find(caller.tenant, invocation_id, function)
         if seen is None:
             raise invocation_not_found(invocation_id)
         return seen
@@ -43,7 +43,7 @@ class CallReads:
         function: str | None = None,
         state: InvocationState | None = None,
     ) -> tuple[list[Seen], int | None]:
-        """In the order of their last change, and where the next page begins."""
+        """In the order of their last change, without their contents, and where the next page begins."""
         found: list[Seen] = []
         scanned = 0
         batch = limit if state is None else BATCH
@@ -55,7 +55,7 @@ class CallReads:
                 if len(found) == limit:
                     is_all = page.is_last and seen is page.seen[-1]
                     return found, None if is_all else seen.revision + 1
-            scanned += len(page.seen)
+            scanned += page.scanned
             sequence = page.next_sequence
             if page.is_last or scanned >= SCANNED:
                 return found, None if page.is_last else sequence
@@ -65,8 +65,8 @@ class CallReads:
         if call.result is None or body is None or body.size > self._largest_body:
             return call.result
         try:
-            content = await store.bodies.get_result(call, body)
-        except MissingBodyError as error:
+            content = json.loads(await store.bodies.get_result(call, body))
+        except (MissingBodyError, ValueError, RecursionError) as error:
             log.error("invocations.body_lost", extra={"invocation": call.id, "error": str(error)})
-            return call.result
-        return call.result.model_copy(update={"body": json.loads(content)})
+            return call.result.model_copy(update={"error": f"the body of the result cannot be read: {error}"})
+        return call.result.model_copy(update={"body": content})

@@ -104,6 +104,7 @@ class Redriven(Value):
 
     redriven: Annotated[int, Field(description="New calls.")]
     known: Annotated[int, Field(description="Dead letters that were tried again before.")]
+    skipped: Annotated[int, Field(description="Dead letters whose function or payload is gone.")]
     ids: Annotated[tuple[str, ...], Field(description="Of the new calls.")]
     more: Annotated[bool, Field(description="There may be others: the limit was reached, or a queue is full.")]
 

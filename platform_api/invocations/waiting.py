@@ -38,7 +38,7 @@ class CallWaits:
             while not call.is_over and (left := until - time.monotonic()) > 0:
                 await waiter.wait(min(left, LOOK_SECONDS))
                 try:
-                    seen = await store.records.find(call.tenant, call.id)
+                    seen = await store.records.find(call.tenant, call.id, call.function)
                 except QueueUnavailableError:
                     # It is safe. Whoever waits may be answered later, or ask again.
                     continue

@@ -1,16 +1,18 @@
-"""Carries out a function's plan: workers first, then the status that counts them."""
+"""Carries out a function's plan: its workers, and the status that counts them."""
 
 from datetime import datetime
 from typing import Any, Protocol
 
 from gpu_platform.adapters.claims import release_claim, try_claim
-from gpu_platform.adapters.kube import AlreadyExistsError, KubeError
+from gpu_platform.adapters.kube import AlreadyExistsError, KubeError, NotFoundError
 from gpu_platform.adapters.kube.paths import GPU_FUNCTIONS, GPU_UNITS
+from gpu_platform.adapters.kube.requests import find
 from gpu_platform.domain import names
-from gpu_platform.domain.gpu_functions import GPUFunctionSpec
+from gpu_platform.domain.gpu_functions import GPUFunctionSpec, GPUFunctionStatus
+from gpu_platform.domain.stock import is_from
 from reconciler.children import FIELD_MANAGER
 from reconciler.functions.observed import Observed
-from reconciler.functions.plan import CreateWorker, Plan, RemoveWorker, ReplaceWorker, status_of
+from reconciler.functions.plan import CreateWorker, Plan, RemoveWorker, ReplaceWorker, Write, status_of
 from reconciler.functions.workers import build_worker, claim_mark
 from reconciler.guarded_writes import delete_seen, patch_status
 from reconciler.own_writes import OwnWrites, Place
@@ -35,47 +37,80 @@ def place_of(function: Json) -> Place:
     return "GPUFunction", function["metadata"]["namespace"], function["metadata"]["name"]
 
 
-async def apply_plan(plan: Plan, observed: Observed, client: Client, own_writes: OwnWrites, now: datetime) -> None:
-    function = observed.function
-    namespace = function["metadata"]["namespace"]
+async def apply_workers(
+    plan: Plan, observed: Observed, client: Client, own_writes: OwnWrites, now: datetime
+) -> str | None:
+    """What the API server said when it refused one; None if it took them all. After a refusal no other is made: it
+    would be refused as well."""
     free = list(observed.free)
+    refusal: str | None = None
     for write in plan.writes:
-        match write:
-            case RemoveWorker(unit):
-                await delete_seen(client, GPU_UNITS, unit)
-                own_writes.remember(place_of_unit(namespace, unit["metadata"]["name"]), unit)
-            case ReplaceWorker(body):
-                name = body["metadata"]["name"]
-                await client.replace(GPU_UNITS.item(name, namespace), body, MANAGER)
-                own_writes.remember(place_of_unit(namespace, name), body)
-            case CreateWorker() if observed.spec is not None:
-                if await _create(write, function, observed.spec, free, client, now):
-                    name = names.worker_name(function["metadata"]["name"], write.ordinal)
-                    own_writes.remember(place_of_unit(namespace, name), None)
-    if await patch_status(client, GPU_FUNCTIONS, function, status_of(function), plan.status):
+        if refusal is not None and isinstance(write, CreateWorker):
+            continue
+        try:
+            await _apply(write, observed, free, client, own_writes, now)
+        except KubeError as error:
+            if not error.is_refusal:
+                raise
+            refusal = refusal or error.message
+    return refusal
+
+
+async def apply_status(status: GPUFunctionStatus, function: Json, client: Client, own_writes: OwnWrites) -> None:
+    if await patch_status(client, GPU_FUNCTIONS, function, status_of(function), status):
         own_writes.remember(place_of(function), function)
 
 
+async def _apply(
+    write: Write, observed: Observed, free: list[Json], client: Client, own_writes: OwnWrites, now: datetime
+) -> None:
+    namespace = observed.function["metadata"]["namespace"]
+    match write:
+        case RemoveWorker(unit):
+            await delete_seen(client, GPU_UNITS, unit)
+            own_writes.remember(place_of_unit(namespace, unit["metadata"]["name"]), unit)
+        case ReplaceWorker(body):
+            name = body["metadata"]["name"]
+            await client.replace(GPU_UNITS.item(name, namespace), body, MANAGER)
+            own_writes.remember(place_of_unit(namespace, name), body)
+        case CreateWorker() if observed.spec is not None:
+            await _create(write, observed.function, observed.spec, free, client, own_writes, now)
+
+
 async def _create(
-    write: CreateWorker, function: Json, spec: GPUFunctionSpec, free: list[Json], client: Client, now: datetime
-) -> bool:
-    """Whether it was made. Without stock it is not; what becomes free brings the next pass."""
-    metadata = function["metadata"]
-    holder = names.claim_holder(metadata["namespace"], names.worker_name(metadata["name"], write.ordinal))
+    write: CreateWorker,
+    function: Json,
+    spec: GPUFunctionSpec,
+    free: list[Json],
+    client: Client,
+    own_writes: OwnWrites,
+    now: datetime,
+) -> None:
+    """Without stock it is not made; what becomes free brings the next pass."""
+    namespace = function["metadata"]["namespace"]
+    name = names.worker_name(function["metadata"]["name"], write.ordinal)
+    holder = names.claim_holder(namespace, name)
     stock = await _claim(write.held, free, holder, function, client, now)
     if stock is None:
-        return False
-    body = build_worker(function, spec, write.ordinal, stock)
+        return
     try:
-        await client.create(GPU_UNITS.collection(metadata["namespace"]), body, MANAGER)
+        await client.create(
+            GPU_UNITS.collection(namespace), build_worker(function, spec, write.ordinal, stock), MANAGER
+        )
     except AlreadyExistsError:
-        await release_claim(client, stock, holder)
-        raise
-    except KubeError as error:
-        if error.is_refusal:
+        # It may stand on this very stock: an earlier try arrived though nobody heard of it.
+        live = await find(client, GPU_UNITS, name, namespace)
+        if live is None or not is_from(live, stock):
             await release_claim(client, stock, holder)
         raise
-    return True
+    except KubeError as error:
+        if error.is_refusal or isinstance(error, NotFoundError):
+            await release_claim(client, stock, holder)
+        else:
+            # Nobody knows whether it was made: the next pass waits until the watch had time to show it.
+            own_writes.remember(place_of_unit(namespace, name), None)
+        raise
+    own_writes.remember(place_of_unit(namespace, name), None)
 
 
 async def _claim(

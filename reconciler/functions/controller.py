@@ -1,6 +1,7 @@
 """The functions controller: observe, plan, apply; and which changes concern which function."""
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Protocol
 
@@ -14,11 +15,12 @@ from gpu_platform.control.results import Done, RequeueAfter, Result
 from gpu_platform.domain import names
 from gpu_platform.domain.tenants import tenant_namespace, tenant_of
 from reconciler.children import FIELD_MANAGER
-from reconciler.functions.apply import Client, apply_plan, place_of, place_of_unit
+from reconciler.functions.apply import Client, apply_status, apply_workers, place_of, place_of_unit
 from reconciler.functions.credentials import CredentialsError, Signer, ensure_secret
-from reconciler.functions.observe import build_after_unit, observe_function
+from reconciler.functions.observe import build_after_unit, is_put_back, observe_function
 from reconciler.functions.observed import Observed
 from reconciler.functions.plan import count_workers, find_problem, plan_function
+from reconciler.functions.queue_link import StillConnectingError
 from reconciler.functions.scaling import Scaler
 from reconciler.own_writes import PATIENCE, OwnWrites, Place
 from reconciler.world import World, function_key_of, key_of
@@ -30,6 +32,11 @@ EVERYTHING: Key = ("", "queue")
 
 SWEEP_INTERVAL = timedelta(seconds=60)
 RETRY = timedelta(seconds=5)
+CONNECTING = timedelta(seconds=1)
+PUT_BACK = timedelta(seconds=10)
+REFUSED = timedelta(seconds=60)
+"""Before what the API server refused is tried again: each try takes stock and gives it back."""
+
 STOCK_PATIENCE = timedelta(seconds=10)
 """Stock that becomes free brings a pass by itself; this is for what was missed."""
 
@@ -49,6 +56,15 @@ class Queue(Protocol):
     async def read_backlog(self, tenant: str, function: str) -> Backlog | None: ...
 
 
+@dataclass(frozen=True)
+class Refusal:
+    words: str
+    generation: object
+    """Of the function: a changed one is tried at once."""
+
+    until: datetime
+
+
 class FunctionsController:
     name = "functions"
 
@@ -60,31 +76,65 @@ class FunctionsController:
         signer: Signer,
         scaler: Scaler,
         now: Callable[[], datetime],
+        setup_problem: str | None = None,
     ) -> None:
+        """`setup_problem`: why no unit can take calls at all."""
         self._world = world
         self._client = client
         self._queue = queue
         self._signer = signer
         self._scaler = scaler
         self._now = now
+        self._setup_problem = setup_problem
+        self._refusals: dict[Key, Refusal] = {}
+        self.look_again: Callable[[Key], None] = lambda _: None
+        """Brings a pass over this key."""
+
         self._own_writes = OwnWrites(now)
         self._ensured: dict[Key, tuple[object, datetime]] = {}
 
     async def reconcile(self, namespace: str, name: str) -> Result:
         if (namespace, name) == EVERYTHING:
             return await self._sweep()
-        observed = observe_function(self._world, namespace, name)
+        observed = observe_function(self._world, namespace, name, self._setup_problem)
         if observed is None:
             return await self._reconcile_missing(namespace, name)
         if self._own_writes.are_outdated(_places_of(observed)):
             return RequeueAfter(PATIENCE, "the watch has not shown the last write yet")
-        queue_problem = await self._prepare(observed)
-        wanted = await self._decide(observed)
-        plan = plan_function(observed, wanted, queue_problem, self._now())
-        await apply_plan(plan, observed, self._client, self._own_writes, self._now())
-        if queue_problem is not None:
-            return RequeueAfter(RETRY, queue_problem)
+        try:
+            queue_problem = await self._prepare(observed)
+        except StillConnectingError as error:
+            # Nobody knows yet whether anything is wrong: what was said of the function stays.
+            return RequeueAfter(CONNECTING, str(error))
+        except CredentialsError as error:
+            queue_problem = str(error)
+            observed = replace(observed, setup_problem=queue_problem)
+        result = await self._carry_out(observed, queue_problem)
+        return RequeueAfter(RETRY, queue_problem) if queue_problem is not None else result
+
+    async def _carry_out(self, observed: Observed, queue_problem: str | None) -> Result:
+        function, wanted, now = observed.function, await self._decide(observed), self._now()
+        refusal = self._find_refusal(function)
+        plan = plan_function(observed, wanted, queue_problem, now, refusal.words if refusal else None)
+        words = await apply_workers(plan, observed, self._client, self._own_writes, now)
+        if words is not None:
+            refusal = Refusal(words, function["metadata"].get("generation"), now + REFUSED)
+            self._refusals[key_of(function)] = refusal
+            plan = plan_function(observed, wanted, queue_problem, now, words)
+        await apply_status(plan.status, function, self._client, self._own_writes)
+        if refusal is not None:
+            return RequeueAfter(refusal.until - now, refusal.words)
         return RequeueAfter(STOCK_PATIENCE, "there is no free stock") if plan.lacks_stock else Done()
+
+    def _find_refusal(self, function: Json) -> Refusal | None:
+        """The last one, while it is too early to try again."""
+        refusal = self._refusals.get(key_of(function))
+        if refusal is None:
+            return None
+        if refusal.until > self._now() and refusal.generation == function["metadata"].get("generation"):
+            return refusal
+        del self._refusals[key_of(function)]
+        return None
 
     async def _decide(self, observed: Observed) -> int:
         """How many workers there are to be. Before any is taken away, the queue is asked once more."""
@@ -112,8 +162,8 @@ class FunctionsController:
         )
 
     async def _prepare(self, observed: Observed) -> str | None:
-        """Consumer and credentials, or what is wrong with them. The workers are made anyway: once NATS is back, they
-        begin."""
+        """Consumer and credentials, or why there is no consumer. The workers are made anyway: once NATS is back, they
+        begin. CredentialsError: none of them could start."""
         function, spec = observed.function, observed.spec
         key = key_of(function)
         if spec is None or "deletionTimestamp" in function["metadata"] or find_problem(observed) is not None:
@@ -122,13 +172,15 @@ class FunctionsController:
         known, at = self._ensured.get(key, (None, None))
         if known == facts and at is not None and self._now() - at < BELIEVED:
             return None
+        self._ensured.pop(key, None)
         tenant = tenant_of(key[0]) or ""
         try:
             # The Secret first: without it no worker of the function can start at all.
             await ensure_secret(self._client, function, tenant, self._signer, self._now())
             await self._queue.ensure_consumer(tenant, key[1], timedelta(seconds=spec.ack_wait_seconds))
-        except (CredentialsError, QueueUnavailableError) as error:
-            self._ensured.pop(key, None)
+        except StillConnectingError:
+            raise
+        except QueueUnavailableError as error:
             return str(error)
         self._ensured[key] = facts, self._now()
         return None
@@ -136,13 +188,18 @@ class FunctionsController:
     async def _reconcile_missing(self, namespace: str, name: str) -> Result:
         """It is made after the unit that takes its calls; without one, its consumer goes."""
         self._ensured.pop((namespace, name), None)
+        self._refusals.pop((namespace, name), None)
         self._scaler.forget((namespace, name))
         tenant = tenant_of(namespace)
         if tenant is None:
             return Done()
         if (body := build_after_unit(self._world, namespace, name)) is not None:
+            if is_put_back(self._world, namespace, name):
+                return RequeueAfter(PUT_BACK, "the stack worker puts it back")
             return await self._make(namespace, body)
-        if await find(self._client, GPU_FUNCTIONS, name, namespace) is not None:
+        # Where the namespace is gone, there is nothing to ask for, and no right to ask.
+        has_namespace = self._world.namespaces.get(None, namespace) is not None
+        if has_namespace and await find(self._client, GPU_FUNCTIONS, name, namespace) is not None:
             # The cache will show it in a moment.
             return RequeueAfter(PATIENCE, "the watch has not shown the function yet")
         try:
@@ -159,14 +216,16 @@ class FunctionsController:
         return Done()
 
     async def _sweep(self) -> Result:
-        """Consumers whose function went while nobody looked."""
+        """Consumers whose function went while nobody looked. Each is looked at by a pass of its own: what fails there
+        stops none of the others."""
         try:
-            for tenant, function in sorted(await self._queue.list_consumers()):
-                namespace = tenant_namespace(tenant)
-                if self._world.functions.get(namespace, function) is None:
-                    await self._reconcile_missing(namespace, function)
+            consumers = await self._queue.list_consumers()
         except QueueUnavailableError:
             return RequeueAfter(RETRY, "NATS is away")
+        for tenant, function in sorted(consumers):
+            key = (tenant_namespace(tenant), function)
+            if self._world.functions.get(*key) is None:
+                self.look_again(key)
         return RequeueAfter(SWEEP_INTERVAL, "looks again and again")
 
     def _unit_keys(self, unit: Json) -> Iterable[Key]:

@@ -8,6 +8,7 @@ from gpu_platform.adapters.unit_writes import claim_operation_of
 from gpu_platform.domain import names
 from gpu_platform.domain.function_requests import function_of_unit
 from gpu_platform.domain.gpu_functions import GPUFunctionSpec
+from gpu_platform.domain.operations import OperationKind, OperationPhase
 from gpu_platform.domain.stacks import as_accepted
 from gpu_platform.domain.stock import rank_stock
 from reconciler.functions.observed import Observed
@@ -17,7 +18,7 @@ from reconciler.world import World
 Json = dict[str, Any]
 
 
-def observe_function(world: World, namespace: str, name: str) -> Observed | None:
+def observe_function(world: World, namespace: str, name: str, setup_problem: str | None = None) -> Observed | None:
     """None when there is no such function: its workers and its Secret go with it, by their owner references.
 
     Whoever edits a function behind the API restarts nothing: it runs as it was accepted.
@@ -38,6 +39,7 @@ def observe_function(world: World, namespace: str, name: str) -> Observed | None
         strangers=tuple(unit for unit in named if not is_made_by(unit, function)),
         held=_held(world, function, spec),
         free=_free(world, spec),
+        setup_problem=setup_problem,
     )
 
 
@@ -53,6 +55,32 @@ def build_after_unit(world: World, namespace: str, name: str) -> Json | None:
     except ValidationError:
         # The unit itself says what is wrong with it.
         return None
+
+
+def is_put_back(world: World, namespace: str, name: str) -> bool:
+    """Whether the function that does not exist was accepted, and nobody asked for its end: it went behind the API, and
+    comes back as it was accepted."""
+    about = [each for each in world.operations.objects(namespace) if _is_about(each, name)]
+    ended = [each for each in about if each["spec"]["kind"] == OperationKind.DELETE_FUNCTION]
+    return any(
+        each["spec"]["kind"] == OperationKind.CREATE_FUNCTION
+        and each.get("status", {}).get("phase") == OperationPhase.SUCCEEDED
+        and not any(_is_end_of(end, each) for end in ended)
+        for each in about
+    )
+
+
+def _is_about(operation: Json, function: str) -> bool:
+    target = operation["spec"].get("target") or {}
+    place = (target.get("kind"), target.get("namespace"), target.get("name"))
+    return place == ("GPUFunction", operation["metadata"]["namespace"], function)
+
+
+def _is_end_of(deletion: Json, creation: Json) -> bool:
+    """One that was put back before has another uid than the one that was created."""
+    is_of_that: bool = deletion["spec"]["target"].get("uid") == creation["status"].get("targetUid")
+    is_later: bool = deletion["metadata"]["creationTimestamp"] > creation["metadata"]["creationTimestamp"]
+    return is_of_that or is_later
 
 
 def _parse_spec(function: Json) -> GPUFunctionSpec | None:

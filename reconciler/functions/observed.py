@@ -31,3 +31,6 @@ class Observed:
 
     free: tuple[Json, ...]
     """Stock that a claim may take, in the order to try it."""
+
+    setup_problem: str | None = None
+    """Why no worker could take a call, however long it waits: what whoever set the platform up has to mend."""

@@ -58,7 +58,7 @@ class Plan:
 
 
 def find_problem(observed: Observed) -> Verdict | None:
-    """What makes the function impossible, in words that say which field to mend."""
+    """What makes workers impossible, in words that say what to mend."""
     metadata = observed.function["metadata"]
     if tenant_of(metadata["namespace"]) is None:
         return _invalid(f"functions live in the namespaces of tenants, and {metadata['namespace']} is none")
@@ -66,6 +66,8 @@ def find_problem(observed: Observed) -> Verdict | None:
         return _invalid("spec does not fit the schema of this version")
     if not observed.is_known_spec:
         return _invalid(f"spec.specName: there is no GPUSpec {observed.spec.spec_name!r}; see `kubectl get gpuspecs`")
+    if observed.setup_problem is not None:
+        return Verdict(FunctionPhase.PROGRESSING, FunctionReason.QUEUE_UNAVAILABLE, observed.setup_problem)
     return None
 
 
@@ -77,14 +79,20 @@ def count_workers(observed: Observed) -> Workers:
     return Workers(ready, starting=len(living) - ready)
 
 
-def plan_function(observed: Observed, wanted: int, queue_problem: str | None, now: datetime) -> Plan:
-    """`wanted` workers, of which those that joined are some. Rows are tried from top to bottom.
+def plan_function(
+    observed: Observed, wanted: int, queue_problem: str | None, now: datetime, refusal: str | None = None
+) -> Plan:
+    """`wanted` workers, of which those that joined are some. `refusal` is what the API server said to the last try, for
+    as long as it is not tried again. Rows are tried from top to bottom.
 
     | function                           | writes  | phase · reason                                               |
     | ---------------------------------- | ------- | ------------------------------------------------------------ |
     | being deleted                      | none    | Terminating (its workers go by owner reference)              |
     | spec or catalogue entry is wrong   | none    | Failed · InvalidSpec                                         |
-    | no consumer, or no credentials     | workers | Progressing · QueueUnavailable                               |
+    | NATS is not configured, or there   | none    | Progressing · QueueUnavailable, what to mend                 |
+    | are no credentials for workers     |         |                                                              |
+    | NATS is away                       | workers | Progressing · QueueUnavailable                               |
+    | the API server refused a worker    | removes | Failed · WorkerFailed, the API server's words                |
     | fewer stock than workers to make   | workers | Progressing · NoStock                                        |
     | as many are Ready as are wanted    | workers | Ready · FunctionReady                                        |
     | a worker cannot start              | workers | Failed · WorkerFailed, the worker's words                    |
@@ -109,18 +117,30 @@ def plan_function(observed: Observed, wanted: int, queue_problem: str | None, no
     if problem is not None or observed.spec is None:
         return Plan((), _status(observed, problem, now))
     own_wanted = max(0, wanted - len(_living(observed.joined)))
-    writes = (*_plan_surplus(observed, own_wanted), *_plan_slots(observed, observed.spec, own_wanted))
+    writes: tuple[Write, ...] = (
+        *_plan_surplus(observed, own_wanted),
+        *_plan_slots(observed, observed.spec, own_wanted),
+    )
+    if refusal is not None:
+        removals = tuple(write for write in writes if isinstance(write, RemoveWorker))
+        refusal = refusal if removals != writes else None
+        writes = removals
     lacks_stock = _lacks_stock(observed, writes)
-    verdict = _judge(observed, wanted, queue_problem, lacks_stock=lacks_stock)
+    verdict = _judge(observed, wanted, queue_problem, refusal, lacks_stock=lacks_stock)
     return Plan(writes, _status(observed, verdict, now), lacks_stock)
 
 
-def _judge(observed: Observed, wanted: int, queue_problem: str | None, *, lacks_stock: bool) -> Verdict:
+def _judge(
+    observed: Observed, wanted: int, queue_problem: str | None, refusal: str | None, *, lacks_stock: bool
+) -> Verdict:
     workers = _living((*observed.own, *observed.joined))
     ready = sum(map(_is_ready, workers))
     so_far = f"{ready} of {wanted} workers are ready"
     if queue_problem is not None:
         return Verdict(FunctionPhase.PROGRESSING, FunctionReason.QUEUE_UNAVAILABLE, queue_problem)
+    if refusal is not None:
+        message = f"{so_far}; Kubernetes refuses another: {refusal}"
+        return Verdict(FunctionPhase.FAILED, FunctionReason.WORKER_FAILED, message)
     if lacks_stock and observed.spec is not None:
         message = f"{so_far}; there is no free stock of {observed.spec.spec_name} for another"
         return Verdict(FunctionPhase.PROGRESSING, FunctionReason.NO_STOCK, message)

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from gpu_platform.adapters.queue.cancellation import obey_cancellation
 from gpu_platform.adapters.queue.connection import JetStream, QueueAccess, open_queue
 from gpu_platform.adapters.queue.consumers import Backlog, list_consumers, read_backlog, stream_needed
+from gpu_platform.adapters.queue.core import core_of
 from gpu_platform.adapters.queue.durability import NotDurableError, check_durability
 from gpu_platform.adapters.queue.errors import QueueUnavailableError
 from gpu_platform.adapters.queue.layout import ensure_consumer, ensure_streams, remove_consumer
@@ -23,11 +24,18 @@ RETRY_SECONDS = 5.0
 STREAMS_SECONDS = 60.0
 """Between two looks at whether the streams are as they should be."""
 
+CONNECTING_SECONDS = 10.0
+"""At the beginning of a term: before that, nobody says that NATS is away."""
+
 NOT_CONFIGURED = "NATS is not configured: natsURL in the reconciler's settings says where it is"
 
 T = TypeVar("T")
 Duty = Callable[[JetStream], Awaitable[None]]
 """Something that is done while there is a connection, for ever."""
+
+
+class StillConnectingError(QueueUnavailableError):
+    """This process has just begun to lead: whether NATS is away, nobody knows yet."""
 
 
 class QueueLink:
@@ -46,13 +54,25 @@ class QueueLink:
         self._name = name
         self._duties = tuple(duties)
         self._js: JetStream | None = None
-        self._problem = f"there is no connection to {access.url} yet" if access else NOT_CONFIGURED
+        self._problem = _not_yet(access) if access else NOT_CONFIGURED
+        self._is_connecting = access is not None
+        self._connecting_until: float | None = None
 
     async def run(self) -> None:
         """While this process leads."""
-        while self._access is not None:
+        if self._access is None:
+            return
+        self._problem = _not_yet(self._access)
+        self._connecting_until = asyncio.get_running_loop().time() + CONNECTING_SECONDS
+        try:
+            await self._keep_connected(self._access)
+        finally:
+            self._is_connecting, self._connecting_until = True, None
+
+    async def _keep_connected(self, access: QueueAccess) -> None:
+        while True:
             try:
-                await self._stay_connected(self._access)
+                await self._stay_connected(access)
             except (QueueUnavailableError, NotDurableError) as error:
                 self._problem = str(error)
                 log.error("queue.unusable", extra={"error": str(error)})
@@ -62,6 +82,7 @@ class QueueLink:
                 log.exception("queue.failed")
             finally:
                 self._js = None
+                self._is_connecting = False
             obey_cancellation()
             await asyncio.sleep(RETRY_SECONDS)
 
@@ -72,11 +93,15 @@ class QueueLink:
         async with open_queue(access, self._name, inbox_prefix=inbox) as js:
             await ensure_streams(js, self._replicas)
             self._js = js
-            log.info("queue.connected", extra={"server": access.url})
+            log.info("queue.connected", extra={"server": _without_password(access.url)})
             async with asyncio.TaskGroup() as group:
-                # The client itself connects again: this ends only with our lead.
-                for duty in (self._keep_streams, *self._duties):
-                    group.create_task(_for_ever(duty, js))
+                tasks = [group.create_task(_for_ever(duty, js)) for duty in (self._keep_streams, *self._duties)]
+                while not core_of(js).is_closed:  # noqa: ASYNC110 - it tells nobody
+                    # The client itself connects again. It gives up only where it is not let in.
+                    await asyncio.sleep(RETRY_SECONDS)
+                for task in tasks:
+                    task.cancel()
+        raise QueueUnavailableError(f"{_without_password(access.url)} does not let us in any more; we try it anew")
 
     async def _keep_streams(self, js: JetStream) -> None:
         while True:
@@ -100,11 +125,24 @@ class QueueLink:
         """QueueUnavailableError. A question is never cancelled, for the client takes that for a time-out; whoever is
         cancelled leaves it to its end."""
         if self._js is None:
-            raise QueueUnavailableError(self._problem)
+            raise self._why_not()
         asking = asyncio.create_task(question(self._js))
         asking.add_done_callback(lambda task: task.cancelled() or task.exception())
-        with stream_needed():
-            return await asyncio.shield(asking)
+        try:
+            with stream_needed():
+                return await asyncio.shield(asking)
+        except QueueUnavailableError:
+            raise
+        except Exception as error:
+            # Whatever else it answers, such as that it is full, is a reason to wait and no reason to do nothing.
+            log.warning("queue.refused", extra={"error": repr(error)})
+            raise QueueUnavailableError(f"NATS cannot do it: {str(error) or type(error).__name__}") from error
+
+    def _why_not(self) -> QueueUnavailableError:
+        until = self._connecting_until
+        if self._is_connecting and (until is None or asyncio.get_running_loop().time() < until):
+            return StillConnectingError(self._problem)
+        return QueueUnavailableError(self._problem)
 
 
 async def _for_ever(duty: Duty, js: JetStream) -> None:
@@ -117,3 +155,11 @@ async def _for_ever(duty: Duty, js: JetStream) -> None:
             log.exception("queue.duty_failed")
         obey_cancellation()
         await asyncio.sleep(RETRY_SECONDS)
+
+
+def _not_yet(access: QueueAccess) -> str:
+    return f"there is no connection to {_without_password(access.url)} yet"
+
+
+def _without_password(url: str) -> str:
+    return url.rpartition("@")[2]

@@ -10,7 +10,7 @@ RULES = (
     Rule((Scope.TENANTS,), GROUP, ("gpufunctions/status",), ("patch",)),
     # Its workers block their function's deletion, which some clusters allow only to those who may hold it up anyway.
     Rule((Scope.TENANTS,), GROUP, ("gpufunctions/finalizers",), ("update",)),
-    Rule((Scope.TENANTS,), GROUP, ("gpuunits",), ("create", "update", "delete")),
+    Rule((Scope.TENANTS,), GROUP, ("gpuunits",), ("get", "create", "update", "delete")),
     # Claims.
     Rule((Scope.STOCK,), GROUP, ("gpuunits",), ("patch",)),
     # The credentials of the workers: one Secret per function, read by its name.

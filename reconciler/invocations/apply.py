@@ -3,26 +3,35 @@
 from collections.abc import Callable
 from datetime import datetime
 
-from gpu_platform.adapters.queue.errors import OutdatedError
-from gpu_platform.adapters.queue.records import Records
-from gpu_platform.domain.invocations import Invocation, call_off, expire
+from gpu_platform.adapters.queue.errors import OutdatedError, TooLargeError
+from gpu_platform.adapters.queue.records import Records, Seen
+from gpu_platform.domain.invocations import Invocation, call_off, expire, without_contents
 from gpu_platform.domain.sweep_plan import Sweep
 
 
 async def apply_sweep(records: Records, call: Invocation, action: Sweep, now: datetime) -> bool:
     """Whether it was done; if not, somebody else was faster, and the next look shows what is left to do."""
-    seen = await records.find(call.tenant, call.id)
+    seen = await records.find(call.tenant, call.id, call.function)
     if seen is None or seen.call.is_over or seen.call.attempts != call.attempts:
         return False
     if action is Sweep.ENQUEUE:
         await records.enqueue(seen.call)
         return True
     try:
-        await records.change(seen, _end_of(action)(seen.call, now))
+        await _end(records, seen, action, now)
     except OutdatedError:
         return False
     await records.unqueue(seen.call)
     return True
+
+
+async def _end(records: Records, seen: Seen, action: Sweep, now: datetime) -> None:
+    end = _end_of(action)
+    try:
+        await records.change(seen, end(seen.call, now))
+    except TooLargeError:
+        # An end without its contents is better than none.
+        await records.change(seen, end(without_contents(seen.call), now))
 
 
 def _end_of(action: Sweep) -> Callable[[Invocation, datetime], Invocation]:

@@ -6,12 +6,12 @@ from gpu_platform.domain.invocations import Invocation
 
 BATCH = 256
 
-Key = tuple[str, str]
-"""Tenant and id."""
+Key = tuple[str, str, str]
+"""Tenant, id and function: a worker can write records of its own function, with any id."""
 
 
 class OpenCalls:
-    """In memory, without their payloads; what has changed since the last look is read, and nothing else."""
+    """In memory; what has changed since the last look is read, and nothing else."""
 
     def __init__(self, listing: Listing) -> None:
         self._listing = listing
@@ -45,15 +45,13 @@ class OpenCalls:
         if seen.call.is_over:
             self.forget(seen.call)
         else:
-            self._calls[key_of(seen.call)] = seen.call.model_copy(
-                update={"payload": None, "headers": {}, "attributes": {}}
-            )
+            self._calls[key_of(seen.call)] = seen.call
 
 
 def key_of(call: Invocation) -> Key:
-    return call.tenant, call.id
+    return call.tenant, call.id, call.function
 
 
-def keys_of(queue: tuple[Queued, ...]) -> frozenset[tuple[str, str, str]]:
-    """Tenant, id and function of each message: a message of another function does not run a call."""
-    return frozenset((queued.tenant, queued.invocation_id, queued.function) for queued in queue)
+def key_of_message(queued: Queued) -> Key:
+    """A message of another function does not run a call."""
+    return queued.tenant, queued.invocation_id, queued.function

@@ -17,7 +17,7 @@ from gpu_platform.domain.invocations import Invocation
 from gpu_platform.domain.sweep_plan import Sweep, plan_sweep
 from reconciler.invocations.apply import apply_sweep
 from reconciler.invocations.functions import FunctionExists
-from reconciler.invocations.observe import OpenCalls, keys_of
+from reconciler.invocations.observe import OpenCalls, key_of, key_of_message
 
 log = logging.getLogger(__name__)
 
@@ -48,8 +48,10 @@ class InvocationsSweep:
         while True:
             try:
                 await self.sweep()
-            except (QueueUnavailableError, QueueFullError, KubeError) as error:
+            except (QueueUnavailableError, QueueFullError) as error:
                 log.warning("invocations.not_swept", extra={"error": str(error)})
+            except Exception:
+                log.exception("invocations.not_swept")
             obey_cancellation()
             await asyncio.sleep(PERIOD_SECONDS)
 
@@ -73,19 +75,29 @@ class InvocationsSweep:
         return await self._listing.read_queue()
 
     async def _plan(self, queue: tuple[Queued, ...] | None) -> list[tuple[Invocation, Sweep]]:
-        queued = keys_of(queue) if queue is not None else None
+        queued = frozenset(map(key_of_message, queue)) if queue is not None else None
         exists: dict[tuple[str, str], bool] = {}
         planned: list[tuple[Invocation, Sweep]] = []
         for call in self._open.calls():
             function = (call.tenant, call.function)
             if function not in exists:
-                exists[function] = await self._function_exists(*function)
+                exists[function] = await self._may_exist(*function)
             # While nobody has looked, it counts as being there.
-            is_in_queue = queued is None or (call.tenant, call.id, call.function) in queued
+            is_in_queue = queued is None or key_of(call) in queued
             action = plan_sweep(call, is_in_queue=is_in_queue, function_exists=exists[function], now=self._now())
             if action is not Sweep.NOTHING:
                 planned.append((call, action))
         return planned
+
+    async def _may_exist(self, tenant: str, function: str) -> bool:
+        """While Kubernetes does not say that it is gone, it is there."""
+        try:
+            return await self._function_exists(tenant, function)
+        except KubeError as error:
+            log.warning(
+                "invocations.function_unknown", extra={"tenant": tenant, "function": function, "error": str(error)}
+            )
+            return True
 
     async def _apply(self, planned: list[tuple[Invocation, Sweep]]) -> Counter[Sweep]:
         slots = asyncio.Semaphore(AT_ONCE)
@@ -95,23 +107,35 @@ class InvocationsSweep:
             async with slots:
                 if await apply_sweep(self._records, call, action, self._now()):
                     done[action] += 1
-                elif await self._records.find(call.tenant, call.id) is None:
+                elif await self._records.find(call.tenant, call.id, call.function) is None:
                     self._open.forget(call)
 
         # All of them, also after one has failed: they are questions to NATS, which must not be cancelled.
-        failures = await asyncio.gather(*(apply(*each) for each in planned), return_exceptions=True)
-        for failure in failures:
-            if isinstance(failure, BaseException):
-                raise failure
+        ends = await asyncio.gather(*(apply(*each) for each in planned), return_exceptions=True)
+        failures = [(call, end) for (call, _), end in zip(planned, ends, strict=True) if end is not None]
+        if failures:
+            _tell(failures)
         return done
 
     async def _remove_leftovers(self, queue: tuple[Queued, ...]) -> None:
         """Messages whose call is over, or was forgotten long ago. They would only wake workers."""
         old = self._now() - LEFTOVER
         for queued in queue:
-            if queued.queued_at > old or (queued.tenant, queued.invocation_id) in self._open:
+            if queued.queued_at > old or key_of_message(queued) in self._open:
                 continue
-            seen = await self._records.find(queued.tenant, queued.invocation_id)
+            seen = await self._records.find(queued.tenant, queued.invocation_id, queued.function)
             if seen is None or seen.call.is_over:
                 await self._listing.remove_queued(queued)
                 log.info("invocations.leftover_removed", extra={"invocation": queued.invocation_id})
+
+
+def _tell(failures: list[tuple[Invocation, BaseException]]) -> None:
+    """The first of them stands for the others: while NATS is away, there is one for each call."""
+    call, failure = failures[0]
+    if not isinstance(failure, Exception):
+        raise failure
+    log.warning(
+        "invocations.some_not_swept",
+        extra={"calls": len(failures), "tenant": call.tenant, "invocation": call.id, "error": str(failure)},
+        exc_info=None if isinstance(failure, QueueUnavailableError | QueueFullError) else failure,
+    )

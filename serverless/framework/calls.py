@@ -1,6 +1,7 @@
 """What the sidecar says to the framework, and hears from it: JSON over a Unix socket."""
 
-from dataclasses import asdict, dataclass, field
+import json
+from dataclasses import dataclass, field, fields, is_dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,57 @@ SOCKET_VARIABLE = "SERVERLESS_SOCKET"
 """Where the platform says that it is, when it is somewhere else."""
 
 
+DEEPEST = 100
+"""Levels of a body, one within the other. Most readers of JSON give up soon after."""
+
+LEAVES = (str, int, float, type(None))
+
+
 class BadCallError(Exception):
     """What came is no call."""
+
+
+class NotJsonError(Exception):
+    """It cannot be written as JSON that everybody can read."""
+
+
+def encode_json(value: Any, deepest: int = DEEPEST) -> bytes:
+    """What is neither JSON nor a dataclass is written as its text."""
+    too_deep = f"it is nested deeper than {deepest} levels"
+    try:
+        text = json.dumps(value, default=_plain, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+        content = text.encode()
+    except RecursionError:
+        raise NotJsonError(too_deep) from None
+    except (TypeError, ValueError) as error:
+        raise NotJsonError(str(error)) from error
+    if _is_deeper(value, deepest):
+        raise NotJsonError(too_deep)
+    return content
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(value) and not isinstance(value, type):
+        return {each.name: getattr(value, each.name) for each in fields(value)}
+    return str(value)
+
+
+def _is_deeper(value: Any, deepest: int) -> bool:
+    """Of what ends somewhere: it was written already."""
+    level = [value]
+    for _ in range(deepest):
+        level = [part for each in level for part in _parts(each) if not isinstance(part, LEAVES)]
+        if not level:
+            return False
+    return any(isinstance(each, dict | list | tuple) or is_dataclass(each) for each in level)
+
+
+def _parts(value: Any) -> Any:
+    if is_dataclass(value) and not isinstance(value, type):
+        value = _plain(value)
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list | tuple) else ()
 
 
 @dataclass(frozen=True)
@@ -71,5 +121,10 @@ class Answer:
     error: str | None = None
 
     def to_json(self) -> Json:
-        said = asdict(self)
-        return {"statusCode": said.pop("status_code"), "contentType": said.pop("content_type"), **said}
+        return {
+            "statusCode": self.status_code,
+            "contentType": self.content_type,
+            "body": self.body,
+            "headers": self.headers,
+            "error": self.error,
+        }

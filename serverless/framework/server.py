@@ -9,43 +9,84 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import CancelledError, Future
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import datetime
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
-from serverless.framework.calls import CANCEL, HEALTH, INVOKE, Answer, BadCallError, Call, parse_call
+from serverless.framework.calls import (
+    CANCEL,
+    DEEPEST,
+    HEALTH,
+    INVOKE,
+    Answer,
+    BadCallError,
+    Call,
+    NotJsonError,
+    encode_json,
+    parse_call,
+)
 from serverless.framework.functions import Context, Function
 
 log = logging.getLogger(__name__)
 
 SOCKET_MODE = 0o660
 LARGEST_BODY = 64 << 20
+LOOK_SECONDS = 0.5
+"""Between two looks at whether a call that waits for its turn is still wanted."""
+
+CANCELLED = 499
+
+
+@dataclass(eq=False)
+class _UnderWay:
+    """A call that waits for its turn or runs, with what ends it."""
+
+    context: Context
+    is_running: bool = False
+    future: Future[Any] | None = None
+
+    @property
+    def why_unwanted(self) -> str | None:
+        if self.context.cancelled.is_set():
+            return "cancelled"
+        deadline = self.context.deadline
+        return "its deadline has passed" if deadline and deadline <= datetime.now(deadline.tzinfo) else None
 
 
 class Calls:
-    """The calls that run now, each with what ends it."""
+    """The calls that are here now."""
 
     def __init__(self, function: Function) -> None:
         self._function = function
         self._slots = threading.Semaphore(function.concurrency)
-        self._running: dict[str, tuple[Context, Future[Any] | None]] = {}
+        self._calls: set[_UnderWay] = set()
         self._lock = threading.Lock()
         self._under_way = 0
         self._is_idle = threading.Condition(self._lock)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="async handlers", daemon=True)
         self._thread.start()
-        self.is_ready = False
+        self._is_open = False
+
+    @property
+    def is_ready(self) -> bool:
+        """Not while every slot is held by a call that nobody waits for: a handler that does not look at whether it is
+        cancelled cannot be ended."""
+        with self._lock:
+            lost = sum(each.is_running and each.why_unwanted is not None for each in self._calls)
+        return self._is_open and lost < self._function.concurrency
 
     def start(self) -> None:
         """What the function wants done before its first call."""
         self._function.start()
-        self.is_ready = True
+        self._is_open = True
 
     def drain(self) -> None:
         """Not ready any more; ends when no call is under way."""
         with self._is_idle:
-            self.is_ready = False
+            self._is_open = False
             self._is_idle.wait_for(lambda: self._under_way == 0)
 
     @contextmanager
@@ -65,46 +106,79 @@ class Calls:
         self._thread.join(5)
         self._loop.close()
 
-    def run(self, call: Call) -> Answer:
+    def run(self, call: Call) -> bytes:
+        """Its answer, as the sidecar hears it."""
         context = Context(
             call.id, call.attempt, call.deadline, call.content_type, dict(call.headers), dict(call.attributes)
         )
-        with self._slots:
-            try:
-                return _as_answer(self._invoke(call, context))
-            except (CancelledError, asyncio.CancelledError):
-                return Answer(status_code=499, error="cancelled")
-            except Exception as error:
-                log.exception("handler.failed", extra={"invocation": call.id})
-                return Answer(status_code=500, error=f"{type(error).__name__}: {error}")
-            finally:
-                with self._lock:
-                    self._running.pop(call.id, None)
+        mine = _UnderWay(context)
+        with self._lock:
+            self._calls.add(mine)
+        try:
+            with self._turn(mine):
+                if reason := mine.why_unwanted:
+                    return _failure(CANCELLED, reason)
+                return _encode(_as_answer(self._invoke(call, mine)))
+        except (CancelledError, asyncio.CancelledError):
+            return _failure(CANCELLED, "cancelled")
+        except Exception as error:
+            log.exception("handler.failed", extra={"invocation": call.id})
+            return _failure(500, f"{type(error).__name__}: {error}")
+        finally:
+            with self._lock:
+                self._calls.discard(mine)
 
     def cancel(self, invocation_id: str) -> bool:
-        """Whether it runs here."""
+        """Whether it is here."""
         with self._lock:
-            context, future = self._running.get(invocation_id, (None, None))
-        if context is None:
-            return False
-        context.cancelled.set()
-        if future is not None:
-            future.cancel()
-        return True
+            found = [each for each in self._calls if each.context.invocation_id == invocation_id]
+            for each in found:
+                each.context.cancelled.set()
+                if each.future is not None:
+                    each.future.cancel()
+        return bool(found)
 
-    def _invoke(self, call: Call, context: Context) -> Any:
+    @contextmanager
+    def _turn(self, mine: _UnderWay) -> Iterator[None]:
+        """With a slot. One that is not wanted any more waits for none."""
+        while not (has_slot := self._slots.acquire(timeout=LOOK_SECONDS)):
+            if mine.why_unwanted:
+                break
+        mine.is_running = has_slot
+        try:
+            yield
+        finally:
+            mine.is_running = False
+            if has_slot:
+                self._slots.release()
+
+    def _invoke(self, call: Call, mine: _UnderWay) -> Any:
         if not self._function.is_async:
-            with self._lock:
-                self._running[call.id] = context, None
-            return self._function.invoke(call.payload, context)
-        future = asyncio.run_coroutine_threadsafe(self._function.invoke(call.payload, context), self._loop)
+            return self._function.invoke(call.payload, mine.context)
         with self._lock:
-            self._running[call.id] = context, future
-        return future.result()
+            mine.future = asyncio.run_coroutine_threadsafe(
+                self._function.invoke(call.payload, mine.context), self._loop
+            )
+            if mine.context.cancelled.is_set():
+                mine.future.cancel()
+        return mine.future.result()
 
 
 def _as_answer(result: Any) -> Answer:
     return result if isinstance(result, Answer) else Answer(body=result)
+
+
+def _encode(answer: Answer) -> bytes:
+    try:
+        # The answer itself is one level more than its body.
+        return encode_json(answer.to_json(), DEEPEST + 1)
+    except NotJsonError as error:
+        return _failure(500, f"what the function returned is no JSON: {error}")
+
+
+def _failure(status_code: int, error: str) -> bytes:
+    readable = error.encode(errors="backslashreplace").decode()
+    return encode_json(Answer(status_code=status_code, error=readable).to_json())
 
 
 class _Requests(BaseHTTPRequestHandler):
@@ -124,12 +198,12 @@ class _Requests(BaseHTTPRequestHandler):
             said = json.loads(self.rfile.read(self._length()))
             if self.path == INVOKE:
                 with self.server.calls.counted():
-                    self._say(200, self.server.calls.run(parse_call(said)).to_json())
+                    self._send(200, self.server.calls.run(parse_call(said)))
             elif self.path == CANCEL:
                 self._say(200, {"found": self.server.calls.cancel(str(said["invocationID"]))})
             else:
                 self._refuse_path()
-        except (BadCallError, KeyError, TypeError, ValueError) as error:
+        except (BadCallError, KeyError, RecursionError, TypeError, ValueError) as error:
             self._say(400, {"error": str(error)})
 
     def _refuse_path(self) -> None:
@@ -151,10 +225,9 @@ class _Requests(BaseHTTPRequestHandler):
         return length
 
     def _say(self, status: int, body: Any) -> None:
-        try:
-            content = json.dumps(body, default=str).encode()
-        except ValueError as error:
-            status, content = 200, json.dumps(Answer(status_code=500, error=f"no JSON: {error}").to_json()).encode()
+        self._send(status, json.dumps(body).encode())
+
+    def _send(self, status: int, content: bytes) -> None:
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(content)))

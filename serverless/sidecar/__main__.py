@@ -35,7 +35,8 @@ async def run(settings: SidecarSettings) -> None:
         settings.max_attempts,
         settings.ack_wait,
     )
-    async with FrameworkClient(settings.socket, settings.invoke_path, settings.health_path) as framework:
+    largest = worker_settings.largest_body
+    async with FrameworkClient(settings.socket, settings.invoke_path, settings.health_path, largest) as framework:
 
         def build_worker(js: JetStream) -> Worker:
             return Worker(js, Records(js, settings.result_retention), framework, worker_settings, now_utc)
@@ -59,18 +60,20 @@ async def _run_connected(settings: SidecarSettings, shifts: Shifts) -> None:
 
     async def connect_and_run() -> None:
         nonlocal is_connected
-        while not shifts.stopping.is_set():
+        while not shifts.are_over:
             try:
                 async with open_queue(access, settings.worker, inbox_prefix=inbox) as js:
                     is_connected = True
                     log.info("sidecar.connected", extra={"server": settings.nats_url})
                     await shifts.run(js)
+                    is_connected = False
             except QueueUnavailableError as error:
                 log.warning("queue.away", extra={"error": str(error)})
+            if not shifts.are_over:
                 await asyncio.sleep(RETRY_SECONDS)
 
     running = asyncio.create_task(connect_and_run())
-    stopping = asyncio.create_task(shifts.stopping.wait())
+    stopping = asyncio.create_task(shifts.wait_until_over())
     await asyncio.wait({running, stopping}, return_when=asyncio.FIRST_COMPLETED)
     stopping.cancel()
     if not is_connected:

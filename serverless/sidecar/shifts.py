@@ -29,18 +29,33 @@ class Shifts:
         self._build_worker = build_worker
         self._js: JetStream | None = None
         self._worker: Worker | None = None
+        self._working: asyncio.Task[None] | None = None
         self._draining = False
         self._over = asyncio.Event()
         self._over.set()
         self.stopping = asyncio.Event()
 
     async def run(self, js: JetStream) -> None:
-        """Until `stop`."""
+        """Until `stop`, or until this connection is closed for good: calls under way wait for the next one."""
         self._js = js
-        while not self.stopping.is_set():
-            if not self._draining:
-                await self._work(js)
-            await self._wait_for_the_next_framework()
+        if self._worker is not None:
+            self._worker.go_on_with(js)
+        if self._working is None:
+            self._working = asyncio.create_task(self._work_in_shifts())
+        while not self._working.done() and not core_of(js).is_closed:
+            # The client itself connects again. It gives up only where it is not let in any more, and tells nobody.
+            await asyncio.wait({self._working}, timeout=LOOK_SECONDS)
+        if self._working.done():
+            self._working.result()
+
+    @property
+    def are_over(self) -> bool:
+        return self._working.done() if self._working is not None else self.stopping.is_set()
+
+    async def wait_until_over(self) -> None:
+        await self.stopping.wait()
+        if self._working is not None:
+            await asyncio.wait({self._working})
 
     def stop(self) -> None:
         self.stopping.set()
@@ -59,6 +74,12 @@ class Shifts:
     async def is_ready(self) -> bool:
         is_connected = self._js is not None and core_of(self._js).is_connected
         return is_connected and not self._draining and await self._framework.is_ready()
+
+    async def _work_in_shifts(self) -> None:
+        while not self.stopping.is_set():
+            if not self._draining and self._js is not None:
+                await self._work(self._js)
+            await self._wait_for_the_next_framework()
 
     async def _work(self, js: JetStream) -> None:
         self._worker = self._build_worker(js)

@@ -14,7 +14,7 @@ from gpu_platform.adapters.backoff import Backoff
 from gpu_platform.adapters.fault_points import pass_point
 from gpu_platform.adapters.queue.bodies import Bodies, MissingBodyError
 from gpu_platform.adapters.queue.connection import JetStream
-from gpu_platform.adapters.queue.deliveries import Delivered, open_pull
+from gpu_platform.adapters.queue.deliveries import Delivered, Pull, open_pull
 from gpu_platform.adapters.queue.errors import (
     OutdatedError,
     QueueFullError,
@@ -29,13 +29,14 @@ from gpu_platform.domain.invocations import (
     BodyReference,
     Invocation,
     InvocationResult,
+    InvocationState,
     answer,
     begin,
     bury,
     cancel,
     expire,
 )
-from serverless.framework.calls import Call
+from serverless.framework.calls import Call, NotJsonError, encode_json
 from serverless.sidecar.framework_client import FrameworkClient, NoAnswerError
 
 log = logging.getLogger(__name__)
@@ -45,6 +46,8 @@ LOOK_SECONDS = 0.5
 
 LOOK_AGAIN_SECONDS = 1.0
 """For a record that is not here yet."""
+
+LONGEST_REASON = 500
 
 OUTDATED_SECONDS = 0.05
 """Before the next look at a record that somebody else changed: a server that is behind must not be asked in a loop."""
@@ -88,6 +91,12 @@ class Worker:
         """Take no more calls; `run` ends when those under way have ended."""
         self._stopping.set()
 
+    def go_on_with(self, js: JetStream) -> None:
+        """In place of a connection that is closed for good. What was taken by that one comes once more."""
+        self._js = js
+        self._records = Records(js, self._records.retention)
+        self._bodies = Bodies(js, self._records.retention)
+
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
             for _ in range(self._settings.concurrency):
@@ -95,19 +104,31 @@ class Worker:
 
     async def _serve(self) -> None:
         """One slot."""
-        pull = await open_pull(self._js, self._settings.tenant, self._settings.function)
+        js: JetStream | None = None
+        pull: Pull | None = None
         while not self._stopping.is_set():
-            if not await self._framework.is_ready():
-                # Not begun, or begun again after it died: a call that it cannot take would only lose an attempt.
-                await asyncio.sleep(LOOK_SECONDS)
-                continue
+            taken: Delivered | None = None
             try:
+                if not await self._framework.is_ready():
+                    # Not begun, or begun again after it died: a call that it cannot take would only lose an attempt.
+                    await asyncio.sleep(LOOK_SECONDS)
+                    continue
+                if pull is None or js is not self._js:
+                    js = self._js
+                    pull = await open_pull(js, self._settings.tenant, self._settings.function)
                 taken = await pull.take()
                 if taken is not None:
                     await self._bring_to_an_end(taken)
             except (QueueUnavailableError, QueueFullError) as error:
                 # Whatever was taken stays in the queue, and comes again.
                 log.warning("queue.away", extra={"error": str(error)})
+                await asyncio.sleep(RETRY.first)
+            except Exception:
+                # One call that nobody has thought of does not end the others.
+                log.exception("call.broken", extra={"invocation": taken.invocation_id if taken else None})
+                if taken is not None:
+                    with suppress(QueueUnavailableError):
+                        await taken.give_back(RETRY.delay(taken.number))
                 await asyncio.sleep(RETRY.first)
 
     async def _bring_to_an_end(self, taken: Delivered) -> None:
@@ -137,7 +158,7 @@ class Worker:
         await taken.finish()
 
     async def _find(self, invocation_id: str) -> Seen | None:
-        return await self._records.find(self._settings.tenant, invocation_id, self._settings.function)
+        return await self._records.find(self._settings.tenant, invocation_id, self._settings.function, direct=True)
 
     def _end_of(self, action: Delivery) -> End:
         """Of a call that is not to be run. One that is over stays as it is."""
@@ -164,11 +185,11 @@ class Worker:
         return True
 
     async def _insist(self, call: Invocation, step: Callable[[], Awaitable[T]]) -> T:
-        """What was computed is not thrown away because NATS is away for a while."""
+        """What was computed is not thrown away because NATS is away or full for a while."""
         while True:
             try:
                 return await step()
-            except QueueUnavailableError as error:
+            except (QueueUnavailableError, QueueFullError) as error:
                 if call.expires_at <= self._now():
                     raise
                 log.warning("queue.away", extra={"invocation": call.id, "error": str(error)})
@@ -179,8 +200,7 @@ class Worker:
         try:
             payload = await self._read_payload(call)
         except MissingBodyError as error:
-            lost = InvocationResult(status_code=500, error=f"the payload cannot be read: {error}")
-            return partial(answer, result=lost, now=self._now())
+            return self._fail(f"the payload cannot be read: {error}")
         asked = Call(
             call.id,
             call.function,
@@ -212,15 +232,21 @@ class Worker:
 
     async def _store(self, call: Invocation, result: InvocationResult) -> End:
         """A large body is stored before the end that refers to it."""
-        content = json.dumps(result.body, separators=(",", ":"), ensure_ascii=False).encode()
+        try:
+            content = encode_json(result.body)
+        except NotJsonError as error:
+            return self._fail(f"the answer is no JSON: {error}")
         if len(content) > self._settings.largest_body:
             # To run it again would only make the same answer again.
-            error = f"the answer is too large: {len(content)} bytes; there is room for {self._settings.largest_body}"
-            return partial(answer, result=InvocationResult(status_code=500, error=error), now=self._now())
+            room = self._settings.largest_body
+            return self._fail(f"the answer is too large: {len(content)} bytes; there is room for {room}")
         body: BodyReference | None = None
         if len(content) > INLINE_BODY:
             body = await self._bodies.put_result(call, content)
         return partial(answer, result=result, now=self._now(), result_body=body)
+
+    def _fail(self, error: str) -> End:
+        return partial(answer, result=InvocationResult(status_code=500, error=error), now=self._now())
 
     async def _wait_until_unwanted(self, call: Invocation, answered: asyncio.Event) -> End | None:
         """None: it was answered first. A question to the queue is never cancelled: the client takes that for a
@@ -228,7 +254,7 @@ class Worker:
         while not answered.is_set():
             if call.expires_at <= self._now():
                 return lambda each: expire(each, self._now())
-            with suppress(QueueUnavailableError):
+            with suppress(QueueUnavailableError, QueueFullError):
                 seen = await self._find(call.id)
                 # None says nothing: a server that is behind may not have it yet.
                 if seen is not None and (seen.call.is_over or seen.call.is_cancel_asked):
@@ -239,15 +265,18 @@ class Worker:
         return None
 
     async def _end(self, seen: Seen | None, end: End) -> None:
-        """The first end that is written stays."""
+        """The first end that is written stays. What does not fit into the record is left out of it."""
+        smaller = iter((_without_the_answer, _bare))
         while seen is not None and not seen.call.is_over:
             try:
                 await self._records.change(seen, end(seen.call))
                 return
             except TooLargeError as error:
-                # Its headers or its error are: see `_store`.
-                too_large = InvocationResult(status_code=500, error=f"the answer is too large: {error}")
-                end = partial(answer, result=too_large, now=self._now())
+                make_smaller = next(smaller, None)
+                if make_smaller is None:
+                    log.error("call.unwritable", extra={"invocation": seen.call.id, "error": str(error)})
+                    return
+                end = partial(make_smaller, end, str(error))
             except OutdatedError:
                 await asyncio.sleep(OUTDATED_SECONDS)
                 seen = await self._find(seen.call.id)
@@ -268,3 +297,19 @@ class Worker:
             telling.cancel()
             with suppress(asyncio.CancelledError):
                 await telling
+
+
+def _without_the_answer(end: End, error: str, call: Invocation) -> Invocation:
+    """Its headers or its error are too large: see `_store`."""
+    over = end(call)
+    if over.result is None:
+        return over
+    result = InvocationResult(status_code=500, error=f"the answer is too large: {error}"[:LONGEST_REASON])
+    return over.model_copy(update={"state": InvocationState.FAILED, "result": result, "result_body": None})
+
+
+def _bare(end: End, error: str, call: Invocation) -> Invocation:
+    """The last resort: that it has ended, and why."""
+    over = end(call)
+    nothing: dict[str, Any] = {"headers": {}, "attributes": {}, "payload": None, "result": None, "result_body": None}
+    return over.model_copy(update={**nothing, "reason": (over.reason or f"TooLarge: {error}")[:LONGEST_REASON]})

@@ -67,7 +67,7 @@ async def burst(kube: KubeClient, calls: Calls, function: str, chance: random.Ra
         living = [unit for unit in await workers_of(kube, function) if "deletionTimestamp" not in unit["metadata"]]
         assert len(living) <= MOST
         await asyncio.sleep(0.5)
-    return Counter((await each).state for each in ended)
+    return Counter([(await each).state for each in ended])
 
 
 async def count_stacks(kube: KubeClient) -> int:

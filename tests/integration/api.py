@@ -54,7 +54,7 @@ async def api_process(
         yield daemon, f"http://127.0.0.1:{port}"
 
 
-async def wait_ready(api: httpx.AsyncClient, within: float = 60) -> None:
+async def wait_ready(api: httpx.AsyncClient, within: float = 180) -> None:
     async def is_ready() -> bool:
         try:
             return (await api.get("/readyz")).status_code == 200

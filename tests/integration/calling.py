@@ -87,7 +87,7 @@ class Ground:
         view: Json = answer.json()["data"]
         return view
 
-    async def comes_to(self, invocation_id: str, *states: str, within: float = 60) -> Json:
+    async def comes_to(self, invocation_id: str, *states: str, within: float = 180) -> Json:
         async def is_there() -> Json | None:
             answer = await self.acme.api.get(f"{INVOCATIONS}/{invocation_id}")
             view: Json = answer.json().get("data", {})
@@ -95,7 +95,7 @@ class Ground:
 
         return await eventually(is_there, within=within)
 
-    async def ends(self, invocation_id: str, within: float = 60) -> Json:
+    async def ends(self, invocation_id: str, within: float = 180) -> Json:
         return await self.comes_to(invocation_id, *OVER, within=within)
 
     async def count_stored(self) -> tuple[int, ...]:

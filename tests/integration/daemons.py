@@ -32,7 +32,7 @@ class Daemon:
     def find_entry(self, message: str) -> Json | None:
         return next((entry for entry in reversed(self.entries()) if entry["message"] == message), None)
 
-    async def says(self, message: str, within: float = 60) -> Json:
+    async def says(self, message: str, within: float = 180) -> Json:
         async def said() -> Json | None:
             return self.find_entry(message)
 
@@ -41,7 +41,7 @@ class Daemon:
     def signal(self, number: signal.Signals) -> None:
         self._process.send_signal(number)
 
-    async def ends(self, within: float = 30) -> int:
+    async def ends(self, within: float = 90) -> int:
         return await asyncio.wait_for(self._process.wait(), within)
 
 

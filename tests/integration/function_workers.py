@@ -24,11 +24,12 @@ class WorkerPlace:
     ack_seconds: int = 3
     attempts: int = 3
     nats_credentials: Path | None = None
+    handler: str = "examples/functions/words.py:count"
 
     @asynccontextmanager
     async def framework(self, name: str = "worker") -> AsyncIterator[None]:
         """Started again whenever it dies, as Kubernetes would do it."""
-        command = (sys.executable, "-m", "serverless.framework", "examples/functions/words.py:count")
+        command = (sys.executable, "-m", "serverless.framework", self.handler)
         process: asyncio.subprocess.Process | None = None
 
         async def supervise() -> None:

@@ -47,7 +47,7 @@ async def get_function(kube: KubeClient, name: str) -> Json:
     return await kube.get(GPU_FUNCTIONS.item(name, INSTANCES))
 
 
-async def function_says(kube: KubeClient, name: str, reason: str, within: float = 60.0, **status: Any) -> Json:
+async def function_says(kube: KubeClient, name: str, reason: str, within: float = 180.0, **status: Any) -> Json:
     """The function, once its Ready condition has this reason and its status these fields, for its newest spec."""
 
     async def said() -> Json | None:
@@ -121,7 +121,7 @@ class Calls:
         assert seen is not None
         return seen.call
 
-    async def ends(self, call_id: str, within: float = 30.0) -> Invocation:
+    async def ends(self, call_id: str, within: float = 180.0) -> Invocation:
         async def over() -> Invocation | None:
             call = await self.find(call_id)
             return call if call.is_over else None

@@ -50,7 +50,7 @@ class Pods:
     async def get(self, name: str) -> Json:
         return await self.kube.get(PODS.item(name, self.namespace))
 
-    async def wait(self, name: str, condition: Callable[[Json], Any], within: float = 60) -> Json:
+    async def wait(self, name: str, condition: Callable[[Json], Any], within: float = 180) -> Json:
         async def question() -> Json | None:
             pod = await self.get(name)
             return pod if condition(pod) else None

@@ -28,7 +28,7 @@ def seed_request(operation_id: str, **fields: Any) -> Json:
     return {"operationID": operation_id, "specName": "g1.1", "replicas": 1, **fields}
 
 
-async def job_ends(api: httpx.AsyncClient, operation_id: str, within: float = 60) -> Json:
+async def job_ends(api: httpx.AsyncClient, operation_id: str, within: float = 180) -> Json:
     async def ended() -> Json | None:
         job: Json = (await api.get(f"{JOBS}/{operation_id}")).json()["data"]
         return job if job["status"] in ("succeeded", "failed") else None
@@ -66,7 +66,7 @@ async def remove_pool(kube: KubeClient, name: str) -> None:
     async def is_gone() -> bool:
         return not await stock_of(kube, name)
 
-    await eventually(is_gone, within=60)
+    await eventually(is_gone, within=180)
 
 
 async def remove(kube: KubeClient, path: str) -> None:

@@ -56,7 +56,7 @@ async def find(kube: KubeClient, path: str) -> Json | None:
 
 
 async def unit_in_phase(
-    kube: KubeClient, name: str, phase: str, namespace: str = INSTANCES, within: float = 60.0
+    kube: KubeClient, name: str, phase: str, namespace: str = INSTANCES, within: float = 180.0
 ) -> Json:
     async def in_phase() -> Json | None:
         unit = await get_unit(kube, name, namespace)
@@ -82,7 +82,7 @@ async def delete_unit(kube: KubeClient, name: str, namespace: str = INSTANCES) -
     await eventually(is_gone)
 
 
-async def available_pool(kube: KubeClient, name: str, available: int, within: float = 60.0) -> Json:
+async def available_pool(kube: KubeClient, name: str, available: int, within: float = 180.0) -> Json:
     """The pool once it says that it has this many free units, and has: its status follows a claim by seconds."""
 
     async def is_full() -> Json | None:
@@ -112,14 +112,14 @@ async def stock_pool(kube: KubeClient, name: str, replicas: int, **spec: Any) ->
     }
     await kube.create(STOCK_POOLS.collection(STOCK), body)
     try:
-        yield await available_pool(kube, name, replicas, within=60 + replicas)
+        yield await available_pool(kube, name, replicas, within=180 + replicas)
     finally:
         await kube.delete(STOCK_POOLS.item(name, STOCK))
 
         async def is_gone() -> bool:
             return not await stock_of(kube, name)
 
-        await eventually(is_gone, within=60 + replicas)
+        await eventually(is_gone, within=180 + replicas)
 
 
 async def claim(kube: KubeClient, pool: str, unit: str, namespace: str = INSTANCES, spec: str = "g1.1") -> Json:

@@ -133,7 +133,7 @@ def pool_stack(name: str) -> StackAddress:
     return StackAddress(StackKind.STOCK_POOL, "stock", name)
 
 
-async def recorded(kube: KubeClient, address: StackAddress, accepted_spec: str, within: float = 60) -> StackRecord:
+async def recorded(kube: KubeClient, address: StackAddress, accepted_spec: str, within: float = 180) -> StackRecord:
     """The entry of the stack, once it says this."""
 
     async def says_so() -> StackRecord | None:
@@ -148,7 +148,7 @@ async def recorded(kube: KubeClient, address: StackAddress, accepted_spec: str, 
     return await eventually(says_so, within=within, every=0.1)
 
 
-async def forgotten(kube: KubeClient, address: StackAddress, within: float = 60) -> None:
+async def forgotten(kube: KubeClient, address: StackAddress, within: float = 180) -> None:
     async def is_gone() -> bool:
         return await find(kube, LEASES, address.lease, SYSTEM_NAMESPACE) is None
 

@@ -35,7 +35,7 @@ async def web(kube: KubeClient, api: httpx.AsyncClient) -> AsyncIterator[str]:
         async def is_ready() -> bool:
             return bool((await api.get(path)).json()["data"]["phase"] == "Ready")
 
-        await eventually(is_ready, within=60)
+        await eventually(is_ready, within=180)
         yield path
         await delete_unit(kube, "host-web")
 
@@ -107,7 +107,7 @@ async def test_following_a_unit_that_is_silent_is_answered_all_the_same(
 ) -> None:
     silent = {"command": ["sleep", "1000"]}
     await create_unit(kube, unit_body("silent", specName="host.1", template=silent))
-    await unit_in_phase(kube, "silent", "Ready", within=60)
+    await unit_in_phase(kube, "silent", "Ready", within=180)
     path, params = f"{UNITS}/silent/logs", {"follow": "true"}
     async with asyncio.timeout(10), api.stream("GET", path, params=params, timeout=10) as answer:
         assert answer.status_code == 200
@@ -150,7 +150,7 @@ async def test_a_unit_of_a_simulated_node_answers_inside_the_cluster_only_and_ha
 ) -> None:
     template = {"ports": [{"name": "web", "port": 80}]}
     await create_unit(kube, unit_body("inside", template=template, access={"primaryPort": "web", "scheme": "http"}))
-    await unit_in_phase(kube, "inside", "Ready", within=60)
+    await unit_in_phase(kube, "inside", "Ready", within=180)
     address = (await api.get(f"{UNITS}/inside/address")).json()["data"]
     assert address == {"url": "http://unit-inside.runtime-instance.svc.cluster.local:80", "reach": "cluster"}
     logs = await api.get(f"{UNITS}/inside/logs")

@@ -210,7 +210,7 @@ async def test_a_request_that_an_outage_met_ends_with_exactly_one_unit(
         answers = await served_units
         assert {answer.status_code for answer in answers} <= {200, 201}
         for name in names_of_units:
-            await unit_in_phase(kube, name, "Ready", within=60)
+            await unit_in_phase(kube, name, "Ready", within=180)
             assert len(await units_of_operation(kube, f"op-{name}")) == 1
         sources = [answer.json()["data"]["sourceStockName"] for answer in answers]
         assert len(set(sources)) == len(names_of_units)
@@ -218,7 +218,7 @@ async def test_a_request_that_an_outage_met_ends_with_exactly_one_unit(
         async def nothing_is_left() -> bool:
             return not await stock_of(kube, "outage")
 
-        await eventually(nothing_is_left, within=60)
+        await eventually(nothing_is_left, within=180)
         for name in names_of_units:
             await delete_unit(kube, name)
 

@@ -99,12 +99,12 @@ async def clean_up(kube: KubeClient, before: dict[ResourcePath, set[str]]) -> No
         phases = {operation.get("status", {}).get("phase") for operation in operations}
         return phases <= {"Succeeded", "Failed"}
 
-    await eventually(jobs_have_ended, within=60)
+    await eventually(jobs_have_ended, within=180)
     for kind in (OPERATIONS, STOCK_POOLS, GPU_SPECS):
         for name in await present(kube, kind) - before[kind]:
             await remove(kube, kind.item(name, scope_of(kind)))
             if kind is STOCK_POOLS:
-                await eventually(partial(is_empty, kube, name), within=60)
+                await eventually(partial(is_empty, kube, name), within=180)
 
 
 async def remove(kube: KubeClient, path: str) -> None:

@@ -122,7 +122,7 @@ async def wait_for_stock(kube: KubeClient) -> None:
     async def is_there() -> bool:
         return any(map(is_available, await stock_of(kube, POOL)))
 
-    await eventually(is_there, within=60)
+    await eventually(is_there, within=180)
 
 
 async def delete_that_one(kube: KubeClient, unit: Json) -> None:

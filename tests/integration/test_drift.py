@@ -198,7 +198,7 @@ async def recorded_as_it_is(kube: KubeClient, name: str) -> None:
         unit, record = await get_unit(kube, name), await find_record(kube, unit_stack(name))
         return record is not None and record.recorded is not None and record.uid == unit["metadata"]["uid"]
 
-    await eventually(is_said, within=60, every=0.1)
+    await eventually(is_said, within=180, every=0.1)
 
 
 @pytest.mark.usefixtures("worker")

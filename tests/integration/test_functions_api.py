@@ -228,7 +228,7 @@ async def test_a_process_that_dies_leaves_nothing_that_the_reconciler_does_not_s
         operation = await find(kube, record)
         return (operation or {}).get("status", {}).get("phase") == "Succeeded" if is_made else operation is None
 
-    await eventually(is_settled, within=60)
+    await eventually(is_settled, within=180)
     again = await api.post(FUNCTIONS, json=function_wish("dying"))
     assert again.status_code == (200 if is_made else 201)
     await take_away(api, kube, "dying")

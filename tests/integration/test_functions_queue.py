@@ -11,8 +11,9 @@ import pytest
 
 from gpu_platform.adapters.queue.connection import JetStream, QueueAccess, open_queue
 from gpu_platform.adapters.queue.consumers import list_consumers
-from gpu_platform.adapters.queue.errors import QueueUnavailableError
-from reconciler.functions.queue_link import Duty, QueueLink
+from gpu_platform.adapters.queue.core import core_of
+from gpu_platform.adapters.queue.errors import QueueFullError, QueueUnavailableError
+from reconciler.functions.queue_link import Duty, QueueLink, StillConnectingError
 from tests.integration.queue_server import QueueServer, queue_server
 from tests.waiting import eventually
 
@@ -116,3 +117,54 @@ async def test_more_consumers_than_an_answer_holds_are_all_found(tmp_path: Path)
         await is_well(link)
         await asyncio.gather(*(link.ensure_consumer("acme", f"f{number}", WAIT) for number in range(300)))
         assert len(await link.list_consumers()) == 300
+
+
+async def test_a_connection_that_is_closed_for_good_is_made_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("reconciler.functions.queue_link.RETRY_SECONDS", 0.05)
+    seen: list[JetStream] = []
+
+    async def note(js: JetStream) -> None:
+        seen.append(js)
+        await asyncio.sleep(3600)
+
+    async with queue_server(tmp_path) as server, running(server, note) as link:
+        await is_well(link)
+        await core_of(seen[0]).close()
+        assert await problem_of(link) is not None
+        await is_well(link)
+        assert len(seen) == 2
+
+
+async def test_at_the_beginning_it_says_that_it_only_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("reconciler.functions.queue_link.CONNECTING_SECONDS", 0.5)
+    async with queue_server(tmp_path) as server:
+        server.kill()
+        async with running(server) as link:
+            with pytest.raises(StillConnectingError):
+                await link.list_consumers()
+            await asyncio.sleep(0.6)
+            with pytest.raises(QueueUnavailableError) as caught:
+                await link.list_consumers()
+            assert not isinstance(caught.value, StillConnectingError)
+        await server.start()
+
+
+async def test_nobody_reads_a_password_in_what_it_says() -> None:
+    link = QueueLink(QueueAccess("nats://me:secret@nats.example.com:4222"), None, 1, "test")
+
+    assert await problem_of(link) == "there is no connection to nats.example.com:4222 yet"
+
+
+async def test_whatever_else_nats_answers_is_a_reason_to_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def be_full(_: JetStream) -> None:
+        raise QueueFullError("maximum consumers limit reached")
+
+    monkeypatch.setattr("reconciler.functions.queue_link.list_consumers", be_full)
+    async with queue_server(tmp_path) as server, running(server) as link:
+
+        async def is_told() -> bool:
+            return "maximum consumers limit" in (await problem_of(link) or "")
+
+        await eventually(is_told)

@@ -150,13 +150,13 @@ async def test_a_running_call_that_is_cancelled_ends(ground: Ground) -> None:
     asked = await ground.acme.api.post(f"{INVOCATIONS}/stopped/cancel")
 
     assert (asked.status_code, asked.json()["data"]["cancelAsked"]) == (200, True)
-    assert (await ground.ends("stopped", within=20))["state"] == "cancelled"
+    assert (await ground.ends("stopped", within=45))["state"] == "cancelled"
 
 
 async def test_a_call_that_takes_too_long_expires(ground: Ground) -> None:
     answer = await ground.invoke(WORKED, invocationID="slow", timeoutSeconds=2, payload={"text": "", "delay": 60})
     assert answer.status_code == 202
-    view = await ground.ends("slow", within=20)
+    view = await ground.ends("slow", within=45)
 
     assert (view["state"], view["reason"], view["attempts"]) == ("expired", "DeadlinePassed", 1)
 

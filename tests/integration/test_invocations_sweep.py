@@ -1,6 +1,7 @@
 """The sweep on a real nats-server: what somebody accepted comes to an end, also when everybody else forgot it."""
 
 import asyncio
+import json
 import secrets
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -11,9 +12,10 @@ from pathlib import Path
 import pytest
 
 from gpu_platform.adapters.clock import now_utc
+from gpu_platform.adapters.kube import KubeError
 from gpu_platform.adapters.queue.connection import JetStream, open_queue
-from gpu_platform.adapters.queue.errors import QueueUnavailableError
-from gpu_platform.adapters.queue.layout import ensure_streams
+from gpu_platform.adapters.queue.errors import QueueUnavailableError, TooLargeError
+from gpu_platform.adapters.queue.layout import LARGEST_RECORD, ensure_streams
 from gpu_platform.adapters.queue.listing import Listing
 from gpu_platform.adapters.queue.records import Records, Seen
 from gpu_platform.domain.invocations import (
@@ -28,6 +30,7 @@ from gpu_platform.domain.invocations import (
 )
 from gpu_platform.domain.queue_keyring import Keyring
 from gpu_platform.domain.queue_permissions import QueueUser, inbox_prefix_of
+from gpu_platform.domain.queue_subjects import record_subject
 from gpu_platform.domain.sweep_plan import Sweep
 from reconciler.invocations.sweep import InvocationsSweep
 from tests.integration.queue_server import QueueServer, queue_server
@@ -47,6 +50,8 @@ class Ground:
 
     def sweep(self) -> InvocationsSweep:
         async def exists(tenant: str, function: str) -> bool:
+            if function == "unknown":
+                raise KubeError(403, "Forbidden", "not this one")
             return (tenant, function) in self.functions
 
         return InvocationsSweep(self.js, exists, RETENTION, self.now)
@@ -54,8 +59,8 @@ class Ground:
     def now(self) -> datetime:
         return now_utc() + self.later
 
-    async def accept(self, invocation_id: str, timeout: int = 3_600) -> Seen:
-        request = InvocationRequest(function="resize", id=invocation_id, payload=1, timeout_seconds=timeout)
+    async def accept(self, invocation_id: str, timeout: int = 3_600, function: str = "resize") -> Seen:
+        request = InvocationRequest(function=function, id=invocation_id, payload=1, timeout_seconds=timeout)
         return (await self.records.accept(accept("acme", request, now_utc()))).seen
 
     async def look(self, invocation_id: str) -> Invocation:
@@ -175,6 +180,61 @@ async def test_what_changes_between_two_looks_is_seen_by_the_second(ground: Grou
     assert (await ground.look("one")).state is InvocationState.CANCELLED
 
 
+async def test_what_is_no_record_does_not_stop_it(ground: Ground) -> None:
+    await ground.js.publish(record_subject("acme", "strange", "resize"), b"{}")
+    await ground.accept("one", timeout=60)
+
+    assert await ground.sweep().sweep() == Counter({Sweep.EXPIRE: 1})
+
+
+async def test_a_forged_record_of_another_function_does_not_keep_a_call_from_its_end(ground: Ground) -> None:
+    await ground.accept("one", timeout=60)
+    forged = accept("acme", InvocationRequest(function="other", id="one"), now_utc())
+    over = forged.model_copy(update={"state": InvocationState.SUCCEEDED})
+    await ground.js.publish(record_subject("acme", "one", "other"), json.dumps(over.to_json()).encode())
+
+    assert await ground.sweep().sweep() == Counter({Sweep.EXPIRE: 1})
+    seen = await ground.records.find("acme", "one", "resize")
+    assert seen is not None
+    assert seen.call.state is InvocationState.EXPIRED
+
+
+async def test_a_function_that_cannot_be_looked_up_counts_as_there_and_holds_up_no_other(ground: Ground) -> None:
+    await ground.accept("unknown", function="unknown")
+    await ground.accept("late", timeout=60, function="unknown")
+    await ground.accept("one", timeout=60)
+
+    assert await ground.sweep().sweep() == Counter({Sweep.ENQUEUE: 1, Sweep.EXPIRE: 2})
+    assert (await ground.look("unknown")).state is InvocationState.QUEUED
+
+
+async def test_a_record_without_room_for_its_end_ends_without_its_contents(ground: Ground) -> None:
+    request = InvocationRequest(function="resize", id="full", timeout_seconds=60)
+    full = accept("acme", request, now_utc())
+    room = LARGEST_RECORD - len(json.dumps(full.model_copy(update={"payload": ""}).to_json(), separators=(",", ":")))
+    data = json.dumps(full.model_copy(update={"payload": "x" * room}).to_json(), separators=(",", ":")).encode()
+    await ground.js.publish(record_subject("acme", "full", "resize"), data)
+
+    assert await ground.sweep().sweep() == Counter({Sweep.EXPIRE: 1})
+    assert (await ground.look("full")).state is InvocationState.EXPIRED
+
+
+async def test_one_call_that_cannot_be_ended_holds_up_no_other(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("bad", "good"):
+        await ground.accept(name, timeout=60)
+    await ground.records.enqueue(accept("acme", InvocationRequest(function="resize", id="never"), now_utc()))
+    change = Records.change
+
+    async def refuse_one(records: Records, seen: Seen, call: Invocation) -> Seen:
+        if call.id == "bad":
+            raise TooLargeError("it does not fit")
+        return await change(records, seen, call)
+
+    monkeypatch.setattr(Records, "change", refuse_one)
+    assert await ground.sweep().sweep() == Counter({Sweep.EXPIRE: 1})
+    assert await ground.queued() == set()
+
+
 async def test_it_goes_on_when_nats_was_away(ground: Ground) -> None:
     ground.later = timedelta()
     sweeping = asyncio.create_task(ground.sweep().run())
@@ -194,7 +254,7 @@ async def test_it_goes_on_when_nats_was_away(ground: Ground) -> None:
         return (await ground.look("late")).state is InvocationState.EXPIRED
 
     await eventually(is_accepted)
-    await eventually(is_expired, within=30)
+    await eventually(is_expired, within=120)
     sweeping.cancel()
     await asyncio.wait({sweeping}, timeout=10)
     assert sweeping.cancelled()

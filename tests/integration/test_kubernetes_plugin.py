@@ -297,7 +297,7 @@ async def test_an_update_that_is_killed_is_completed_by_the_next_one(
     project = PulumiProject.create(tmp_path / "project", cluster, SLOW, PLACE=namespace, NOWHERE="yes")
     web = DEPLOYMENTS.item("web", namespace)
     running = project.start("up", "--yes", "--skip-preview")
-    before = await eventually(lambda: find(kube, web), within=60)
+    before = await eventually(lambda: find(kube, web), within=180)
     settings = await eventually(lambda: find(kube, CONFIG_MAPS.item("settings", namespace)))
     # It declares nothing but its name, and must be known as this program's all the same.
     assert [each["operation"] for each in settings["metadata"]["managedFields"]] == ["Apply"]

@@ -108,7 +108,9 @@ async def tell_of_a_killed_leader(ground: Ground) -> None:
         first.signal(signal.SIGKILL)
         await ground.set_label(namespace, "one", "blue")
 
-        seconds = await ground.is_mirrored(namespace, "one", lambda *seen: seen[::2] == ("blue", second.pid), within=60)
+        seconds = await ground.is_mirrored(
+            namespace, "one", lambda *seen: seen[::2] == ("blue", second.pid), within=180
+        )
         assert seconds <= 20
         assert (await second.says("leader.started"))["epoch"] == 2
 

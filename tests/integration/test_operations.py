@@ -73,7 +73,7 @@ def path_of(operation: Json, subresource: str | None = None) -> str:
     return OPERATIONS.item(operation["metadata"]["name"], operation["metadata"]["namespace"], subresource)
 
 
-async def operation_in_phase(kube: KubeClient, operation: Json, phase: str, within: float = 60) -> Json:
+async def operation_in_phase(kube: KubeClient, operation: Json, phase: str, within: float = 180) -> Json:
     async def in_phase() -> Json | None:
         now = await kube.get(path_of(operation))
         return now if now.get("status", {}).get("phase") == phase else None
@@ -81,7 +81,7 @@ async def operation_in_phase(kube: KubeClient, operation: Json, phase: str, with
     return await eventually(in_phase, within=within)
 
 
-async def operation_removed(kube: KubeClient, operation: Json, within: float = 60) -> None:
+async def operation_removed(kube: KubeClient, operation: Json, within: float = 180) -> None:
     async def is_gone() -> bool:
         return await find(kube, path_of(operation)) is None
 

@@ -98,7 +98,7 @@ async def test_a_leader_that_slept_through_its_lease_changes_nothing_when_it_wak
             asleep_since = time.monotonic()
             await creating
             for name in units:
-                await unit_in_phase(api, name, "Ready", within=60)
+                await unit_in_phase(api, name, "Ready", within=180)
             await asyncio.sleep(SLEEP_SECONDS - (time.monotonic() - asleep_since))
             log = AuditLog.from_here(bare.directory.audit_log)
             sleeper.signal(signal.SIGCONT)

@@ -1,21 +1,30 @@
 """Records of invocations on a real nats-server: one per id, one end, whoever writes at once and whatever restarts."""
 
 import asyncio
+import json
 import random
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
+from nats.js.errors import APIError
 
 from gpu_platform.adapters.queue.bodies import CHUNK_BYTES, Bodies, MissingBodyError
 from gpu_platform.adapters.queue.connection import JetStream, QueueAccess, open_queue
 from gpu_platform.adapters.queue.deliveries import open_pull
-from gpu_platform.adapters.queue.errors import OutdatedError, QueueUnavailableError, TooLargeError
+from gpu_platform.adapters.queue.errors import (
+    OutdatedError,
+    QueueUnavailableError,
+    TooLargeError,
+    UnreadableError,
+    translated,
+)
 from gpu_platform.adapters.queue.hints import Hints
-from gpu_platform.adapters.queue.layout import ensure_consumer, ensure_streams, remove_consumer
+from gpu_platform.adapters.queue.layout import LARGEST_RECORD, ensure_consumer, ensure_streams, remove_consumer
 from gpu_platform.adapters.queue.listing import EVERYBODY, Figures, Listing
-from gpu_platform.adapters.queue.records import Records
+from gpu_platform.adapters.queue.records import ROOM_TO_END, Records
 from gpu_platform.domain.invocations import (
     Invocation,
     InvocationRequest,
@@ -25,7 +34,9 @@ from gpu_platform.domain.invocations import (
     answer,
     begin,
     cancel,
+    without_contents,
 )
+from gpu_platform.domain.queue_subjects import BODIES, body_subject, record_subject
 from tests.integration.queue_server import QueueServer, queue_server
 from tests.waiting import eventually
 
@@ -95,6 +106,85 @@ async def test_what_does_not_fit_is_refused_before_it_is_sent(records: Records) 
     assert await records.find("acme", "large") is None
 
 
+async def test_what_is_accepted_leaves_room_for_its_end(records: Records) -> None:
+    request = InvocationRequest(function="resize", id="large", payload="x" * (LARGEST_RECORD - ROOM_TO_END))
+    with pytest.raises(TooLargeError):
+        await records.accept(accept("acme", request, NOW))
+
+    fits = InvocationRequest(function="resize", id="fits", payload="x" * (LARGEST_RECORD - ROOM_TO_END - 2_000))
+    seen = (await records.accept(accept("acme", fits, NOW))).seen
+    room = ROOM_TO_END - 2_000
+    await records.change(seen, answer(begin(seen.call, "worker-1", NOW), InvocationResult(body="y" * room), NOW))
+
+
+async def test_the_stream_takes_the_largest_record_with_its_headers_and_refuses_a_larger_one(js: JetStream) -> None:
+    subject = record_subject("acme", "large", "resize")
+    guard = {"Nats-Expected-Last-Subject-Sequence": "0"}
+    await js.publish(subject, b"x" * LARGEST_RECORD, headers=guard)
+    with pytest.raises(TooLargeError), translated():
+        await js.publish(subject, b"x" * (LARGEST_RECORD + 5_000))
+
+
+def nested(levels: int) -> Any:
+    value: Any = 1
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize("body", [nested(250), nested(3_000), "\ud800"], ids=["deep", "deeper", "half a character"])
+async def test_what_nobody_could_read_again_is_not_written(records: Records, body: Any) -> None:
+    seen = (await records.accept(call())).seen
+    running = await records.change(seen, begin(seen.call, "worker-1", NOW))
+    with pytest.raises(UnreadableError, match="could not be read again"):
+        await records.change(running, answer(running.call, InvocationResult(body=body), NOW))
+
+    assert await records.find("acme", "call-1") == running
+
+
+def strange_records() -> dict[str, bytes]:
+    record = call("strange").to_json()
+    return {
+        "empty": b"{}",
+        "no JSON": b"\xff",
+        "deep": json.dumps(record | {"payload": nested(250)}).encode(),
+        "half a character": json.dumps(record | {"payload": "\ud800"}).encode(),
+        "of another tenant": json.dumps(record | {"tenant": "umbrella"}).encode(),
+        "of another call": json.dumps(record | {"id": "call-1"}).encode(),
+        "of another function": json.dumps(record | {"function": "other"}).encode(),
+        "without a time zone": json.dumps(record | {"expiresAt": "2026-11-16T12:00:00"}).encode(),
+    }
+
+
+@pytest.mark.parametrize("data", strange_records().values(), ids=strange_records().keys())
+async def test_what_is_no_record_of_its_place_is_as_good_as_none(js: JetStream, records: Records, data: bytes) -> None:
+    await js.publish(record_subject("acme", "strange", "resize"), data)
+    await records.accept(call())
+
+    assert await records.find("acme", "strange") is None
+    assert await records.find("acme", "strange", "resize") is None
+    assert await records.find("acme", "strange", "resize", direct=True) is None
+    page = await Listing(js).read_page("acme", 0)
+    assert ([seen.call.id for seen in page.seen], page.scanned, page.is_last) == (["call-1"], 2, True)
+
+
+async def test_a_record_of_another_function_does_not_hide_the_one_that_is_asked_for(
+    js: JetStream, records: Records
+) -> None:
+    seen = (await records.accept(call())).seen
+    forged = json.dumps(call(function="other", payload=2).to_json()).encode()
+    await js.publish(record_subject("acme", "call-1", "other"), forged)
+
+    assert await records.find("acme", "call-1", "resize") == seen
+    assert (await records.accept(call())).seen == seen
+
+
+@pytest.mark.parametrize("code", [10071, 10164])
+def test_a_write_that_is_overtaken_is_outdated(code: int) -> None:
+    with pytest.raises(OutdatedError), translated():
+        raise APIError(code=400, err_code=code, description="wrong last sequence")
+
+
 async def test_a_record_that_is_over_goes_by_itself(js: JetStream) -> None:
     records = Records(js, timedelta(seconds=1))
     seen = (await records.accept(call())).seen
@@ -103,7 +193,7 @@ async def test_a_record_that_is_over_goes_by_itself(js: JetStream) -> None:
     async def is_gone() -> bool:
         return await records.find("acme", "call-1") is None
 
-    await eventually(is_gone, within=30)
+    await eventually(is_gone, within=120)
     assert (await records.accept(call())).is_new
 
 
@@ -158,9 +248,10 @@ async def test_a_call_is_in_the_queue_once_however_often_it_is_queued(js: JetStr
 async def test_a_record_is_found_by_its_function_too(records: Records) -> None:
     seen = (await records.accept(call())).seen
 
-    assert await records.find("acme", "call-1", "resize") == seen
-    assert await records.find("acme", "call-1", "other") is None
-    assert await records.find("umbrella", "call-1", "resize") is None
+    for direct in (False, True):
+        assert await records.find("acme", "call-1", "resize", direct=direct) == seen
+        assert await records.find("acme", "call-1", "other", direct=direct) is None
+        assert await records.find("umbrella", "call-1", "resize", direct=direct) is None
 
 
 async def test_records_are_read_page_by_page_in_the_order_of_their_last_change(js: JetStream, records: Records) -> None:
@@ -175,7 +266,9 @@ async def test_records_are_read_page_by_page_in_the_order_of_their_last_change(j
     rest = await listing.read_page("acme", page.next_sequence, limit=4)
     assert (page.is_last, rest.is_last) == (False, True)
     assert [seen.call.id for seen in (*page.seen, *rest.seen)] == [f"call-{n}" for n in (1, 2, 3, 4, 5, 6, 0)]
-    assert await records.find("acme", "call-0") == rest.seen[-1]
+    found = await records.find("acme", "call-0")
+    assert found is not None
+    assert (without_contents(found.call), found.revision) == (rest.seen[-1].call, rest.seen[-1].revision)
 
     of_one = await listing.read_page("acme", 0, function="resize")
     assert [seen.call.id for seen in of_one.seen] == ["call-1", "call-3", "call-5"]
@@ -207,10 +300,38 @@ async def test_a_body_is_read_as_it_was_stored(js: JetStream, size: int) -> None
 
     assert first == await bodies.put_result(call(), content)
     assert await bodies.get_result(call(), first) == content
+
+
+async def test_another_ones_body_is_missing(js: JetStream) -> None:
+    bodies = Bodies(js, timedelta(hours=1))
+    first = await bodies.put_result(call(), b"content")
+
     with pytest.raises(MissingBodyError):
         await bodies.get_payload(call(), first)
     with pytest.raises(MissingBodyError):
         await bodies.get_result(call("call-2"), first)
+
+
+async def test_a_chunk_that_comes_a_moment_later_is_waited_for(js: JetStream) -> None:
+    bodies = Bodies(js, timedelta(hours=1))
+    reference = await bodies.put_result(call(), b"content")
+    await js.purge_stream(BODIES)
+    reading = asyncio.create_task(bodies.get_result(call(), reference))
+    await asyncio.sleep(0.3)
+    assert not reading.done()
+    await js.publish(body_subject("acme", "resize", "call-1", "result", f"{reference.digest}-0"), b"content")
+
+    assert await reading == b"content"
+
+
+async def test_lists_leave_out_what_may_be_large(js: JetStream, records: Records) -> None:
+    seen = (await records.accept(call())).seen
+    result = InvocationResult(body="y", headers={"a": "b"})
+    await records.change(seen, answer(begin(seen.call, "worker-1", NOW), result, NOW))
+
+    [listed] = (await Listing(js).read_page("acme", 0)).seen
+    assert listed.call.state is InvocationState.SUCCEEDED
+    assert (listed.call.payload, listed.call.result) == (None, InvocationResult())
 
 
 async def test_whoever_waits_is_woken_by_a_write(server: QueueServer, js: JetStream) -> None:
@@ -233,6 +354,7 @@ async def test_without_its_streams_nats_is_as_good_as_away(server: QueueServer) 
             records.accept(call()),
             records.find("acme", "call-1"),
             records.find("acme", "call-1", "resize"),
+            records.find("acme", "call-1", "resize", direct=True),
             records.is_queued(call()),
             Listing(js).read_page("acme", 0),
             Listing(js).read_queue(),

@@ -145,4 +145,4 @@ async def nothing_more_is_written(cluster: RunningCluster) -> None:
         await asyncio.sleep(2)
         return not log.writes()
 
-    await eventually(is_quiet, within=60)
+    await eventually(is_quiet, within=180)

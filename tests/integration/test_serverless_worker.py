@@ -17,7 +17,7 @@ from gpu_platform.adapters.clock import now_utc
 from gpu_platform.adapters.queue.bodies import Bodies
 from gpu_platform.adapters.queue.connection import JetStream, open_queue
 from gpu_platform.adapters.queue.errors import QueueUnavailableError
-from gpu_platform.adapters.queue.layout import ensure_consumer, ensure_streams
+from gpu_platform.adapters.queue.layout import LARGEST_RECORD, ensure_consumer, ensure_streams
 from gpu_platform.adapters.queue.records import Records, Seen
 from gpu_platform.domain.invocations import (
     BodyReference,
@@ -29,6 +29,7 @@ from gpu_platform.domain.invocations import (
 )
 from gpu_platform.domain.queue_keyring import Keyring
 from gpu_platform.domain.queue_permissions import QueueUser, inbox_prefix_of
+from gpu_platform.domain.queue_subjects import RECORDS
 from tests.integration.daemons import Daemon
 from tests.integration.function_workers import WorkerPlace
 from tests.integration.queue_server import QueueServer, queue_server
@@ -62,7 +63,7 @@ class Ground:
         assert seen is not None
         return seen
 
-    async def ends(self, invocation_id: str, within: float = 60) -> Invocation:
+    async def ends(self, invocation_id: str, within: float = 180) -> Invocation:
         async def is_over() -> Invocation | None:
             try:
                 call = (await self.look(invocation_id)).call
@@ -156,6 +157,73 @@ async def test_a_call_whose_payload_is_gone_fails_and_says_so(ground: Ground) ->
     assert "no longer there" in (over.result.error or "")
 
 
+async def test_one_broken_call_does_not_end_the_worker(ground: Ground) -> None:
+    request = InvocationRequest(function=FUNCTION, id="broken")
+    body = await ground.bodies.put_payload(accept("acme", request, now_utc()), b"{")
+    broken = accept("acme", request, now_utc(), payload_body=body)
+    await ground.records.accept(broken)
+    await ground.records.enqueue(broken)
+    async with ground.framework(), ground.sidecar() as sidecar:
+        assert (await sidecar.says("call.broken"))["invocation"] == "broken"
+        await ground.send("next")
+        following = await ground.ends("next")
+        over = await ground.ends("broken")
+        await eventually(ground.is_empty)
+
+    assert following.state is InvocationState.SUCCEEDED
+    assert (over.state, over.attempts) == (InvocationState.DEAD_LETTERED, ATTEMPTS)
+
+
+WORDY = """\
+from serverless import handler
+from serverless.framework.calls import Answer
+
+@handler
+def answer(payload):
+    return Answer("short", headers={"x-long": "x" * 1_100_000})
+"""
+
+
+async def test_an_answer_whose_headers_do_not_fit_is_a_failure_at_the_first_attempt(
+    ground: Ground, tmp_path: Path
+) -> None:
+    file = tmp_path / "wordy.py"
+    file.write_text(WORDY)
+    wordy = replace(ground.place, handler=f"{file}:answer")
+    async with wordy.framework(), wordy.sidecar():
+        await ground.send("wordy")
+        over = await ground.ends("wordy")
+
+    assert (over.state, over.attempts) == (InvocationState.FAILED, 1)
+    assert over.result is not None
+    assert "too large" in (over.result.error or "")
+
+
+async def test_a_call_whose_record_has_no_room_for_an_end_ends_without_what_it_was_called_with(ground: Ground) -> None:
+    call = await ground.send("full")
+    used = len(json.dumps(call.to_json(), separators=(",", ":")))
+    full = call.model_copy(update={"attempts": ATTEMPTS, "headers": {"x": "x" * (LARGEST_RECORD - used - 40)}})
+    await ground.records.change(await ground.look("full"), full)
+    async with ground.framework(), ground.sidecar():
+        over = await ground.ends("full")
+        await eventually(ground.is_empty)
+
+    assert (over.state, over.reason, over.headers) == (InvocationState.DEAD_LETTERED, "AttemptsExhausted", {})
+
+
+async def test_an_answer_waits_until_there_is_room_for_it(ground: Ground) -> None:
+    async with ground.framework(), ground.sidecar() as sidecar:
+        await ground.send("paid-for", delay=2)
+        await ground.runs("paid-for")
+        found = await ground.js.stream_info(RECORDS)
+        await ground.js.update_stream(found.config.evolve(max_bytes=found.state.bytes))
+        await sidecar.says("queue.away")
+        await ground.js.update_stream(found.config)
+        call = await ground.ends("paid-for")
+
+    assert (call.state, call.attempts) == (InvocationState.SUCCEEDED, 1)
+
+
 async def test_a_message_without_a_record_is_given_back_once_and_then_dropped(ground: Ground) -> None:
     request = InvocationRequest(function=FUNCTION, id="early", payload={"text": "a"})
     early = accept("acme", request, now_utc())
@@ -183,9 +251,11 @@ async def test_an_answer_is_written_once_nats_is_back(ground: Ground) -> None:
 
 
 async def test_a_job_that_takes_longer_than_the_time_to_acknowledge_runs_once(ground: Ground) -> None:
-    async with ground.framework(), ground.sidecar():
-        await ground.send("long", delay=3 * ACK_SECONDS)
-        call = await ground.ends("long")
+    await ensure_consumer(ground.js, "acme", FUNCTION, timedelta(seconds=10))
+    patient = replace(ground.place, ack_seconds=10)
+    async with patient.framework(), patient.sidecar():
+        await ground.send("long", delay=35)
+        call = await ground.ends("long", within=90)
 
     assert (call.state, call.attempts) == (InvocationState.SUCCEEDED, 1)
 
@@ -254,7 +324,7 @@ async def test_a_cancelled_call_never_runs_and_a_running_one_is_ended(ground: Gr
         await ground.runs("running")
         seen = await ground.look("running")
         await ground.records.change(seen, cancel(seen.call, now_utc()))
-        running = await ground.ends("running", within=20)
+        running = await ground.ends("running", within=45)
         await eventually(ground.is_empty)
 
     assert running.state is InvocationState.CANCELLED

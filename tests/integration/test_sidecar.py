@@ -1,6 +1,7 @@
 """The sidecar between a framework that comes and goes and a NATS that is not always there."""
 
 import asyncio
+import secrets
 import signal
 import sys
 from collections.abc import AsyncIterator
@@ -17,6 +18,9 @@ from gpu_platform.adapters.queue.connection import JetStream, QueueAccess, open_
 from gpu_platform.adapters.queue.layout import ensure_consumer, ensure_streams
 from gpu_platform.adapters.queue.records import Records
 from gpu_platform.domain.invocations import Invocation, InvocationRequest, InvocationState, accept
+from gpu_platform.domain.queue_keyring import Keyring
+from gpu_platform.domain.queue_permissions import QueueUser, inbox_prefix_of
+from gpu_platform.domain.queue_tokens import mint_sidecar
 from tests.architecture.repository import ROOT
 from tests.integration.daemons import Daemon
 from tests.integration.function_workers import WorkerPlace
@@ -123,6 +127,34 @@ async def test_it_waits_for_a_nats_that_comes_later(tmp_path: Path) -> None:
             await answers(door, "/readyz", 200)
 
 
+async def test_one_whose_token_ended_comes_back_with_the_next_one_and_keeps_its_answer(tmp_path: Path) -> None:
+    keyring, functions = Keyring.new(secrets.token_bytes), QueueUser.FUNCTIONS
+    async with (
+        queue_server(tmp_path, keyring=keyring) as server,
+        open_queue(server.access_of(functions), "test", inbox_prefix=inbox_prefix_of(functions)) as js,
+    ):
+        await ensure_streams(js)
+        await ensure_consumer(js, "acme", "words", timedelta(seconds=30))
+        short = mint_sidecar(keyring.workers, "acme", "words", now_utc(), timedelta(seconds=6))
+        credentials = server.access_with("sidecar", short).credentials
+        place = WorkerPlace(tmp_path, server.url, "acme", "words", 30, 3, credentials)
+        ground = Ground(place, server, Records(js, timedelta(hours=1)))
+        async with place.framework(), place.sidecar() as sidecar, await door_of(sidecar) as door:
+            await answers(door, "/readyz", 200)
+            await ground.send("paid-for", delay=7)
+            await answers(door, "/readyz", 503)
+            server.access_with("sidecar", mint_sidecar(keyring.workers, "acme", "words", now_utc()))
+            await answers(door, "/readyz", 200)
+            paid_for = await ground.ends("paid-for")
+            await ground.send("next")
+            after = await ground.ends("next")
+            sidecar.signal(signal.SIGTERM)
+            assert await sidecar.ends(within=180) == 0
+
+    assert (paid_for.state, paid_for.attempts) == (InvocationState.SUCCEEDED, 1)
+    assert (after.state, after.attempts) == (InvocationState.SUCCEEDED, 1)
+
+
 async def test_it_ends_when_told_so_also_without_nats(tmp_path: Path) -> None:
     async with queue_server(tmp_path) as server:
         server.kill()
@@ -130,7 +162,7 @@ async def test_it_ends_when_told_so_also_without_nats(tmp_path: Path) -> None:
         async with place.sidecar() as sidecar:
             await sidecar.says("sidecar.started")
             sidecar.signal(signal.SIGTERM)
-            assert await sidecar.ends(within=10) == 0
+            assert await sidecar.ends(within=180) == 0
         await server.start()
 
 

@@ -76,7 +76,7 @@ async def accept(api: httpx.AsyncClient, units: Sequence[str]) -> None:
 
     for name in units:
         # The pool may have to refill in between.
-        await eventually(partial(is_accepted, name), within=60, every=0.3)
+        await eventually(partial(is_accepted, name), within=180, every=0.3)
 
 
 async def delete(api: httpx.AsyncClient, units: Sequence[str]) -> None:
@@ -86,13 +86,13 @@ async def delete(api: httpx.AsyncClient, units: Sequence[str]) -> None:
     async def are_gone() -> bool:
         return all([(await api.get(f"{UNITS}/{name}")).status_code == 404 for name in units])
 
-    await eventually(are_gone, within=60)
+    await eventually(are_gone, within=180)
 
 
 async def all_recorded(kube: KubeClient, units: Sequence[str]) -> None:
     for name in units:
         spec = (await get_unit(kube, name))["metadata"]["annotations"][names.ANNOTATION_ACCEPTED_SPEC]
-        await recorded(kube, unit_stack(name), spec, within=60)
+        await recorded(kube, unit_stack(name), spec, within=180)
 
 
 async def all_forgotten(kube: KubeClient, units: Sequence[str]) -> None:
@@ -141,7 +141,7 @@ async def let_die(cluster: RunningCluster, place: StackPlace, units: Sequence[st
         if fault is None:
             await eventually(pulumi_runs, every=0.005)
             worker.signal(signal.SIGKILL)
-        assert await worker.ends(within=60) == -signal.SIGKILL, moment
+        assert await worker.ends(within=180) == -signal.SIGKILL, moment
 
 
 async def test_a_worker_that_dies_at_any_moment_leaves_nothing_that_the_next_one_cannot_finish(
@@ -177,7 +177,7 @@ async def test_a_unit_that_was_made_again_survives_the_worker_that_could_not_say
     lost = (await get_unit(kube, "back"))["metadata"]["uid"]
     await kube.delete(GPU_UNITS.item("back", INSTANCES))
     async with stack_worker(cluster, place, name="dying", fault="worker.pulumi-done", settings=QUICK) as worker:
-        assert await worker.ends(within=60) == -signal.SIGKILL
+        assert await worker.ends(within=180) == -signal.SIGKILL
     made_again = (await get_unit(kube, "back"))["metadata"]["uid"]
     assert made_again != lost
     async with stack_worker(cluster, place, name="survivor", settings=QUICK):

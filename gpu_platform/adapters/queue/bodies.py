@@ -1,6 +1,8 @@
 """Bodies that are too large for a record: in chunks, written before the record that refers to them."""
 
+import asyncio
 import hashlib
+import time
 from datetime import timedelta
 
 from nats.js import JetStreamContext
@@ -15,6 +17,11 @@ WRITE_SECONDS = 5.0
 
 SPARE = timedelta(hours=1)
 """A body stays for longer than the record that refers to it, also when that one ends late."""
+
+MISSING_SECONDS = 2.0
+"""How long a chunk is looked for: any server may answer, and one of them may be a moment behind."""
+
+LOOK_SECONDS = 0.1
 
 REQUEST, RESULT = "request", "result"
 
@@ -57,19 +64,27 @@ class Bodies:
 
     async def _get(self, call: Invocation, part: str, reference: BodyReference) -> bytes:
         content = bytearray()
+        until = time.monotonic() + MISSING_SECONDS
         for number in range(reference.chunks):
-            with translated():
-                try:
-                    subject = _chunk_subject(call, part, reference, number)
-                    found = await self._js.get_msg(BODIES, subject=subject, direct=True)
-                except NotFoundError:
-                    raise MissingBodyError(f"a part of the {part} of {call.id} is no longer there") from None
-            content += found.data or b""
+            subject = _chunk_subject(call, part, reference, number)
+            while (chunk := await self._find_chunk(subject)) is None:
+                if time.monotonic() >= until:
+                    raise MissingBodyError(f"a part of the {part} of {call.id} is no longer there")
+                await asyncio.sleep(LOOK_SECONDS)
+            content += chunk
             if len(content) > reference.size:
                 break
         if _digest(content) != reference.digest:
             raise MissingBodyError(f"the {part} of {call.id} is not what was stored")
         return bytes(content)
+
+    async def _find_chunk(self, subject: str) -> bytes | None:
+        with translated():
+            try:
+                found = await self._js.get_msg(BODIES, subject=subject, direct=True)
+            except NotFoundError:
+                return None
+        return found.data or b""
 
 
 def _digest(content: bytes | bytearray) -> str:

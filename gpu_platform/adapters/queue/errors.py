@@ -6,10 +6,10 @@ from contextlib import contextmanager
 import nats.errors
 import nats.js.errors
 
-WRONG_SEQUENCE = 10071
-"""JetStream's code: the subject has moved on since it was looked at."""
+WRONG_SEQUENCE = (10071, 10164)
+"""JetStream's codes: the subject has moved on since it was looked at, or is about to, as another write is under way."""
 
-
+MESSAGE_TOO_LARGE = 10054
 STREAM_MISSING = 10059
 FULL = (10077, 10167)
 """Its codes for what could not be stored, mostly because the stream is full, and for too many requests at once."""
@@ -28,7 +28,11 @@ class QueueFullError(Exception):
 
 
 class TooLargeError(Exception):
-    """The record would not fit. Nothing was sent."""
+    """The record would not fit. Nothing was stored."""
+
+
+class UnreadableError(TooLargeError):
+    """Nobody could read the record: it is nested too deeply, or has text that is none. Nothing was sent."""
 
 
 class OutdatedError(Exception):
@@ -40,8 +44,10 @@ def translated() -> Iterator[None]:
     try:
         yield
     except nats.js.errors.APIError as error:
-        if error.err_code == WRONG_SEQUENCE:
+        if error.err_code in WRONG_SEQUENCE:
             raise OutdatedError(error.description) from error
+        if error.err_code == MESSAGE_TOO_LARGE:
+            raise TooLargeError(error.description) from error
         if error.err_code in FULL:
             raise QueueFullError(error.description) from error
         if error.err_code == STREAM_MISSING:

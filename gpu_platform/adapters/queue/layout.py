@@ -32,6 +32,9 @@ WITHOUT_LIMIT = -1
 LARGEST_RECORD = 1_000_000
 """Bytes, with room for headers below the server's limit for a message."""
 
+ROOM_FOR_HEADERS = 4_096
+"""They count as a part of the message."""
+
 QUEUE_BYTES = 1 << 30
 RECORD_BYTES = 4 << 30
 BODY_BYTES = 4 << 30
@@ -54,7 +57,7 @@ def build_streams(replicas: int) -> tuple[StreamConfig, ...]:
         storage=StorageType.FILE,
         discard=DiscardPolicy.NEW,
         max_msgs_per_subject=1,
-        max_msg_size=LARGEST_RECORD,
+        max_msg_size=LARGEST_RECORD + ROOM_FOR_HEADERS,
         max_bytes=RECORD_BYTES,
         num_replicas=replicas,
         # A record goes some time after its end, by itself.

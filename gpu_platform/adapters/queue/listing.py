@@ -3,6 +3,8 @@
 Records come in the order of their last change. A record that changes while somebody reads page after page comes once
 more; none is left out. So whoever goes on from the last sequence again and again sees every change, or the one after
 it.
+
+They come without what may be large (see `without_contents`): many of them are in memory at once.
 """
 
 from dataclasses import dataclass
@@ -13,8 +15,8 @@ from nats.js.errors import APIError, NotFoundError
 
 from gpu_platform.adapters.queue.batches import read_batch
 from gpu_platform.adapters.queue.errors import translated
-from gpu_platform.adapters.queue.records import Seen
-from gpu_platform.domain.invocations import Invocation
+from gpu_platform.adapters.queue.records import Seen, read_record
+from gpu_platform.domain.invocations import without_contents
 from gpu_platform.domain.queue_subjects import QUEUE, RECORDS, consumer_name, queue_subject, record_subject
 
 EVERYBODY = "*"
@@ -24,6 +26,9 @@ BATCH = 256
 @dataclass(frozen=True)
 class Page:
     seen: tuple[Seen, ...]
+    scanned: int
+    """With those that nobody can read."""
+
     next_sequence: int
     """Where the next page begins."""
 
@@ -59,20 +64,26 @@ class Listing:
         self._js = js
 
     async def read_page(self, tenant: str, sequence: int, *, function: str | None = None, limit: int = BATCH) -> Page:
-        """Of a tenant's records (or EVERYBODY's), from this sequence on."""
+        """Of a tenant's records (or EVERYBODY's), from this sequence on. To change one, find it first."""
         subject = record_subject(tenant, "*", function or "*")
         batch = await read_batch(self._js, RECORDS, subject, sequence, limit)
-        seen = tuple(
-            Seen(Invocation.model_validate_json(each.data), each.sequence) for each in batch.messages if each.data
-        )
+        found = (read_record(each.subject, each.data, each.sequence) for each in batch.messages if each.data)
+        seen = tuple(Seen(without_contents(one.call), one.revision) for one in found if one is not None)
         next_sequence = batch.messages[-1].sequence + 1 if batch.messages else sequence
-        return Page(seen, next_sequence, batch.is_last)
+        return Page(seen, len(batch.messages), next_sequence, batch.is_last)
 
     async def find_end(self) -> int:
         """The sequence of the next change."""
         with translated():
             info = await self._js.stream_info(RECORDS)
         return int(info.state.last_seq) + 1
+
+    async def read_fill(self) -> float:
+        """How full the stream of records is: 1 is full."""
+        with translated():
+            info = await self._js.stream_info(RECORDS)
+        limit = info.config.max_bytes or 0
+        return int(info.state.bytes) / limit if limit > 0 else 0.0
 
     async def read_queue(self) -> tuple[Queued, ...]:
         """All of it."""

@@ -4,6 +4,7 @@ Each write is followed by a hint for whoever waits. Hints are not waited for, an
 """
 
 import json
+import logging
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -13,7 +14,13 @@ from nats.js import JetStreamContext
 from nats.js.errors import NotFoundError
 
 from gpu_platform.adapters.queue.core import core_of
-from gpu_platform.adapters.queue.errors import STREAM_MISSING, OutdatedError, TooLargeError, translated
+from gpu_platform.adapters.queue.errors import (
+    STREAM_MISSING,
+    OutdatedError,
+    TooLargeError,
+    UnreadableError,
+    translated,
+)
 from gpu_platform.adapters.queue.layout import LARGEST_RECORD
 from gpu_platform.domain.invocations import Invocation
 from gpu_platform.domain.queue_subjects import (
@@ -25,10 +32,15 @@ from gpu_platform.domain.queue_subjects import (
     wake_subject,
 )
 
+log = logging.getLogger(__name__)
+
 EXPECTED_SEQUENCE = "Nats-Expected-Last-Subject-Sequence"
 EXPECTED_SUBJECT = "Nats-Expected-Last-Subject-Sequence-Subject"
 ABSENT = "0"
 WRITE_SECONDS = 5.0
+
+ROOM_TO_END = 128 << 10
+"""Bytes that a new record leaves free: whatever is accepted can also be ended."""
 
 
 @dataclass(frozen=True)
@@ -55,29 +67,35 @@ class Records:
         """One record per tenant and id, whatever function it is for; the first one stays."""
         of_the_id = record_subject(call.tenant, call.id, "*")
         try:
-            revision = await self._write(call, {EXPECTED_SEQUENCE: ABSENT, EXPECTED_SUBJECT: of_the_id})
+            guard = {EXPECTED_SEQUENCE: ABSENT, EXPECTED_SUBJECT: of_the_id}
+            revision = await self._write(call, guard, LARGEST_RECORD - ROOM_TO_END)
             return Accepted(Seen(call, revision), is_new=True)
         except OutdatedError:
-            known = await self.find(call.tenant, call.id)
+            known = await self.find(call.tenant, call.id, call.function) or await self.find(call.tenant, call.id)
             if known is None:
                 # It went in this moment, some time after its end.
                 raise
             return Accepted(known, is_new=False)
 
-    async def find(self, tenant: str, invocation_id: str, function: str | None = None) -> Seen | None:
-        """Without the function, as the leader of the stream knows it. With it, any server answers, which may be a
-        moment behind; whoever may see one function's records only can ask in no other way."""
+    async def find(
+        self, tenant: str, invocation_id: str, function: str | None = None, *, direct: bool = False
+    ) -> Seen | None:
+        """As the leader of the stream knows it. With `direct` any server answers, which may be a moment behind;
+        whoever may see one function's records only can ask in no other way, and names the function.
+
+        Whoever knows the function names it: its workers can write records of their own function only, but with any
+        id."""
         subject = record_subject(tenant, invocation_id, function or "*")
         with translated():
             try:
-                found = await self._js.get_msg(RECORDS, subject=subject, direct=function is not None)
+                found = await self._js.get_msg(RECORDS, subject=subject, direct=direct)
             except NotFoundError as error:
                 if error.err_code == STREAM_MISSING:
                     raise
                 return None
         if not found.data or found.seq is None:
             return None
-        return Seen(Invocation.model_validate_json(found.data), found.seq)
+        return read_record(found.subject or subject, found.data, found.seq)
 
     async def change(self, seen: Seen, call: Invocation) -> Seen:
         """OutdatedError: somebody else changed it first; nothing was written."""
@@ -108,10 +126,10 @@ class Records:
         with translated():
             await self._js.purge_stream(QUEUE, subject=queue_subject(call.tenant, call.function, call.id))
 
-    async def _write(self, call: Invocation, guard: dict[str, str]) -> int:
-        body = json.dumps(call.to_json(), separators=(",", ":"), ensure_ascii=False).encode()
-        if len(body) > LARGEST_RECORD:
-            raise TooLargeError(f"the record of {call.id} has {len(body)} bytes; there is room for {LARGEST_RECORD}")
+    async def _write(self, call: Invocation, guard: dict[str, str], room: int = LARGEST_RECORD) -> int:
+        body = _encode(call)
+        if len(body) > room:
+            raise TooLargeError(f"the record of {call.id} has {len(body)} bytes; there is room for {room}")
         with translated():
             written = await self._js.publish(
                 record_subject(call.tenant, call.id, call.function),
@@ -126,3 +144,32 @@ class Records:
     async def _hint(self, subject: str) -> None:
         with suppress(nats.errors.Error):
             await core_of(self._js).publish(subject)
+
+
+def read_record(subject: str, data: bytes, sequence: int) -> Seen | None:
+    """None for what is no record, or one of another place: workers are not trusted, and what one of them has written
+    must not stop those who look at everybody's."""
+    try:
+        call = Invocation.model_validate_json(data)
+    except (ValueError, RecursionError) as error:
+        _skip(subject, sequence, type(error).__name__)
+        return None
+    if record_subject(call.tenant, call.id, call.function) != subject:
+        _skip(subject, sequence, "it is the record of another call")
+        return None
+    return Seen(call, sequence)
+
+
+def _skip(subject: str, sequence: int, problem: str) -> None:
+    log.warning("invocations.unreadable", extra={"subject": subject, "sequence": sequence, "error": problem})
+
+
+def _encode(call: Invocation) -> bytes:
+    try:
+        body = json.dumps(call.to_json(), separators=(",", ":"), ensure_ascii=False).encode()
+        Invocation.model_validate_json(body)
+    except (ValueError, RecursionError) as error:
+        raise UnreadableError(
+            f"the record of {call.id} could not be read again: it is nested too deeply, or has text that is no Unicode"
+        ) from error
+    return body

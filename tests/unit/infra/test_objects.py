@@ -242,6 +242,12 @@ def test_of_the_servers_secret_our_processes_see_no_key() -> None:
         assert volume["secret"]["items"] == [{"key": "ca.crt", "path": "ca.crt"}]
 
 
+def test_without_the_secrets_of_nats_our_processes_start_all_the_same() -> None:
+    for pod in all_pods()[:2]:
+        volumes = [each["secret"] for each in pod["volumes"] if each["name"] in ("nats", "nats-ca")]
+        assert [volume["optional"] for volume in volumes] == [True, True]
+
+
 def test_a_nats_of_somebody_else_has_the_address_and_the_authority_that_are_said(tmp_path: Path) -> None:
     bodies = workload_objects(Nats(url="tls://nats.example.com:4222", api_secret="theirs"))  # noqa: S106
     api = load_api_settings(settings_of(API, bodies, tmp_path / "api.yaml"), {})

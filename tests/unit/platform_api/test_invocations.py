@@ -62,9 +62,16 @@ WRONG: dict[str, tuple[Any, ...]] = {
         {"nats-ttl": "1"},
         {"a": "x" * 4_097},
         {f"h{number}": "" for number in range(65)},
+        {f"h{number}": "x" * 4_096 for number in range(8)},
         [],
     ),
-    "attributes": ({"": "a"}, {"a": "b\n"}, {"a": "x" * 2_049}, "a"),
+    "attributes": (
+        {"": "a"},
+        {"a": "b\n"},
+        {"a": "x" * 2_049},
+        {f"a{number}": "ä" * 2_048 for number in range(8)},
+        "a",
+    ),
     "unknown": (1,),
     "replySubject": ("a",),
 }
@@ -78,6 +85,15 @@ def test_what_is_wrong_is_named(field: str, said: dict[str, Any]) -> None:
 
     assert refused.value.status == 400
     assert any(detail.field.startswith(field) for detail in refused.value.details)
+
+
+def test_headers_and_attributes_share_their_room() -> None:
+    half = {f"n{number}": "x" * 2_048 for number in range(8)}
+    assert decode(headers=half).to_request().headers == half
+    with pytest.raises(ApiError, match="together have more than 32768 bytes") as refused:
+        decode(headers=half, attributes=half)
+
+    assert [detail.field for detail in refused.value.details] == ["attributes"]
 
 
 @pytest.mark.parametrize("payload", ["1e999", "-1e999", "NaN", "Infinity", '"\\ud800"', "[" * 5_000 + "]" * 5_000])

@@ -37,8 +37,8 @@ def observed(**fields: Any) -> Observed:
     return replace(nothing, **fields)
 
 
-def plan(seen: Observed, wanted: int = 1, queue_problem: str | None = None) -> Plan:
-    return plan_function(seen, wanted, queue_problem, NOW)
+def plan(seen: Observed, wanted: int = 1, queue_problem: str | None = None, refusal: str | None = None) -> Plan:
+    return plan_function(seen, wanted, queue_problem, NOW, refusal)
 
 
 def verdict(planned: Plan) -> tuple[FunctionPhase | None, str, str]:
@@ -151,7 +151,26 @@ def test_a_unit_that_joined_and_was_stopped_is_none() -> None:
     assert plan(observed(joined=(stopped,), free=STOCK)).writes == (CreateWorker(0, ()),)
 
 
-def test_without_nats_the_workers_come_all_the_same() -> None:
+def test_where_no_worker_could_take_a_call_none_takes_stock() -> None:
+    planned = plan(observed(free=STOCK, setup_problem="NATS is not configured"), 2)
+
+    assert planned.writes == ()
+    assert verdict(planned) == (FunctionPhase.PROGRESSING, FunctionReason.QUEUE_UNAVAILABLE, "NATS is not configured")
+
+
+def test_after_a_refusal_only_what_is_too_much_is_written() -> None:
+    planned = plan(observed(own=(worker(5),), free=STOCK), 1, refusal="exceeded quota")
+
+    assert planned.writes == (RemoveWorker(worker(5)),)
+    assert verdict(planned)[:2] == (FunctionPhase.FAILED, FunctionReason.WORKER_FAILED)
+    assert "exceeded quota" in verdict(planned)[2]
+
+
+def test_a_refusal_of_what_nobody_wants_any_more_is_forgotten() -> None:
+    assert verdict(plan(observed(own=(worker(0),)), 1, refusal="no"))[0] is FunctionPhase.READY
+
+
+def test_while_nats_is_away_the_workers_come_all_the_same() -> None:
     planned = plan(observed(free=STOCK), 1, "NATS does not answer")
 
     assert planned.writes == (CreateWorker(0, ()),)

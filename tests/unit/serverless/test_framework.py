@@ -3,11 +3,15 @@
 import asyncio
 import http.client
 import json
+import math
 import socket
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +98,105 @@ def test_an_error_of_the_function_is_an_answer_and_the_next_call_is_served(path:
         failed = client.invoke(0)
         assert (failed["statusCode"], failed["error"]) == (500, "ZeroDivisionError: division by zero")
         assert client.invoke(4)["body"] == 0.25
+
+
+def nested(levels: int) -> Any:
+    innermost: Any = 1
+    return reduce(lambda inner, _: [inner], range(levels), innermost)
+
+
+@pytest.mark.parametrize(
+    ("result", "words"),
+    [
+        ({(1, 2): 3}, "keys must be str"),
+        (nested(101), "deeper than"),
+        (nested(100_000), "deeper than"),
+        (math.nan, "not JSON compliant"),
+        (["\ud800"], "surrogates not allowed"),
+    ],
+)
+def test_what_is_no_json_is_an_answer_that_says_so(path: Path, result: Any, words: str) -> None:
+    with serving(handler(lambda payload: payload or result), path) as client:
+        failed = client.invoke(None)
+        assert (failed["statusCode"], failed["body"]) == (500, None)
+        assert "what the function returned is no JSON" in failed["error"]
+        assert words in failed["error"]
+        assert client.invoke("next")["body"] == "next"
+
+
+def test_what_json_does_not_know_is_written_as_its_text_and_a_dataclass_as_its_fields(path: Path) -> None:
+    @dataclass
+    class Size:
+        width: int
+        unit: Any
+
+    with serving(handler(lambda _: [Size(1, Path("a")), nested(99)]), path) as client:
+        assert client.invoke(None)["body"] == [{"width": 1, "unit": "a"}, nested(99)]
+
+
+def test_an_error_that_is_no_text_is_told_all_the_same(path: Path) -> None:
+    @handler
+    def fail(_: Any) -> None:
+        raise ValueError("\ud800")
+
+    with serving(fail, path) as client:
+        assert client.invoke(None)["error"] == "ValueError: \\ud800"
+
+
+class Occupied:
+    """A function with one slot, and a call in it that does not look at whether it is cancelled."""
+
+    def __init__(self) -> None:
+        self.begun, self.may_end = threading.Event(), threading.Event()
+        self.ran: list[str] = []
+
+    def handle(self, payload: str) -> None:
+        self.ran.append(payload)
+        self.begun.set()
+        assert self.may_end.wait(10)
+
+
+def test_a_call_that_waits_for_its_turn_can_be_cancelled_and_expires(path: Path) -> None:
+    occupied = Occupied()
+    answers: dict[str, Any] = {}
+
+    def invoke(client: Client, name: str, deadline: datetime | None) -> None:
+        call = Call(name, "f", deadline=deadline, payload=name)
+        answers[name] = client.ask("POST", "/invoke", call.to_json())[1]
+
+    with serving(handler(occupied.handle), path) as client:
+        soon = datetime.now(UTC) + timedelta(seconds=0.2)
+        calls = {"first": None, "cancelled": None, "late": soon}
+        threads = {name: threading.Thread(target=invoke, args=(client, name, calls[name])) for name in calls}
+        threads["first"].start()
+        assert occupied.begun.wait(10)
+        for name in ("cancelled", "late"):
+            threads[name].start()
+        while client.ask("POST", "/cancel", {"invocationID": "cancelled"}) != (200, {"found": True}):
+            time.sleep(0.01)
+        for name in ("cancelled", "late"):
+            threads[name].join(10)
+        occupied.may_end.set()
+        threads["first"].join(10)
+
+    assert occupied.ran == ["first"]
+    assert (answers["cancelled"]["statusCode"], answers["cancelled"]["error"]) == (499, "cancelled")
+    assert (answers["late"]["statusCode"], answers["late"]["error"]) == (499, "its deadline has passed")
+    assert answers["first"]["statusCode"] == 200
+
+
+def test_it_is_not_ready_while_calls_that_nobody_waits_for_hold_every_slot(path: Path) -> None:
+    occupied = Occupied()
+    with serving(handler(occupied.handle), path) as client:
+        calling = threading.Thread(target=client.invoke, args=("lost",))
+        calling.start()
+        assert occupied.begun.wait(10)
+        assert client.ask("GET", "/healthz")[0] == 200
+        assert client.ask("POST", "/cancel", {"invocationID": "call-1"}) == (200, {"found": True})
+        assert client.ask("GET", "/healthz")[0] == 503
+        occupied.may_end.set()
+        calling.join(10)
+        assert client.ask("GET", "/healthz")[0] == 200
 
 
 def test_no_more_calls_at_once_than_the_function_takes(path: Path) -> None:
