@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from itertools import count
@@ -81,7 +81,7 @@ class Bare:
 
     js: JetStreamContext
     client: Client
-    numbers: count[int]
+    numbers: Iterator[int]
 
     async def accept(self) -> None:
         name = f"bare-{next(self.numbers)}"
