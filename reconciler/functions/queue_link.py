@@ -92,6 +92,7 @@ class QueueLink:
         inbox = inbox_prefix_of(QueueUser.FUNCTIONS)
         async with open_queue(access, self._name, inbox_prefix=inbox) as js:
             await ensure_streams(js, self._replicas)
+            obey_cancellation()
             self._js = js
             log.info("queue.connected", extra={"server": _without_password(access.url)})
             async with asyncio.TaskGroup() as group:
@@ -107,6 +108,7 @@ class QueueLink:
         while True:
             await asyncio.sleep(STREAMS_SECONDS)
             await ensure_streams(js, self._replicas)
+            obey_cancellation()
 
     async def ensure_consumer(self, tenant: str, function: str, ack_wait: timedelta) -> None:
         await self._ask(lambda js: ensure_consumer(js, tenant, function, ack_wait))

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+from gpu_platform.adapters.queue.cancellation import obey_cancellation
 from gpu_platform.adapters.queue.connection import JetStream
 from gpu_platform.adapters.queue.consumers import Backlog, read_backlog, read_backlogs
 from gpu_platform.adapters.queue.hints import follow_wakes
@@ -47,6 +48,7 @@ class Scaler:
         async with follow_wakes(js, self._wake):
             while True:
                 self.note(await read_backlogs(js))
+                obey_cancellation()
                 await self._answer_wakes(js)
 
     async def _answer_wakes(self, js: JetStream) -> None:
@@ -62,6 +64,7 @@ class Scaler:
             woken, self._woken = self._woken, set()
             for tenant, function in woken:
                 backlog = await read_backlog(js, tenant, function)
+                obey_cancellation()
                 if backlog is not None:
                     self.note({(tenant, function): backlog})
 

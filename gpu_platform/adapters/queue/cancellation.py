@@ -4,7 +4,8 @@ import asyncio
 
 
 def obey_cancellation() -> None:
-    """For loops that go on after a failed question: the client may have taken our own cancellation for a time-out."""
+    """For loops, after each question: the client may have taken our own cancellation for a time-out, or have lost it
+    because the answer came in the same moment. Who does not obey then goes on for ever."""
     task = asyncio.current_task()
     if task is not None and task.cancelling():
         raise asyncio.CancelledError
