@@ -36,6 +36,10 @@ RELEASE_SECONDS = 2.0
 """For giving the Lease back on the way out; when it takes longer, the others wait for its end instead."""
 
 
+STUCK_SECONDS = 60.0
+STUCK = 70
+"""The exit code of a process whose work does not end although its lease is lost."""
+
 SHORTEST_PAUSE = 0.01
 """Seconds. Two clocks never agree to the last digit; without it the last moment of a term would be a busy loop."""
 
@@ -235,7 +239,11 @@ class LeaderElector:
 async def _end(task: asyncio.Future[Any]) -> None:
     """Cancel it and wait for its end. How it failed matters only to a leader, who has looked before."""
     task.cancel()
-    await asyncio.wait({task})
+    ended, _ = await asyncio.wait({task}, timeout=STUCK_SECONDS)
+    if not ended:
+        # Somebody has swallowed the cancellation. Whoever starts this process again has a leader again.
+        log.critical("leader.work_does_not_end")
+        os._exit(STUCK)
     if not task.cancelled() and task.exception():
         log.debug("leader.work_failed", exc_info=task.exception())
 
