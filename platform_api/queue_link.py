@@ -5,7 +5,7 @@ import logging
 
 from gpu_platform.adapters.queue.cancellation import obey_cancellation
 from gpu_platform.adapters.queue.connection import JetStream, QueueAccess, open_queue
-from gpu_platform.adapters.queue.core import core_of
+from gpu_platform.adapters.queue.core import core_of, wait_until_closed
 from gpu_platform.adapters.queue.errors import QueueUnavailableError
 from gpu_platform.adapters.queue.hints import Hints
 from gpu_platform.domain.queue_permissions import QueueUser, inbox_prefix_of
@@ -58,10 +58,8 @@ class QueueLink:
         async with open_queue(access, self._name, inbox_prefix=inbox_prefix_of(QueueUser.API)) as js:
             await self.hints.follow(js)
             self._js = js
-            log.info("queue.connected", extra={"server": access.url})
-            while not core_of(js).is_closed:  # noqa: ASYNC110 - it tells nobody
-                # The client itself connects again. It gives up only where it is not let in.
-                await asyncio.sleep(RETRY_SECONDS)
+            log.info("queue.connected", extra={"server": access.place})
+            await wait_until_closed(js)
 
 
 def build_queue_link(settings: ApiSettings, name: str) -> QueueLink:

@@ -39,7 +39,13 @@ WAITING = "waiting"
 
 class World:
     def __init__(self, client: KubeClient, resync: timedelta) -> None:
-        of_units = {"spec": _spec_of, "pool": _pool_of, "stock": _stock_state_of, "function": _function_of}
+        of_units = {
+            "spec": _spec_of,
+            "pool": _pool_of,
+            "stock": _stock_state_of,
+            "function": _function_of,
+            "worker-name": _worker_name_of,
+        }
         of_pods = {"unit-uid": _unit_uid_of, "unschedulable": _unschedulable_namespace_of}
         self.units = ObjectCache(client, GPU_UNITS, indexes=of_units, resync=resync)
         self.pools = ObjectCache(client, STOCK_POOLS, indexes={"spec": _spec_of}, resync=resync)
@@ -103,6 +109,10 @@ class World:
         """The units that take a function's calls, whoever made them."""
         return self.units.by_index("function", f"{namespace}/{function}")
 
+    def named_as_workers_of(self, namespace: str, function: str) -> tuple[Json, ...]:
+        """The units that have the name of one of a function's workers, whoever made them."""
+        return self.units.by_index("worker-name", f"{namespace}/{function}")
+
     def instances_of(self, pool: str) -> tuple[Json, ...]:
         """The tenants' units that were taken from a pool."""
         return tuple(unit for unit in self.units.by_index("pool", pool) if not _is_stock(unit))
@@ -155,6 +165,11 @@ def function_key_of(unit: Json) -> tuple[str, str] | None:
 def _function_of(unit: Json) -> Iterable[str]:
     if key := function_key_of(unit):
         yield "/".join(key)
+
+
+def _worker_name_of(unit: Json) -> Iterable[str]:
+    if parsed := names.parse_worker_name(unit["metadata"]["name"]):
+        yield f"{unit['metadata']['namespace']}/{parsed[0]}"
 
 
 def _spec_of(item: Json) -> Iterable[str]:

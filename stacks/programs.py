@@ -1,6 +1,7 @@
 """The programs of the stacks: one resource each, declared from what the API accepted."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pulumi
 
@@ -10,53 +11,26 @@ from providers.cluster.resources import GpuFunction, GpuUnit, StockPool
 
 def build_program(intent: Intent) -> Callable[[], None]:
     def program() -> None:
-        resource = DECLARATIONS[intent.address.kind](intent)
+        resource = _declare(intent)
         pulumi.export("uid", resource.uid)
         pulumi.export("acceptedHash", resource.accepted_hash)
 
     return program
 
 
-def _declare_unit(intent: Intent) -> GpuUnit:
+def _declare(intent: Intent) -> GpuUnit | GpuFunction | StockPool:
     address = intent.address
-    return GpuUnit(
-        address.name,
-        tenant=address.tenant,
-        name=address.name,
-        spec=intent.spec,
-        operation_id=intent.operation_id,
-        request_hash=intent.request_hash,
-        object_uid=intent.uid,
-    )
-
-
-def _declare_function(intent: Intent) -> GpuFunction:
-    address = intent.address
-    return GpuFunction(
-        address.name,
-        tenant=address.tenant,
-        name=address.name,
-        spec=intent.spec,
-        operation_id=intent.operation_id,
-        request_hash=intent.request_hash,
-        object_uid=intent.uid,
-    )
-
-
-def _declare_pool(intent: Intent) -> StockPool:
-    address = intent.address
-    return StockPool(
-        address.name,
-        name=address.name,
-        spec=intent.spec,
-        operation_id=intent.operation_id,
-        request_hash=intent.request_hash,
-        object_uid=intent.uid,
-    )
-
-
-DECLARATIONS: dict[StackKind, Callable[[Intent], GpuUnit | GpuFunction | StockPool]] = {
-    StackKind.GPU_UNIT: _declare_unit,
-    StackKind.GPU_FUNCTION: _declare_function,
-    StackKind.STOCK_POOL: _declare_pool,
-}
+    said: dict[str, Any] = {
+        "name": address.name,
+        "spec": intent.spec,
+        "operation_id": intent.operation_id,
+        "request_hash": intent.request_hash,
+        "object_uid": intent.uid,
+    }
+    match address.kind:
+        case StackKind.GPU_UNIT:
+            return GpuUnit(address.name, tenant=address.tenant, **said)
+        case StackKind.GPU_FUNCTION:
+            return GpuFunction(address.name, tenant=address.tenant, **said)
+        case StackKind.STOCK_POOL:
+            return StockPool(address.name, **said)

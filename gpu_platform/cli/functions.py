@@ -106,15 +106,7 @@ def create(
     operation = operation_id or str(content.get("operationID") or "") or new_operation_id()
     request = unit_options.build_create(
         name, spec, None, UnitOptions(image, command, arg, env), content, operation
-    ) | said(
-        concurrency=concurrency,
-        minWorkers=min_workers,
-        maxWorkers=max_workers,
-        idleTimeoutSeconds=idle_timeout,
-        timeoutSeconds=call_timeout,
-        maxAttempts=max_attempts,
-        queueLimit=queue_limit,
-    )
+    ) | _limits(concurrency, min_workers, max_workers, idle_timeout, call_timeout, max_attempts, queue_limit)
     with connect(url) as client:
         deadline = Deadline(timeout)
         with replayable(operation):
@@ -150,14 +142,8 @@ def update(
     """Change a function. A list that is said replaces the old one; the rest stays."""
     content = unit_options.read_file(file)
     options = UnitOptions(image, command, arg, env)
-    numbers: Json = said(
-        concurrency=concurrency,
-        minWorkers=min_workers,
-        maxWorkers=max_workers,
-        idleTimeoutSeconds=idle_timeout,
-        timeoutSeconds=call_timeout,
-        maxAttempts=max_attempts,
-        queueLimit=queue_limit,
+    numbers: Json = _limits(
+        concurrency, min_workers, max_workers, idle_timeout, call_timeout, max_attempts, queue_limit
     )
     if not unit_options.merge_options(content, options) and not numbers:
         raise typer.BadParameter("say what to change, such as --image")
@@ -211,6 +197,27 @@ def purge(name: Name, as_json: AsJson = False, url: Url = None) -> None:
         print_json({"cancelled": cancelled})
     else:
         print_line(f"{cancelled} waiting calls of {name} are cancelled")
+
+
+def _limits(
+    concurrency: int | None,
+    min_workers: int | None,
+    max_workers: int | None,
+    idle_timeout: int | None,
+    call_timeout: int | None,
+    max_attempts: int | None,
+    queue_limit: int | None,
+) -> Json:
+    """Those that were said."""
+    return said(
+        concurrency=concurrency,
+        minWorkers=min_workers,
+        maxWorkers=max_workers,
+        idleTimeoutSeconds=idle_timeout,
+        timeoutSeconds=call_timeout,
+        maxAttempts=max_attempts,
+        queueLimit=queue_limit,
+    )
 
 
 def _finish(function: FunctionView, deadline: Deadline | None, *, as_json: bool) -> None:

@@ -66,6 +66,13 @@ def worker_name(function: str, ordinal: int) -> str:
     return f"{function}-worker-{ordinal}"
 
 
+def parse_worker_name(unit: str) -> tuple[str, int] | None:
+    """The function and the ordinal; None for a name that no worker has."""
+    function, separator, ordinal = unit.rpartition("-worker-")
+    is_ordinal = ordinal.isascii() and ordinal.isdecimal() and str(int(ordinal)) == ordinal
+    return (function, int(ordinal)) if separator and is_ordinal else None
+
+
 def function_secret(function: str) -> str:
     """Name of the Secret with the credentials of a function's workers."""
     return f"function-{function}"

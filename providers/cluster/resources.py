@@ -1,7 +1,7 @@
 """The resources as a Python program declares them."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import pulumi
 
@@ -45,57 +45,45 @@ class _Declared(pulumi.CustomResource):
         return output
 
 
-class GpuUnit(_Declared):
+class _OfTenant(_Declared):
+    """What lives in the namespace of a tenant."""
+
+    token: ClassVar[str]
+    tenant: pulumi.Output[str]
+    name: pulumi.Output[str]
+    namespace: pulumi.Output[str]
+
+    def __init__(
+        self,
+        resource_name: str,
+        *,
+        name: pulumi.Input[str],
+        spec: Spec,
+        tenant: pulumi.Input[str] | None = None,
+        operation_id: pulumi.Input[str] | None = None,
+        request_hash: pulumi.Input[str] | None = None,
+        object_uid: pulumi.Input[str] | None = None,
+        opts: pulumi.ResourceOptions | None = None,
+    ) -> None:
+        """`spec` as in the custom resource. Without a tenant it is `default`; `operation_id` and `request_hash` say
+        which request it comes from, `object_uid` which object came of it last: once the end of that was asked for, it
+        is not made again."""
+        properties = {"tenant": tenant, "name": name, "spec": spec, "namespace": None}
+        provenance = _provenance(operation_id, request_hash, object_uid)
+        super().__init__(self.token, resource_name, {**properties, **provenance}, opts)
+
+
+class GpuUnit(_OfTenant):
     """A unit of a tenant. Exists already as it is declared here: taken over as it is, and nothing is written. Does not
     exist: made, in the place of free stock where there is some."""
 
-    tenant: pulumi.Output[str]
-    name: pulumi.Output[str]
-    namespace: pulumi.Output[str]
-
-    def __init__(
-        self,
-        resource_name: str,
-        *,
-        name: pulumi.Input[str],
-        spec: Spec,
-        tenant: pulumi.Input[str] | None = None,
-        operation_id: pulumi.Input[str] | None = None,
-        request_hash: pulumi.Input[str] | None = None,
-        object_uid: pulumi.Input[str] | None = None,
-        opts: pulumi.ResourceOptions | None = None,
-    ) -> None:
-        """`spec` as in a GPUUnit. Without a tenant it is `default`; `operation_id` and `request_hash` say which request
-        it comes from, `object_uid` which object came of it last: once the end of that was asked for, it is not made
-        again."""
-        properties = {"tenant": tenant, "name": name, "spec": spec, "namespace": None}
-        provenance = _provenance(operation_id, request_hash, object_uid)
-        super().__init__(GPU_UNIT, resource_name, {**properties, **provenance}, opts)
+    token = GPU_UNIT
 
 
-class GpuFunction(_Declared):
+class GpuFunction(_OfTenant):
     """A function of a tenant: code that answers calls. One that exists already as it is declared here is taken over."""
 
-    tenant: pulumi.Output[str]
-    name: pulumi.Output[str]
-    namespace: pulumi.Output[str]
-
-    def __init__(
-        self,
-        resource_name: str,
-        *,
-        name: pulumi.Input[str],
-        spec: Spec,
-        tenant: pulumi.Input[str] | None = None,
-        operation_id: pulumi.Input[str] | None = None,
-        request_hash: pulumi.Input[str] | None = None,
-        object_uid: pulumi.Input[str] | None = None,
-        opts: pulumi.ResourceOptions | None = None,
-    ) -> None:
-        """`spec` as in a GPUFunction; the rest as for a GpuUnit."""
-        properties = {"tenant": tenant, "name": name, "spec": spec, "namespace": None}
-        provenance = _provenance(operation_id, request_hash, object_uid)
-        super().__init__(GPU_FUNCTION, resource_name, {**properties, **provenance}, opts)
+    token = GPU_FUNCTION
 
 
 class StockPool(_Declared):

@@ -12,7 +12,7 @@ from gpu_platform.domain.operations import OperationKind, OperationPhase
 from gpu_platform.domain.stacks import as_accepted
 from gpu_platform.domain.stock import rank_stock
 from reconciler.functions.observed import Observed
-from reconciler.functions.workers import claim_mark, find_ordinal, is_leftover, is_made_by
+from reconciler.functions.workers import claim_mark, is_leftover, is_made_by
 from reconciler.world import World
 
 Json = dict[str, Any]
@@ -28,7 +28,7 @@ def observe_function(world: World, namespace: str, name: str, setup_problem: str
         return None
     function = as_accepted(found)
     spec = _parse_spec(function)
-    named = [unit for unit in world.units.objects(namespace) if find_ordinal(function, unit) is not None]
+    named = world.named_as_workers_of(namespace, name)
     own = tuple(unit for unit in named if is_made_by(unit, function))
     return Observed(
         function=function,

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from gpu_platform.adapters.queue.cancellation import obey_cancellation
 from gpu_platform.adapters.queue.connection import JetStream, QueueAccess, open_queue
 from gpu_platform.adapters.queue.consumers import Backlog, list_consumers, read_backlog, stream_needed
-from gpu_platform.adapters.queue.core import core_of
+from gpu_platform.adapters.queue.core import wait_until_closed
 from gpu_platform.adapters.queue.durability import NotDurableError, check_durability
 from gpu_platform.adapters.queue.errors import QueueUnavailableError
 from gpu_platform.adapters.queue.layout import ensure_consumer, ensure_streams, remove_consumer
@@ -94,15 +94,13 @@ class QueueLink:
             await ensure_streams(js, self._replicas)
             obey_cancellation()
             self._js = js
-            log.info("queue.connected", extra={"server": _without_password(access.url)})
+            log.info("queue.connected", extra={"server": access.place})
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(_for_ever(duty, js)) for duty in (self._keep_streams, *self._duties)]
-                while not core_of(js).is_closed:  # noqa: ASYNC110 - it tells nobody
-                    # The client itself connects again. It gives up only where it is not let in.
-                    await asyncio.sleep(RETRY_SECONDS)
+                await wait_until_closed(js)
                 for task in tasks:
                     task.cancel()
-        raise QueueUnavailableError(f"{_without_password(access.url)} does not let us in any more; we try it anew")
+        raise QueueUnavailableError(f"{access.place} does not let us in any more; we try it anew")
 
     async def _keep_streams(self, js: JetStream) -> None:
         while True:
@@ -160,8 +158,4 @@ async def _for_ever(duty: Duty, js: JetStream) -> None:
 
 
 def _not_yet(access: QueueAccess) -> str:
-    return f"there is no connection to {_without_password(access.url)} yet"
-
-
-def _without_password(url: str) -> str:
-    return url.rpartition("@")[2]
+    return f"there is no connection to {access.place} yet"

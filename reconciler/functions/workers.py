@@ -21,10 +21,8 @@ def claim_mark(function: Json) -> str:
 
 def find_ordinal(function: Json, unit: Json) -> int | None:
     """Which of the function's workers this unit is, by its name."""
-    prefix = names.worker_name(function["metadata"]["name"], 0)[:-1]
-    ordinal = unit["metadata"]["name"].removeprefix(prefix)
-    is_one = unit["metadata"]["name"].startswith(prefix) and ordinal.isdecimal()
-    return int(ordinal) if is_one and str(int(ordinal)) == ordinal else None
+    parsed = names.parse_worker_name(unit["metadata"]["name"])
+    return parsed[1] if parsed is not None and parsed[0] == function["metadata"]["name"] else None
 
 
 def is_made_by(unit: Json, function: Json) -> bool:

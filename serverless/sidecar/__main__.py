@@ -64,7 +64,7 @@ async def _run_connected(settings: SidecarSettings, shifts: Shifts) -> None:
             try:
                 async with open_queue(access, settings.worker, inbox_prefix=inbox) as js:
                     is_connected = True
-                    log.info("sidecar.connected", extra={"server": settings.nats_url})
+                    log.info("sidecar.connected", extra={"server": access.place})
                     await shifts.run(js)
                     is_connected = False
             except QueueUnavailableError as error:

@@ -54,6 +54,11 @@ class QueueAccess:
     authority: Path | None = None
     """The certificates to believe; without them those of the machine."""
 
+    @property
+    def place(self) -> str:
+        """The address for people, without a password that somebody wrote into it."""
+        return self.url.rpartition("@")[2]
+
 
 @asynccontextmanager
 async def open_queue(access: QueueAccess, name: str, *, inbox_prefix: str | None = None) -> AsyncIterator[JetStream]:

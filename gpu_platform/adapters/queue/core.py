@@ -1,10 +1,20 @@
-"""Below JetStream: messages that nobody keeps."""
+"""Below JetStream: the connection itself, and messages that nobody keeps."""
+
+import asyncio
 
 from nats.aio.client import Client
 from nats.js import JetStreamContext
+
+LOOK_SECONDS = 2.0
 
 
 def core_of(js: JetStreamContext) -> Client:
     """The connection itself. The library hands it out under no other name."""
     client: Client = js._nc  # noqa: SLF001
     return client
+
+
+async def wait_until_closed(js: JetStreamContext) -> None:
+    """The client itself connects again. It gives up only where it is not let in any more."""
+    while not core_of(js).is_closed:  # noqa: ASYNC110 - it tells nobody
+        await asyncio.sleep(LOOK_SECONDS)
