@@ -97,9 +97,7 @@ def show_platform(place: ClusterDirectory, api: httpx.Client) -> None:
     options = ("--spec", "host.1", "--image", "example/words", "--idle-timeout", "5")
     run(PLATFORM, "functions", "create", "words", *options, *command)
     run(PLATFORM, "functions", "health", "words")
-    began_at = time.monotonic()
-    run(PLATFORM, "invoke", "words", '{"text": "to be or not to be"}')
-    console.print(f"  answered {time.monotonic() - began_at:.1f} s after the call, with no worker before it")
+    run(PLATFORM, "invoke", "words", '{"text": "to be or not to be"}', "--trace")
 
     step("A call that kills its worker is answered all the same, and called again it is not run again")
     poison = ("invoke", "words", '{"text": "the rest is silence", "crash": 1}', "--id", "brave")

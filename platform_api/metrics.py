@@ -1,5 +1,7 @@
 """What the API counts of itself. The platform's own figures come from `health.collector`."""
 
+from collections.abc import Mapping
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 
@@ -29,6 +31,13 @@ class ApiMetrics:
             registry=self.registry,
             buckets=(0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2.5, 5, 10, 30, 60, 300),
         )
+        self._cold_calls = Histogram(
+            "gpu_platform_api_cold_call_seconds",
+            "Time from the acceptance of a call that was waited for, and that had to wait for its worker, to each step",
+            ("phase",),
+            registry=self.registry,
+            buckets=(0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2.5, 5, 10, 30, 60, 300),
+        )
         self.streams = Gauge("gpu_platform_api_streams", "Streams that are open", registry=self.registry)
 
     def count_request(self, method: str, route: str, status: int, seconds: float) -> None:
@@ -48,6 +57,10 @@ class ApiMetrics:
 
     def count_sync_wait(self, outcome: str, seconds: float) -> None:
         self._sync_waits.labels(outcome).observe(seconds)
+
+    def count_cold_call(self, phases: Mapping[str, float]) -> None:
+        for phase, seconds in phases.items():
+            self._cold_calls.labels(phase).observe(seconds)
 
     def render(self) -> bytes:
         return generate_latest(self.registry)

@@ -17,6 +17,7 @@ from reconciler.functions.controller import FunctionsController
 from reconciler.functions.credentials import Signer
 from reconciler.functions.queue_link import NOT_CONFIGURED, Duty, QueueLink
 from reconciler.functions.scaling import Scaler
+from reconciler.functions.starts import WorkerStarts
 from reconciler.invocations.functions import function_lookup
 from reconciler.invocations.sweep import InvocationsSweep
 from reconciler.operations.controller import OperationsController
@@ -58,7 +59,14 @@ def build_loops(
     queue = _build_queue_link(settings, sweep, scaler.follow)
     setup_problem = unit_settings.sidecar.problem if unit_settings.sidecar else NOT_CONFIGURED
     functions = FunctionsController(
-        world, writer, queue, _build_signer(settings), scaler, now_utc, setup_problem=setup_problem
+        world,
+        writer,
+        queue,
+        _build_signer(settings),
+        scaler,
+        WorkerStarts(metrics.registry, now_utc),
+        now_utc,
+        setup_problem=setup_problem,
     )
     # One worker for the orphans: their one key is the whole cluster.
     known: dict[str, Callable[[], ControllerLoop]] = {

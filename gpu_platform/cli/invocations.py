@@ -16,12 +16,14 @@ from gpu_platform.cli.tables import (
     coloured_word,
     now,
     plain,
+    print_beside,
     print_json,
     print_line,
     print_remark,
     print_rows,
     print_table,
 )
+from gpu_platform.cli.timeline import build_timeline
 from gpu_platform.cli.views import InvocationView
 
 app = typer.Typer(help="Calls of your functions.", no_args_is_help=True)
@@ -50,6 +52,7 @@ def invoke(
         str | None, typer.Option("--id", help="Names the call, so that repeating it does not run it twice.")
     ] = None,
     header: Annotated[list[str] | None, typer.Option("--header", help="NAME=VALUE; repeat it.")] = None,
+    trace: Annotated[bool, typer.Option("--trace", help="Show which step took how long.")] = False,
     as_json: AsJson = False,
     url: Url = None,
 ) -> None:
@@ -72,6 +75,8 @@ def invoke(
             print_remark(f"it goes on; `gpu-platform invocations get {call['invocationID']}` shows how")
     else:
         _print_answer(call)
+        if trace:
+            print_beside(build_timeline(call))
     if call["state"] not in (ANSWERED, *(OPEN if is_async else ())):
         raise typer.Exit(1)
 
@@ -244,3 +249,6 @@ def _print_call(call: InvocationView) -> None:
         "answer": plain(result["body"]) if result and result.get("body") is not None else None,
     }
     print_table(build_details(fields))
+    if call.get("coldStart"):
+        print_line()
+        print_table(build_timeline(call))

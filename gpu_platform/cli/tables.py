@@ -81,6 +81,11 @@ def print_remark(text: str) -> None:
     Console(stderr=True, soft_wrap=True).print(Text(text))
 
 
+def print_beside(table: Table) -> None:
+    """The same as a table: whoever reads the answer does not get it."""
+    Console(stderr=True).print(table)
+
+
 def build_table(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
     """Only the last column, the one with sentences, may take several lines."""
     table = Table(box=None, pad_edge=False)

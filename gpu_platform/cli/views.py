@@ -184,6 +184,13 @@ class InvocationResultView(TypedDict):
     error: NotRequired[str | None]
 
 
+class ColdStartView(TypedDict):
+    wokenAt: NotRequired[str | None]
+    claimedAt: NotRequired[str | None]
+    startedAt: str
+    readyAt: str
+
+
 class InvocationView(TypedDict):
     invocationID: str
     serverlessRequestID: str
@@ -194,7 +201,9 @@ class InvocationView(TypedDict):
     reason: NotRequired[str | None]
     retryOf: NotRequired[str | None]
     acceptedAt: str
+    queuedAt: NotRequired[str | None]
     startedAt: NotRequired[str | None]
+    coldStart: NotRequired[ColdStartView | None]
     finishedAt: NotRequired[str | None]
     expiresAt: NotRequired[str | None]
     result: NotRequired[InvocationResultView | None]

@@ -146,6 +146,22 @@ class BodyReference(Value):
     chunks: Annotated[int, Field(ge=1)]
 
 
+class ColdStart(Value):
+    """How the worker came that a call had to wait for. An answer comes whole: its first byte is the end of the call."""
+
+    woken_at: AwareDatetime | None = None
+    """When it was decided that another worker is needed."""
+
+    claimed_at: AwareDatetime | None = None
+    """When it had its place: the stock was claimed."""
+
+    started_at: AwareDatetime
+    """Of its sidecar: the pod has a node, and its images are there."""
+
+    ready_at: AwareDatetime
+    """When it took its first call."""
+
+
 class Invocation(Value):
     """The record of one call."""
 
@@ -179,6 +195,9 @@ class Invocation(Value):
 
     started_at: AwareDatetime | None = None
     """Of the last attempt."""
+
+    cold_start: ColdStart | None = None
+    """Of the worker of the first attempt, if the call was there before it."""
 
     finished_at: AwareDatetime | None = None
     reason: str | None = None
@@ -246,8 +265,15 @@ def retry(call: Invocation, now: datetime) -> Invocation:
     )
 
 
-def begin(call: Invocation, worker: str, now: datetime, queued_at: datetime | None = None) -> Invocation:
-    """One more attempt."""
+def begin(
+    call: Invocation,
+    worker: str,
+    now: datetime,
+    queued_at: datetime | None = None,
+    start: ColdStart | None = None,
+) -> Invocation:
+    """One more attempt, by a worker that came in this way."""
+    is_cold = start is not None and not call.attempts and call.accepted_at < start.ready_at
     return _changed(
         call,
         state=InvocationState.RUNNING,
@@ -256,6 +282,7 @@ def begin(call: Invocation, worker: str, now: datetime, queued_at: datetime | No
         queued_at=call.queued_at or queued_at,
         first_started_at=call.first_started_at or call.started_at,
         started_at=now,
+        cold_start=start if is_cold else call.cold_start,
     )
 
 
@@ -287,6 +314,24 @@ def call_off(call: Invocation, reason: str, now: datetime) -> Invocation:
 def bury(call: Invocation, reason: str, now: datetime) -> Invocation:
     """As a dead letter, which a person may look at and send again."""
     return _changed(call, state=InvocationState.DEAD_LETTERED, finished_at=now, reason=reason)
+
+
+def phases_of_cold_start(call: Invocation) -> dict[str, float]:
+    """Seconds from the acceptance to each step; empty for a call whose worker was there. What was before the call,
+    another one had asked for."""
+    start = call.cold_start
+    if start is None:
+        return {}
+    instants = {
+        "queued": call.queued_at,
+        "woken": start.woken_at,
+        "claimed": start.claimed_at,
+        "started": start.started_at,
+        "ready": start.ready_at,
+        "answered": call.finished_at,
+    }
+    seconds = {name: (at - call.accepted_at).total_seconds() for name, at in instants.items() if at is not None}
+    return {name: each for name, each in seconds.items() if each >= 0}
 
 
 def without_contents(call: Invocation) -> Invocation:

@@ -6,7 +6,7 @@ from typing import Any
 
 from gpu_platform.domain import names
 from gpu_platform.domain.gpu_units import Phase
-from gpu_platform.domain.metadata import annotations_of, labels_of
+from gpu_platform.domain.metadata import annotations_of, find_instant, labels_of
 
 Json = dict[str, Any]
 
@@ -26,12 +26,9 @@ def claim_holder_of(stock: Json) -> str | None:
     return annotations_of(stock).get(names.ANNOTATION_CLAIMED_BY) or None
 
 
-def claimed_at(stock: Json) -> datetime | None:
-    text = annotations_of(stock).get(names.ANNOTATION_CLAIMED_AT)
-    try:
-        return datetime.fromisoformat(text) if text else None
-    except ValueError:
-        return None
+def claimed_at(item: Json) -> datetime | None:
+    """Of stock, or of the worker that took it over."""
+    return find_instant(item, names.ANNOTATION_CLAIMED_AT)
 
 
 def is_from(unit: Json, stock: Json) -> bool:

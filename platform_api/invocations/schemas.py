@@ -10,6 +10,7 @@ from gpu_platform.domain.gpu_functions import FUNCTION_NAME
 from gpu_platform.domain.invocations import (
     LONGEST_TIMEOUT,
     Attributes,
+    ColdStart,
     ContentType,
     Headers,
     Invocation,
@@ -82,6 +83,9 @@ class InvocationView(Value):
     queued_at: datetime | None = None
     first_started_at: Annotated[datetime | None, Field(description="If it was begun more than once.")] = None
     started_at: datetime | None = None
+    cold_start: Annotated[
+        ColdStart | None, Field(description="How its worker came, if the call was there before it was.")
+    ] = None
     finished_at: datetime | None = None
     reason: Annotated[str | None, Field(description="Why it has no result.")] = None
     result: InvocationResult | None = None
@@ -132,6 +136,7 @@ def view_of(call: Invocation, result: InvocationResult | None = None) -> Invocat
         queued_at=call.queued_at,
         first_started_at=call.first_started_at,
         started_at=call.started_at,
+        cold_start=call.cold_start,
         finished_at=call.finished_at,
         reason=call.reason,
         result=result or bare,

@@ -4,7 +4,7 @@ import time
 
 from gpu_platform.adapters.queue.errors import QueueUnavailableError
 from gpu_platform.adapters.queue.hints import LOOK_SECONDS, Hints
-from gpu_platform.domain.invocations import Invocation
+from gpu_platform.domain.invocations import Invocation, phases_of_cold_start
 from platform_api.invocations.store import Store
 from platform_api.metrics import ApiMetrics
 
@@ -31,6 +31,8 @@ class CallWaits:
         finally:
             self._waiting -= 1
             self._metrics.count_sync_wait("over" if call.is_over else "not_yet", time.monotonic() - began_at)
+        if call.is_over:
+            self._metrics.count_cold_call(phases_of_cold_start(call))
         return call
 
     async def _look_until_over(self, store: Store, call: Invocation, until: float) -> Invocation:

@@ -1,5 +1,6 @@
 """Carries out a function's plan: its workers, and the status that counts them."""
 
+from collections.abc import Callable
 from datetime import datetime
 from typing import Any, Protocol
 
@@ -38,7 +39,7 @@ def place_of(function: Json) -> Place:
 
 
 async def apply_workers(
-    plan: Plan, observed: Observed, client: Client, own_writes: OwnWrites, now: datetime
+    plan: Plan, observed: Observed, client: Client, own_writes: OwnWrites, now: Callable[[], datetime]
 ) -> str | None:
     """What the API server said when it refused one; None if it took them all. After a refusal no other is made: it
     would be refused as well."""
@@ -62,7 +63,12 @@ async def apply_status(status: GPUFunctionStatus, function: Json, client: Client
 
 
 async def _apply(
-    write: Write, observed: Observed, free: list[Json], client: Client, own_writes: OwnWrites, now: datetime
+    write: Write,
+    observed: Observed,
+    free: list[Json],
+    client: Client,
+    own_writes: OwnWrites,
+    now: Callable[[], datetime],
 ) -> None:
     namespace = observed.function["metadata"]["namespace"]
     match write:
@@ -84,19 +90,19 @@ async def _create(
     free: list[Json],
     client: Client,
     own_writes: OwnWrites,
-    now: datetime,
+    now: Callable[[], datetime],
 ) -> None:
     """Without stock it is not made; what becomes free brings the next pass."""
     namespace = function["metadata"]["namespace"]
     name = names.worker_name(function["metadata"]["name"], write.ordinal)
     holder = names.claim_holder(namespace, name)
-    stock = await _claim(write.held, free, holder, function, client, now)
+    woken_at = now()
+    stock = await _claim(write.held, free, holder, function, client, woken_at)
     if stock is None:
         return
+    body = build_worker(function, spec, write.ordinal, stock, woken_at=woken_at, claimed_at=now())
     try:
-        await client.create(
-            GPU_UNITS.collection(namespace), build_worker(function, spec, write.ordinal, stock), MANAGER
-        )
+        await client.create(GPU_UNITS.collection(namespace), body, MANAGER)
     except AlreadyExistsError:
         # It may stand on this very stock: an earlier try arrived though nobody heard of it.
         live = await find(client, GPU_UNITS, name, namespace)

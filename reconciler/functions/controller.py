@@ -22,6 +22,7 @@ from reconciler.functions.observed import Observed
 from reconciler.functions.plan import count_workers, find_problem, plan_function
 from reconciler.functions.queue_link import StillConnectingError
 from reconciler.functions.scaling import Scaler
+from reconciler.functions.starts import WorkerStarts
 from reconciler.own_writes import PATIENCE, OwnWrites, Place
 from reconciler.world import World, function_key_of, key_of
 
@@ -75,6 +76,7 @@ class FunctionsController:
         queue: Queue,
         signer: Signer,
         scaler: Scaler,
+        starts: WorkerStarts,
         now: Callable[[], datetime],
         setup_problem: str | None = None,
     ) -> None:
@@ -84,6 +86,7 @@ class FunctionsController:
         self._queue = queue
         self._signer = signer
         self._scaler = scaler
+        self._starts = starts
         self._now = now
         self._setup_problem = setup_problem
         self._refusals: dict[Key, Refusal] = {}
@@ -99,6 +102,7 @@ class FunctionsController:
         observed = observe_function(self._world, namespace, name, self._setup_problem)
         if observed is None:
             return await self._reconcile_missing(namespace, name)
+        self._starts.note((namespace, name), observed.own, self._world.pods_of)
         if self._own_writes.are_outdated(_places_of(observed)):
             return RequeueAfter(PATIENCE, "the watch has not shown the last write yet")
         try:
@@ -116,7 +120,7 @@ class FunctionsController:
         function, wanted, now = observed.function, await self._decide(observed), self._now()
         refusal = self._find_refusal(function)
         plan = plan_function(observed, wanted, queue_problem, now, refusal.words if refusal else None)
-        words = await apply_workers(plan, observed, self._client, self._own_writes, now)
+        words = await apply_workers(plan, observed, self._client, self._own_writes, self._now)
         if words is not None:
             refusal = Refusal(words, function["metadata"].get("generation"), now + REFUSED)
             self._refusals[key_of(function)] = refusal
@@ -190,6 +194,7 @@ class FunctionsController:
         self._ensured.pop((namespace, name), None)
         self._refusals.pop((namespace, name), None)
         self._scaler.forget((namespace, name))
+        self._starts.forget((namespace, name))
         tenant = tenant_of(namespace)
         if tenant is None:
             return Done()

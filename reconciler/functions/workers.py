@@ -1,5 +1,6 @@
 """A function's workers: how each is called, what it is to be, and whether it is. Pure."""
 
+from datetime import datetime
 from typing import Any
 
 from pydantic import ValidationError
@@ -44,7 +45,9 @@ def is_leftover(unit: Json, function: Json) -> bool:
     )
 
 
-def build_worker(function: Json, spec: GPUFunctionSpec, ordinal: int, stock: Json) -> Json:
+def build_worker(
+    function: Json, spec: GPUFunctionSpec, ordinal: int, stock: Json, *, woken_at: datetime, claimed_at: datetime
+) -> Json:
     """The worker that takes over this claimed stock. Nobody accepted it, so no stack keeps it."""
     metadata = function["metadata"]
     size = GPUUnitSpec(spec_name=spec.spec_name, memory=stock["spec"].get("memory"), gpu=stock["spec"].get("gpu"))
@@ -55,7 +58,11 @@ def build_worker(function: Json, spec: GPUFunctionSpec, ordinal: int, stock: Jso
             "name": names.worker_name(metadata["name"], ordinal),
             "namespace": metadata["namespace"],
             "labels": {**source_labels(stock), names.LABEL_FUNCTION: metadata["name"]},
-            "annotations": source_annotations(stock),
+            "annotations": {
+                **source_annotations(stock),
+                names.ANNOTATION_WOKEN_AT: woken_at.isoformat(),
+                names.ANNOTATION_CLAIMED_AT: claimed_at.isoformat(),
+            },
             "ownerReferences": [names.owner_reference("GPUFunction", metadata["name"], metadata["uid"])],
         },
         "spec": _as_wanted(size, function, spec).to_json(),

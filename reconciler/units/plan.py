@@ -6,8 +6,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from gpu_platform.domain import names
 from gpu_platform.domain.gpu_specs import GPUSpecSpec
 from gpu_platform.domain.gpu_units import GPUUnitSpec, GPUUnitStatus, Phase, Reason
+from gpu_platform.domain.metadata import find_instant
 from gpu_platform.domain.quantities import QuantityError, parse_amount
 from gpu_platform.domain.stock import HANDOFF_LIMIT, claimed_at
 from reconciler.children import build_replacement, is_as_desired
@@ -239,7 +241,15 @@ def _build(
         preferred_node=_preferred_node(observed),
         placeholder_image=settings.placeholder_image,
         blocked_egress=settings.blocked_egress,
-        worker=plan_worker(spec, metadata["namespace"], metadata["name"], observed.function, settings.sidecar),
+        worker=plan_worker(
+            spec,
+            metadata["namespace"],
+            metadata["name"],
+            observed.function,
+            settings.sidecar,
+            woken_at=find_instant(observed.unit, names.ANNOTATION_WOKEN_AT),
+            claimed_at=claimed_at(observed.unit),
+        ),
     )
 
 

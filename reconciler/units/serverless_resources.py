@@ -9,7 +9,7 @@ main container is told to end, its `preStop` hook asks the sidecar to take no mo
 """
 
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from ipaddress import ip_address
 from typing import Any
 from urllib.parse import urlsplit
@@ -86,6 +86,9 @@ class WorkerBuild:
     concurrency: int
     max_attempts: int
     ack_wait_seconds: int
+    woken_at: datetime | None = None
+    claimed_at: datetime | None = None
+    """How it came, if calls brought it: the sidecar writes it into the records of those."""
 
 
 def find_egress(
@@ -127,7 +130,14 @@ def find_serverless_problem(spec: GPUUnitSpec, namespace: str, settings: Sidecar
 
 
 def plan_worker(
-    spec: GPUUnitSpec, namespace: str, unit: str, function: GPUFunctionSpec | None, settings: SidecarSettings | None
+    spec: GPUUnitSpec,
+    namespace: str,
+    unit: str,
+    function: GPUFunctionSpec | None,
+    settings: SidecarSettings | None,
+    *,
+    woken_at: datetime | None = None,
+    claimed_at: datetime | None = None,
 ) -> WorkerBuild | None:
     """None for a unit that takes no calls. A function that does not exist yet will be made with the same defaults."""
     tenant = tenant_of(namespace)
@@ -142,6 +152,8 @@ def plan_worker(
         concurrency=function.concurrency if function else fields["concurrency"].default,
         max_attempts=function.max_attempts if function else fields["max_attempts"].default,
         ack_wait_seconds=function.ack_wait_seconds if function else fields["ack_wait_seconds"].default,
+        woken_at=woken_at,
+        claimed_at=claimed_at,
     )
 
 
@@ -216,6 +228,8 @@ def _environment(worker: WorkerBuild) -> list[Json]:
         "RESULT_RETENTION_SECONDS": str(int(settings.result_retention.total_seconds())),
         "HEALTH_HOST": "$(POD_IP)",
         "HEALTH_PORT": str(HEALTH_PORT),
+        **({"WOKEN_AT": worker.woken_at.isoformat()} if worker.woken_at else {}),
+        **({"CLAIMED_AT": worker.claimed_at.isoformat()} if worker.claimed_at else {}),
     }
     own_address = {"name": "POD_IP", "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": "status.podIP"}}}
     return [own_address, *({"name": f"GPU_PLATFORM_SIDECAR_{name}", "value": value} for name, value in said.items())]

@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 
-from gpu_platform.adapters.clock import now_utc
+from gpu_platform.adapters.clock import now_utc, process_started_at
 from gpu_platform.adapters.json_logs import configure_json_logs
 from gpu_platform.adapters.queue.connection import JetStream, QueueAccess, open_queue
 from gpu_platform.adapters.queue.errors import QueueUnavailableError
@@ -34,6 +34,9 @@ async def run(settings: SidecarSettings) -> None:
         settings.concurrency,
         settings.max_attempts,
         settings.ack_wait,
+        started_at=process_started_at(),
+        woken_at=settings.woken_at,
+        claimed_at=settings.claimed_at,
     )
     largest = worker_settings.largest_body
     async with FrameworkClient(settings.socket, settings.invoke_path, settings.health_path, largest) as framework:

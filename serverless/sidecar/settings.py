@@ -5,7 +5,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AwareDatetime, Field
 
 from gpu_platform.settings import Settings, load_settings
 from serverless.framework.calls import DEFAULT_SOCKET, HEALTH, INVOKE
@@ -31,6 +31,8 @@ class SidecarSettings(Settings):
     max_attempts: Annotated[int, Field(ge=1, le=100)] = 3
     ack_wait_seconds: Annotated[int, Field(ge=1)] = 30
     result_retention_seconds: Annotated[int, Field(ge=1)] = 24 * 3600
+    woken_at: AwareDatetime | None = None
+    claimed_at: AwareDatetime | None = None
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
     @property

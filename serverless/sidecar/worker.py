@@ -27,6 +27,7 @@ from gpu_platform.domain.invocations import (
     INLINE_BODY,
     LARGEST_BODY,
     BodyReference,
+    ColdStart,
     Invocation,
     InvocationResult,
     InvocationState,
@@ -66,6 +67,11 @@ class WorkerSettings:
     concurrency: int
     max_attempts: int
     ack_wait: timedelta
+    started_at: datetime
+    woken_at: datetime | None = None
+    claimed_at: datetime | None = None
+    """How this worker came, if calls brought it."""
+
     largest_body: int = LARGEST_BODY
     """Bytes of JSON of an answer."""
 
@@ -86,6 +92,7 @@ class Worker:
         self._settings = settings
         self._now = now
         self._stopping = asyncio.Event()
+        self._start: ColdStart | None = None
 
     def stop(self) -> None:
         """Take no more calls; `run` ends when those under way have ended."""
@@ -113,6 +120,7 @@ class Worker:
                     # Not begun, or begun again after it died: a call that it cannot take would only lose an attempt.
                     await asyncio.sleep(LOOK_SECONDS)
                     continue
+                self._note_ready()
                 if pull is None or js is not self._js:
                     js = self._js
                     pull = await open_pull(js, self._settings.tenant, self._settings.function)
@@ -131,6 +139,16 @@ class Worker:
                         await taken.give_back(RETRY.delay(taken.number))
                 await asyncio.sleep(RETRY.first)
 
+    def _note_ready(self) -> None:
+        if self._start is None:
+            settings = self._settings
+            self._start = ColdStart(
+                woken_at=settings.woken_at,
+                claimed_at=settings.claimed_at,
+                started_at=settings.started_at,
+                ready_at=self._now(),
+            )
+
     async def _bring_to_an_end(self, taken: Delivered) -> None:
         seen = await self._find(taken.invocation_id)
         action = plan_delivery(seen.call if seen else None, taken.number, self._settings.max_attempts, self._now())
@@ -142,7 +160,7 @@ class Worker:
             return
         if action is Delivery.RUN:
             try:
-                begun = begin(seen.call, self._settings.name, self._now(), taken.queued_at)
+                begun = begin(seen.call, self._settings.name, self._now(), taken.queued_at, self._start)
                 running = await self._records.change(seen, begun)
             except OutdatedError:
                 # Cancelled in this moment, or another worker has it: look again.

@@ -20,6 +20,7 @@ from gpu_platform.devcluster.parts import ensure_parts
 from gpu_platform.devcluster.record import ClusterRecord
 from tests.bench.accept import measure_accept
 from tests.bench.calls import measure_calls
+from tests.bench.cold import measure_cold
 from tests.bench.figures import Figure, build_table, save_figures
 from tests.bench.recording import measure_waiting
 from tests.bench.repair import measure_repair
@@ -44,6 +45,7 @@ MEASUREMENTS: dict[str, tuple[str, Callable[[Bench], Awaitable[list[Figure]]]]] 
     "recording": ("P3: recording a stack", measure_recording),
     "recorded": ("P3: from the answer to the record", measure_waiting),
     "calls": ("P5: calls of a function", measure_calls),
+    "cold": ("P6: calls of a function without workers", measure_cold),
     "restore": ("P8: lost units from their stacks", measure_restore),
     "writes": ("P4: API writes per unit from stock", measure_writes),
     "second-pass": ("P4: a second pass over 1,000 units", measure_second_pass),

@@ -13,7 +13,7 @@ import pytest
 
 from gpu_platform.adapters.clock import now_utc
 from gpu_platform.adapters.kube import KubeClient
-from gpu_platform.domain.invocations import InvocationRequest, InvocationState, accept
+from gpu_platform.domain.invocations import InvocationRequest, InvocationState, accept, phases_of_cold_start
 from gpu_platform.domain.queue_subjects import queue_subject
 from tests.integration.conftest import RunningCluster
 from tests.integration.host_functions import SPEC, Calls, declared, function_says, open_calls, workers_of
@@ -66,6 +66,8 @@ async def test_the_first_call_brings_a_worker_and_silence_takes_it_away(
         await calls.send(function, f"{function}-async")
         call = await calls.ends(f"{function}-async", within=BUSY)
         assert (call.state, call.worker) == (InvocationState.SUCCEEDED, f"{function}-worker-0")
+        assert list(phases_of_cold_start(call)) == ["queued", "woken", "claimed", "started", "ready", "answered"]
+        assert list(phases_of_cold_start(call).values()) == sorted(phases_of_cold_start(call).values())
 
         await no_workers(kube, function)
         await available_pool(kube, "zero-one", 1)
@@ -115,8 +117,9 @@ async def test_without_stock_calls_wait_and_the_function_says_why(
             await no_workers(kube, function)
 
 
+@pytest.mark.parametrize("is_killed", [False, True], ids=["", "although the scaler dies"])
 async def test_a_hundred_who_wait_for_a_cold_function_are_all_answered(
-    kube: KubeClient, function: str, api: httpx.AsyncClient
+    cluster: RunningCluster, kube: KubeClient, function: str, api: httpx.AsyncClient, is_killed: bool
 ) -> None:
     async def ask() -> int:
         body = {"serverlessRequestID": function, "mode": "sync", "payload": {"text": "a"}, "timeoutSeconds": 120}
@@ -126,7 +129,11 @@ async def test_a_hundred_who_wait_for_a_cold_function_are_all_answered(
         stock_pool(kube, "zero-hundred", 4, specName=SPEC),
         declared(kube, function, maxWorkers=4, idleTimeoutSeconds=2),
     ):
-        assert await asyncio.gather(*(ask() for _ in range(100))) == [200] * 100
+        asking = [asyncio.create_task(ask()) for _ in range(100)]
+        if is_killed:
+            await eventually(lambda: workers_of(kube, function))
+            os.kill(pid_of(cluster, "reconciler"), signal.SIGKILL)
+        assert await asyncio.gather(*asking) == [200] * 100
 
 
 async def test_many_cold_functions_do_not_wait_for_one_another(kube: KubeClient, calls: Calls, function: str) -> None:

@@ -114,6 +114,20 @@ def test_a_call_waits_and_prints_the_answer_alone(api: ApiServer, shell: Shell) 
     }
 
 
+def test_a_trace_stands_beside_the_answer(api: ApiServer, shell: Shell) -> None:
+    started = "2026-11-17T12:00:00.500Z"
+    start = {"startedAt": started, "readyAt": "2026-11-17T12:00:01Z"}
+    api.on("POST", INVOCATIONS, data(views.call(acceptedAt="2026-11-17T12:00:00Z", coldStart=start)))
+    api.on("GET", f"{INVOCATIONS}/inv-1", data(views.call(acceptedAt="2026-11-17T12:00:00Z", coldStart=start)))
+
+    result = shell.run("invoke", "words", "--trace")
+
+    assert json.loads(result.stdout) == {"words": 3}
+    assert ["worker", "started", "500", "ms"] in [line.split()[:4] for line in result.stderr.splitlines()]
+    assert "worker ready" in shell.run("invocations", "get", "inv-1").stdout
+    assert "worker ready" not in shell.run("invoke", "words").stderr
+
+
 def test_a_payload_comes_from_a_file_or_from_a_pipe(api: ApiServer, shell: Shell, tmp_path: Path) -> None:
     api.on("POST", INVOCATIONS, data(views.call()))
     (tmp_path / "payload.json").write_text("[1]")

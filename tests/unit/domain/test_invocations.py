@@ -14,6 +14,7 @@ from gpu_platform.domain.invocations import (
     INVOCATION_ID,
     LONGEST_TIMEOUT,
     BodyReference,
+    ColdStart,
     Invocation,
     InvocationRequest,
     InvocationResult,
@@ -26,6 +27,7 @@ from gpu_platform.domain.invocations import (
     call_off,
     cancel,
     expire,
+    phases_of_cold_start,
     retry,
     retry_id,
 )
@@ -50,6 +52,31 @@ def test_every_call_has_a_deadline() -> None:
     assert accept("acme", unsaid, NOW).expires_at == NOW + LONGEST_TIMEOUT
     assert accept("acme", unsaid, NOW, default_timeout_seconds=5).expires_at == NOW + timedelta(seconds=5)
     assert accept("acme", REQUEST, NOW, default_timeout_seconds=5).expires_at == NOW + timedelta(seconds=60)
+
+
+def came(ready: timedelta) -> ColdStart:
+    """A worker that was wanted when the call was accepted."""
+    return ColdStart(woken_at=NOW, claimed_at=NOW, started_at=NOW, ready_at=NOW + ready)
+
+
+def test_a_call_that_was_there_before_its_worker_tells_how_that_came() -> None:
+    start = came(timedelta(seconds=2))
+    cold = begin(queued(), "worker-0", NOW + timedelta(seconds=2), start=start)
+
+    assert cold.cold_start == start
+    assert begin(queued(), "worker-0", NOW, start=came(timedelta(seconds=-1))).cold_start is None
+    assert begin(queued(attempts=1), "worker-1", NOW, start=start).cold_start is None
+    again = begin(cold, "worker-1", NOW + timedelta(seconds=9), start=came(timedelta(seconds=8)))
+    assert again.cold_start == start
+
+
+def test_the_steps_of_a_cold_start_count_from_the_acceptance() -> None:
+    start = came(timedelta(seconds=2)).model_copy(update={"woken_at": NOW - timedelta(seconds=1)})
+    cold = begin(queued(), "worker-0", NOW, NOW, start)
+    over = answer(cold, InvocationResult(), NOW + timedelta(seconds=3))
+
+    assert phases_of_cold_start(over) == {"queued": 0, "claimed": 0, "started": 0, "ready": 2, "answered": 3}
+    assert phases_of_cold_start(begin(queued(), "worker-0", NOW)) == {}
 
 
 def test_one_request_has_one_hash_however_long_its_caller_waits() -> None:

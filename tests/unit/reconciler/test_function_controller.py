@@ -4,6 +4,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 from gpu_platform.adapters.kube import AlreadyExistsError, KubeError, UnreachableError
 from gpu_platform.adapters.kube.cache import ObjectCache
@@ -18,6 +19,7 @@ from reconciler.functions.credentials import Signer
 from reconciler.functions.observe import observe_function
 from reconciler.functions.queue_link import StillConnectingError
 from reconciler.functions.scaling import Scaler
+from reconciler.functions.starts import WorkerStarts
 from reconciler.functions.workers import build_worker
 from reconciler.world import World
 from tests.builders import NOW, make_function, make_stock, make_unit
@@ -61,7 +63,13 @@ class Scene:
         self.queue = Queue()
         self.time = NOW
         self.controller = FunctionsController(
-            self.world, self.client, self.queue, Signer(None, None), Scaler(self.now), self.now
+            self.world,
+            self.client,
+            self.queue,
+            Signer(None, None),
+            Scaler(self.now),
+            WorkerStarts(CollectorRegistry(), self.now),
+            self.now,
         )
         self.show(self.world.specs, {"metadata": {"name": "g1.1"}, "spec": {"gpu": 1, "memory": "16Gi"}})
         self.show(self.world.namespaces, {"metadata": {"name": HOME}})
@@ -136,7 +144,7 @@ async def test_a_worker_that_an_earlier_try_made_keeps_its_stock(scene: Scene) -
     seen = observe_function(scene.world, HOME, "words")
     assert seen is not None
     assert seen.spec is not None
-    put(scene.store, GPU_UNITS, build_worker(seen.function, seen.spec, 0, make_stock()))
+    put(scene.store, GPU_UNITS, build_worker(seen.function, seen.spec, 0, make_stock(), woken_at=NOW, claimed_at=NOW))
 
     with pytest.raises(AlreadyExistsError):
         await scene.look()

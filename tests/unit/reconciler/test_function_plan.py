@@ -23,7 +23,8 @@ GOING: Json = {"deletionTimestamp": "2030-01-01T12:00:00Z"}
 
 
 def worker(ordinal: int, *, phase: str = "Ready", function: Json = FUNCTION, **metadata: Any) -> Json:
-    unit = build_worker(function, GPUFunctionSpec.model_validate(function["spec"]), ordinal, make_stock())
+    spec = GPUFunctionSpec.model_validate(function["spec"])
+    unit = build_worker(function, spec, ordinal, make_stock(), woken_at=NOW, claimed_at=NOW)
     unit["metadata"] |= {"uid": f"uid-{ordinal}", "resourceVersion": "7", **metadata}
     return {**unit, "status": {"phase": phase}}
 

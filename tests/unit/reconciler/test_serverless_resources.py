@@ -60,6 +60,17 @@ def test_the_sidecar_is_native_and_the_main_container_does_not_wait_for_it() -> 
     assert sidecar["command"] == ["python", "-m", "serverless.sidecar"]
 
 
+def test_the_sidecar_is_told_how_its_worker_came() -> None:
+    build = make_build(serverless=BLOCK)
+    worker = plan_worker(build.spec, build.namespace, build.name, None, SIDECAR, woken_at=NOW, claimed_at=NOW)
+    [sidecar] = pod_of(replace(build, worker=worker))["initContainers"]
+    [joined] = worker_pod()["initContainers"]
+
+    told = env_of(sidecar)
+    assert told["GPU_PLATFORM_SIDECAR_WOKEN_AT"] == told["GPU_PLATFORM_SIDECAR_CLAIMED_AT"] == NOW.isoformat()
+    assert not any(name.endswith("_AT") for name in env_of(joined))
+
+
 def test_both_see_the_socket_and_only_the_sidecar_the_credentials() -> None:
     pod = worker_pod()
     [main], [sidecar] = pod["containers"], pod["initContainers"]

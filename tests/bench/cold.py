@@ -1,0 +1,71 @@
+"""P6: what a call costs that finds no worker: until there is a worker unit, and until it is answered."""
+
+import tempfile
+import time
+from pathlib import Path
+
+from gpu_platform.adapters.kube.paths import GPU_UNITS
+from gpu_platform.devcluster.queue_identity import credentials_file
+from gpu_platform.domain.names import worker_name
+from gpu_platform.domain.queue_permissions import QueueUser
+from tests.bench.figures import Figure, Goal, p50
+from tests.bench.rest import Rest, open_rest
+from tests.bench.sightings import is_named, seen, watching
+from tests.bench.startup import pool_is_refilled
+from tests.bench.workloads import SPEC as SPEC_WITHOUT_STOCK
+from tests.bench.workloads import Bench
+from tests.integration.function_workers import WorkerPlace
+from tests.integration.host_functions import SPEC, declared, function_says
+from tests.integration.platform import INSTANCES, stock_pool
+
+FUNCTION, BARE = "p6", "p6-bare"
+"""One that the platform brings workers for, and one whose worker is started by hand."""
+
+RUNS = 12
+IDLE_SECONDS = 1
+PAYLOAD = {"text": "to be or not to be"}
+
+
+async def measure_cold(bench: Bench) -> list[Figure]:
+    """The two take turns. Before each call there is no worker, and the stock is full."""
+    made: list[float] = []
+    answered: list[float] = []
+    bare: list[float] = []
+    with tempfile.TemporaryDirectory(prefix="gpu-bench-") as root:
+        credentials = credentials_file(bench.directory, QueueUser.PLATFORM)
+        place = WorkerPlace(Path(root), bench.record.nats_url, "default", BARE, nats_credentials=credentials)
+        async with (
+            stock_pool(bench.kube, FUNCTION, 1, specName=SPEC),
+            declared(bench.kube, FUNCTION, idleTimeoutSeconds=IDLE_SECONDS, maxWorkers=1),
+            declared(bench.kube, BARE, specName=SPEC_WITHOUT_STOCK),
+            open_rest(bench.record) as rest,
+            watching(bench.kube, GPU_UNITS.collection(INSTANCES)) as units,
+        ):
+            await function_says(bench.kube, BARE, "FunctionReady")
+            for number in range(RUNS):
+                await function_says(bench.kube, FUNCTION, "FunctionReady", workers=0)
+                await pool_is_refilled(bench.kube, FUNCTION, 1)
+                made_at = units.expect(lambda item: is_named(item, worker_name(FUNCTION, 0), INSTANCES))
+                began_at = time.perf_counter()
+                await _call(rest, FUNCTION, number)
+                answered.append(time.perf_counter() - began_at)
+                made.append(await seen(made_at) - began_at)
+                bare.append(await _time_bare_start(rest, place, number))
+    ratio = Goal(2.0, of_ratio=True)
+    return [
+        Figure("P6", "call from zero → worker unit is made, p50", p50(made), "s", RUNS, goal=Goal(0.1)),
+        Figure("P6", "call from zero → answer, p50 ÷ bare start", p50(answered), "s", RUNS, p50(bare), ratio),
+    ]
+
+
+async def _time_bare_start(rest: Rest, place: WorkerPlace, number: int) -> float:
+    """Start the worker's two processes at once with the call, and wait for its answer."""
+    began_at = time.perf_counter()
+    async with place.worker(f"bare-{number}"):
+        await _call(rest, place.function, number)
+        return time.perf_counter() - began_at
+
+
+async def _call(rest: Rest, function: str, number: int) -> None:
+    body = {"serverlessRequestID": function, "invocationID": f"{function}-{number}", "mode": "sync"}
+    await rest.post("/api/v1/serverless/invocations", {**body, "payload": PAYLOAD, "timeoutSeconds": 60}, 200)
