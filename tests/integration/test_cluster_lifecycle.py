@@ -185,11 +185,14 @@ def test_ctrl_c_in_the_foreground_leaves_no_process() -> None:
         with subprocess.Popen(
             cluster.command("up", "--foreground", "--only=cluster", "--nodes=0"), stdout=subprocess.PIPE, text=True
         ) as foreground:
-            assert foreground.stdout is not None
-            assert any("ready in" in line for line in foreground.stdout)
-            assert cluster.processes()
-            foreground.send_signal(signal.SIGINT)
-            foreground.wait(timeout=60)
+            try:
+                assert foreground.stdout is not None
+                assert any("ready in" in line for line in foreground.stdout)
+                assert cluster.processes()
+                foreground.send_signal(signal.SIGINT)
+                foreground.wait(timeout=60)
+            finally:
+                foreground.kill()
         deadline = time.monotonic() + 30
         while cluster.processes() and time.monotonic() < deadline:
             time.sleep(0.1)
