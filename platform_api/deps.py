@@ -54,15 +54,15 @@ def cluster_of(request: Request) -> Cluster:
     return _present(deps_of(request).cluster)
 
 
-def units_of(request: Request) -> UnitService:
+async def units_of(request: Request) -> UnitService:
     return _present(deps_of(request).units)
 
 
-def functions_of(request: Request) -> FunctionService:
+async def functions_of(request: Request) -> FunctionService:
     return _present(deps_of(request).functions)
 
 
-def invocations_of(request: Request) -> InvocationService:
+async def invocations_of(request: Request) -> InvocationService:
     return _present(deps_of(request).invocations)
 
 

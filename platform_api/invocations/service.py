@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator, Callable
 from datetime import datetime
 
 from gpu_platform.adapters.queue.errors import QueueUnavailableError
-from gpu_platform.domain.invocations import InvocationState
+from gpu_platform.domain.invocations import InvocationRequest, InvocationState
 from platform_api.cluster import Cluster
 from platform_api.http.errors import ApiError
 from platform_api.invocations.acceptance import AcceptedCall, CallAcceptance
@@ -42,17 +42,21 @@ class InvocationService:
         self._acceptance = CallAcceptance(cluster, counts, now)
         self._reads = CallReads(settings.max_invocation_bytes)
         self._changes = CallChanges(self._acceptance, self._reads, now)
-        self._waits = CallWaits(link.hints, max(1, settings.max_requests_in_flight // WAITING_SHARE), metrics)
+        self._waits = CallWaits(max(1, settings.max_requests_in_flight // WAITING_SHARE), metrics)
 
     async def invoke(self, caller: Caller, body: Invoke) -> tuple[InvocationView, bool]:
         """The call, and whether it is new."""
-        store, accepted = await self._accept(caller, body)
+        store, accepted = await self._accept(caller, body.to_request())
         return await self._reads.view(store, accepted.call), accepted.is_new
 
     async def invoke_and_wait(self, caller: Caller, body: Invoke) -> tuple[InvocationView, bool]:
         """The call, and whether it is over."""
-        store, accepted = await self._accept(caller, body)
-        call = await self._waits.wait(store, accepted.call, body.timeout_seconds or DEFAULT_SECONDS)
+        request = body.to_request()
+        # From before it is queued: its end may be here sooner than the answer that it is.
+        with self._link.hints.waiting(caller.tenant, request.id) as waiter:
+            store, accepted = await self._accept(caller, request)
+            seconds = body.timeout_seconds or DEFAULT_SECONDS
+            call = await self._waits.wait(store, accepted.call, waiter, seconds)
         return await self._reads.view(store, call), call.is_over
 
     async def get(self, caller: Caller, invocation_id: str) -> InvocationView:
@@ -85,10 +89,10 @@ class InvocationService:
     def watch(self, caller: Caller, function: str | None, last_seen: str | None) -> AsyncGenerator[bytes, None]:
         return watch_calls(self._store, self._link.hints, caller.tenant, function, last_seen)
 
-    async def _accept(self, caller: Caller, body: Invoke) -> tuple[Store, AcceptedCall]:
+    async def _accept(self, caller: Caller, request: InvocationRequest) -> tuple[Store, AcceptedCall]:
         try:
             store = self._store()
-            accepted = await self._acceptance.accept(store, caller, body.to_request())
+            accepted = await self._acceptance.accept(store, caller, request)
         except ApiError as error:
             self._metrics.count_refused_call(error.code)
             raise
@@ -96,7 +100,7 @@ class InvocationService:
             self._metrics.count_refused_call("service_unavailable")
             raise
         if accepted.is_new:
-            self._metrics.count_accepted_call(body.mode)
+            self._metrics.count_accepted_call(request.mode)
         return store, accepted
 
     def _store(self) -> Store:

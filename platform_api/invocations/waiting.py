@@ -3,7 +3,7 @@
 import time
 
 from gpu_platform.adapters.queue.errors import QueueUnavailableError
-from gpu_platform.adapters.queue.hints import LOOK_SECONDS, Hints
+from gpu_platform.adapters.queue.hints import LOOK_SECONDS, Waiter
 from gpu_platform.domain.invocations import Invocation, phases_of_cold_start
 from platform_api.invocations.store import Store
 from platform_api.metrics import ApiMetrics
@@ -13,21 +13,20 @@ LONGEST_SECONDS = 300
 
 
 class CallWaits:
-    def __init__(self, hints: Hints, limit: int, metrics: ApiMetrics) -> None:
+    def __init__(self, limit: int, metrics: ApiMetrics) -> None:
         """No more than `limit` wait at once: the others must still be answered."""
-        self._hints = hints
         self._limit = limit
         self._waiting = 0
         self._metrics = metrics
 
-    async def wait(self, store: Store, call: Invocation, seconds: float) -> Invocation:
+    async def wait(self, store: Store, call: Invocation, waiter: Waiter, seconds: float) -> Invocation:
         """The call when it is over; or as it is when the time is, or when too many wait here."""
         if call.is_over or self._waiting >= self._limit:
             return call
         self._waiting += 1
         began_at = time.monotonic()
         try:
-            call = await self._look_until_over(store, call, began_at + min(seconds, LONGEST_SECONDS))
+            call = await _look_until_over(store, call, waiter, began_at + min(seconds, LONGEST_SECONDS))
         finally:
             self._waiting -= 1
             self._metrics.count_sync_wait("over" if call.is_over else "not_yet", time.monotonic() - began_at)
@@ -35,14 +34,14 @@ class CallWaits:
             self._metrics.count_cold_call(phases_of_cold_start(call))
         return call
 
-    async def _look_until_over(self, store: Store, call: Invocation, until: float) -> Invocation:
-        with self._hints.waiting(call.tenant, call.id) as waiter:
-            while not call.is_over and (left := until - time.monotonic()) > 0:
-                await waiter.wait(min(left, LOOK_SECONDS))
-                try:
-                    seen = await store.records.find(call.tenant, call.id, call.function)
-                except QueueUnavailableError:
-                    # It is safe. Whoever waits may be answered later, or ask again.
-                    continue
-                call = seen.call if seen else call
-        return call
+
+async def _look_until_over(store: Store, call: Invocation, waiter: Waiter, until: float) -> Invocation:
+    while not call.is_over and (left := until - time.monotonic()) > 0:
+        await waiter.wait(min(left, LOOK_SECONDS))
+        try:
+            seen = await store.records.find(call.tenant, call.id, call.function)
+        except QueueUnavailableError:
+            # It is safe. Whoever waits may be answered later, or ask again.
+            continue
+        call = seen.call if seen else call
+    return call

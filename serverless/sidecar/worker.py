@@ -269,7 +269,12 @@ class Worker:
     async def _wait_until_unwanted(self, call: Invocation, answered: asyncio.Event) -> End | None:
         """None: it was answered first. A question to the queue is never cancelled: the client takes that for a
         time-out."""
-        while not answered.is_set():
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_SECONDS):
+                    await answered.wait()
+            if answered.is_set():
+                return None
             if call.expires_at <= self._now():
                 return lambda each: expire(each, self._now())
             with suppress(QueueUnavailableError, QueueFullError):
@@ -277,10 +282,6 @@ class Worker:
                 # None says nothing: a server that is behind may not have it yet.
                 if seen is not None and (seen.call.is_over or seen.call.is_cancel_asked):
                     return lambda each: cancel(each, self._now())
-            with suppress(TimeoutError):
-                async with asyncio.timeout(LOOK_SECONDS):
-                    await answered.wait()
-        return None
 
     async def _end(self, seen: Seen | None, end: End) -> None:
         """The first end that is written stays. What does not fit into the record is left out of it."""

@@ -34,6 +34,7 @@ from gpu_platform.domain.invocations import (
     answer,
     begin,
     cancel,
+    expire,
     without_contents,
 )
 from gpu_platform.domain.queue_subjects import BODIES, body_subject, record_subject
@@ -334,17 +335,23 @@ async def test_lists_leave_out_what_may_be_large(js: JetStream, records: Records
     assert (listed.call.payload, listed.call.result) == (None, InvocationResult())
 
 
-async def test_whoever_waits_is_woken_by_a_write(server: QueueServer, js: JetStream) -> None:
+async def test_whoever_waits_is_woken_by_a_write_and_for_one_call_by_its_end(
+    server: QueueServer, js: JetStream
+) -> None:
     hints = Hints()
     await hints.follow(js)
     async with open_queue(QueueAccess(server.url), "other") as other:
+        records = Records(other, timedelta(hours=1))
         with hints.waiting("acme", "call-1") as one, hints.waiting("acme") as any_of, hints.waiting("umbrella") as no:
-            waits = [asyncio.create_task(waiter.wait(30)) for waiter in (one, any_of, no)]
+            for_one, for_any, for_nobody = (asyncio.create_task(each.wait(30)) for each in (one, any_of, no))
             await asyncio.sleep(0.1)
-            await Records(other, timedelta(hours=1)).accept(call())
-            done, pending = await asyncio.wait(waits, timeout=2)
-            assert (len(done), pending) == (2, {waits[2]})
-            waits[2].cancel()
+            accepted = await records.accept(call())
+            done, _ = await asyncio.wait({for_one, for_any, for_nobody}, timeout=2)
+            assert done == {for_any}
+            await records.change(accepted.seen, expire(accepted.seen.call, NOW))
+            done, _ = await asyncio.wait({for_one, for_nobody}, timeout=2)
+            assert done == {for_one}
+            for_nobody.cancel()
 
 
 async def test_without_its_streams_nats_is_as_good_as_away(server: QueueServer) -> None:

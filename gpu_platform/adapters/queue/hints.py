@@ -15,6 +15,9 @@ from gpu_platform.domain.queue_subjects import changed_subject, wake_subject
 
 LOOK_SECONDS = 1.0
 
+IS_OVER = b"over"
+"""What a hint says of a call that has come to its end. It is not believed, but looked at."""
+
 _Place = tuple[str, str | None]
 
 
@@ -63,7 +66,7 @@ class Hints:
 
     @contextmanager
     def waiting(self, tenant: str, invocation_id: str | None = None) -> Iterator[Waiter]:
-        """For one call, or (without an id) for any of the tenant's."""
+        """For the end of one call, or (without an id) for any change of any of the tenant's."""
         place, waiter = (tenant, invocation_id), Waiter()
         self._waiters[place].add(waiter)
         try:
@@ -75,6 +78,9 @@ class Hints:
 
     async def _take(self, message: Msg) -> None:
         tenant, _, invocation_id = message.subject.split(".")[-3:]
-        for place in ((tenant, invocation_id), (tenant, None)):
+        concerned: tuple[_Place, ...] = ((tenant, None),)
+        if message.data == IS_OVER:
+            concerned = (*concerned, (tenant, invocation_id))
+        for place in concerned:
             for waiter in self._waiters.get(place, ()):
                 waiter.wake()

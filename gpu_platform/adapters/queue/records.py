@@ -21,6 +21,7 @@ from gpu_platform.adapters.queue.errors import (
     UnreadableError,
     translated,
 )
+from gpu_platform.adapters.queue.hints import IS_OVER
 from gpu_platform.adapters.queue.layout import LARGEST_RECORD
 from gpu_platform.domain.invocations import Invocation
 from gpu_platform.domain.queue_subjects import (
@@ -138,12 +139,12 @@ class Records:
                 headers=guard,
                 msg_ttl=self.retention.total_seconds() if call.is_over else None,
             )
-        await self._hint(changed_subject(call.tenant, call.function, call.id))
+        await self._hint(changed_subject(call.tenant, call.function, call.id), IS_OVER if call.is_over else b"")
         return written.seq
 
-    async def _hint(self, subject: str) -> None:
+    async def _hint(self, subject: str, word: bytes = b"") -> None:
         with suppress(nats.errors.Error):
-            await core_of(self._js).publish(subject)
+            await core_of(self._js).publish(subject, word)
 
 
 def read_record(subject: str, data: bytes, sequence: int) -> Seen | None:
