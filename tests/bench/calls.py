@@ -58,11 +58,15 @@ async def measure_calls(bench: Bench) -> list[Figure]:
         async def call() -> None:
             await _post(rest, FUNCTION, "sync", next(numbers), 200)
 
-        rates, bare_rates = [], []
+        async def be_refused() -> None:
+            await _post(rest, IDLE, "no mode", next(numbers), 400)
+
+        rates, refused_rates, bare_rates = [], [], []
         waits, bare_waits = [], []
         for _ in range(TURNS):
             bare_rates.append(await _rate(bare.accept))
             rates.append(await _rate(accept))
+            refused_rates.append(await _rate(be_refused))
             bare_waits += [await _time(bare.call) for _ in range(SYNC)]
             waits += [await _time(call) for _ in range(SYNC)]
     accepted = Goal(0.5, of_ratio=True, at_least=True)
@@ -70,6 +74,9 @@ async def measure_calls(bench: Bench) -> list[Figure]:
     samples = TURNS * ACCEPTED
     return [
         Figure("P5", f"async calls accepted, {CLIENTS} clients", p50(rates), "/s", samples, p50(bare_rates), accepted),
+        Figure(
+            "P5", "  calls refused for their form, before the queue", p50(refused_rates), "/s", samples, p50(bare_rates)
+        ),
         Figure("P5", "sync call of a warm function, p50", p50(waits), "s", len(waits), p50(bare_waits), answered),
         Figure("P5", "  and p99", p99(waits), "s", len(waits), p99(bare_waits)),
     ]
