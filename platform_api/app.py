@@ -25,6 +25,7 @@ from platform_api.inventory import endpoints as inventory
 from platform_api.invocations import endpoints as invocations
 from platform_api.invocations.errors import PATH as INVOCATIONS
 from platform_api.jobs import endpoints as jobs
+from platform_api.proxying import endpoints as proxying
 from platform_api.specs import endpoints as specs
 from platform_api.stacks import endpoints as stacks
 from platform_api.stock_pools import endpoints as stock_pools
@@ -33,6 +34,7 @@ from platform_api.stock_units import endpoints as stock_units
 RESOURCES = (
     health,
     gpu_units,
+    proxying,
     functions,
     invocations,
     stock_units,
@@ -60,6 +62,7 @@ def create_app(deps: Deps) -> Application:
         app,
         body_limit=deps.settings.max_body_bytes,
         larger_limits={("POST", INVOCATIONS): deps.settings.max_invocation_bytes},
+        passed_on=proxying.PASSED_ON,
         in_flight_limit=deps.settings.max_requests_in_flight,
         metrics=deps.metrics,
     )

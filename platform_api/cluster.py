@@ -7,8 +7,9 @@ from typing import Any
 
 from gpu_platform.adapters.kube import KubeClient
 from gpu_platform.adapters.kube.cache import ObjectCache
-from gpu_platform.adapters.kube.paths import GPU_FUNCTIONS, GPU_SPECS, GPU_UNITS, LEASES, NODES, STOCK_POOLS
+from gpu_platform.adapters.kube.paths import GPU_FUNCTIONS, GPU_SPECS, GPU_UNITS, LEASES, NODES, PODS, STOCK_POOLS
 from gpu_platform.domain import names
+from gpu_platform.domain.metadata import labels_of
 from gpu_platform.domain.stack_records import LABEL_KIND
 from gpu_platform.domain.stock import is_available
 from platform_api.bounded_client import BoundedClient
@@ -17,6 +18,8 @@ from platform_api.pulse import Pulse
 Json = dict[str, Any]
 
 AVAILABLE = "available-by-spec"
+BY_UNIT = "by-unit"
+MANAGED = f"{names.LABEL_MANAGED_BY}={names.MANAGED_BY_VALUE}"
 
 
 class Cluster:
@@ -28,13 +31,14 @@ class Cluster:
         self.pools = ObjectCache(client, STOCK_POOLS, resync=resync)
         self.functions = ObjectCache(client, GPU_FUNCTIONS, resync=resync)
         self.nodes = ObjectCache(client, NODES, resync=resync)
+        self.pods = ObjectCache(client, PODS, label_selector=MANAGED, indexes={BY_UNIT: _unit_of}, resync=resync)
         self.stacks = ObjectCache(
             client, LEASES, namespace=names.SYSTEM_NAMESPACE, label_selector=LABEL_KIND, resync=resync
         )
 
     @property
     def caches(self) -> tuple[ObjectCache, ...]:
-        return (self.units, self.specs, self.pools, self.functions, self.nodes, self.stacks)
+        return (self.units, self.specs, self.pools, self.functions, self.nodes, self.pods, self.stacks)
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
@@ -46,6 +50,10 @@ class Cluster:
         """Free and Ready, as of the last event."""
         return self.units.by_index(AVAILABLE, spec_name)
 
+    def pods_of(self, unit: Json) -> tuple[Json, ...]:
+        """Of this very unit, not of an earlier one with its name; as of the last event."""
+        return self.pods.by_index(BY_UNIT, _pod_owner(unit["metadata"]["namespace"], unit["metadata"]["uid"]))
+
     def find_problems(self) -> tuple[str, ...]:
         """Why requests cannot be served just now; empty when they can."""
         if self.pulse.problem is not None:
@@ -56,3 +64,13 @@ class Cluster:
 def _available_for(unit: Json) -> Iterable[str]:
     if names.is_stock_namespace(unit["metadata"]["namespace"]) and is_available(unit):
         yield unit["spec"].get("specName", "")
+
+
+def _unit_of(pod: Json) -> Iterable[str]:
+    if uid := labels_of(pod).get(names.LABEL_UNIT_UID):
+        yield _pod_owner(pod["metadata"]["namespace"], uid)
+
+
+def _pod_owner(namespace: str, uid: str) -> str:
+    """With the namespace: whatever a pod of another one says of itself, it is nobody's here."""
+    return f"{namespace}/{uid}"

@@ -17,6 +17,7 @@ from platform_api.invocations.service import InvocationService
 from platform_api.keys.key_ring import KeyRing
 from platform_api.keys.rate_limit import RateLimit
 from platform_api.metrics import ApiMetrics
+from platform_api.proxying.forwarding import Forwarder
 from platform_api.queue_link import QueueLink
 from platform_api.settings import ApiSettings
 
@@ -39,6 +40,7 @@ class Deps:
     key_ring: KeyRing
     rate_limit: RateLimit
     streams: Streams
+    forwarder: Forwarder
     metrics: ApiMetrics
     now: Callable[[], datetime]
     started_at: datetime
@@ -47,6 +49,11 @@ class Deps:
 def deps_of(request: Request) -> Deps:
     deps: Deps = request.app.state.deps
     return deps
+
+
+def root_of(request: Request) -> str:
+    """Where the caller reaches this API: what links in an answer begin with."""
+    return (deps_of(request).settings.public_url or str(request.base_url)).rstrip("/")
 
 
 def cluster_of(request: Request) -> Cluster:

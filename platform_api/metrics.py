@@ -38,6 +38,10 @@ class ApiMetrics:
             registry=self.registry,
             buckets=(0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2.5, 5, 10, 30, 60, 300),
         )
+        self._passages = Counter(
+            "gpu_platform_api_proxied", "Calls to units, by how they ended", ("outcome",), registry=self.registry
+        )
+        self.open_passages = Gauge("gpu_platform_api_proxied_open", "Calls to units", registry=self.registry)
         self.streams = Gauge("gpu_platform_api_streams", "Streams that are open", registry=self.registry)
 
     def count_request(self, method: str, route: str, status: int, seconds: float) -> None:
@@ -61,6 +65,9 @@ class ApiMetrics:
     def count_cold_call(self, phases: Mapping[str, float]) -> None:
         for phase, seconds in phases.items():
             self._cold_calls.labels(phase).observe(seconds)
+
+    def count_passage(self, outcome: str) -> None:
+        self._passages.labels(outcome).inc()
 
     def render(self) -> bytes:
         return generate_latest(self.registry)

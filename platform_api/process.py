@@ -24,11 +24,13 @@ from platform_api.gpu_units.service import UnitService
 from platform_api.health.collector import register_platform_metrics
 from platform_api.health.report import report_for_ever
 from platform_api.http.streams import Streams
+from platform_api.http.upgrades import UpgradableProtocol
 from platform_api.invocations.figures import QueueCounts
 from platform_api.invocations.service import InvocationService
 from platform_api.keys.key_ring import KeyRing
 from platform_api.keys.rate_limit import RateLimit
 from platform_api.metrics import ApiMetrics
+from platform_api.proxying.forwarding import Forwarder
 from platform_api.queue_link import build_queue_link
 from platform_api.settings import ApiSettings
 
@@ -84,6 +86,7 @@ def build_deps(settings: ApiSettings, client: KubeClient | None) -> Deps:
         key_ring=KeyRing(now_utc),
         rate_limit=RateLimit(settings.requests_per_second, settings.burst),
         streams=Streams(settings.max_streams, metrics),
+        forwarder=Forwarder(settings.max_proxied, settings.proxy_idle_seconds, metrics),
         metrics=metrics,
         now=now_utc,
         started_at=now_utc(),
@@ -138,6 +141,7 @@ class _Server(uvicorn.Server):
 def _server_config(application: Any, settings: ApiSettings) -> uvicorn.Config:
     return uvicorn.Config(
         application,
+        http=UpgradableProtocol,
         log_config=None,
         access_log=False,
         server_header=False,

@@ -7,7 +7,8 @@ from gpu_platform.domain.names import GROUP
 RULES = (
     # Its caches: health, inventory, stock and the catalogue are answered from them.
     Rule((Scope.CLUSTER,), GROUP, ("gpufunctions", "gpuspecs", "gpuunits", "stockpools"), ("list", "watch")),
-    Rule((Scope.CLUSTER,), "", ("nodes",), ("list", "watch")),
+    # Pods of units among them: calls are passed on to where they are.
+    Rule((Scope.CLUSTER,), "", ("nodes", "pods"), ("list", "watch")),
     # A spec that is too new for the cache.
     Rule((Scope.CLUSTER,), GROUP, ("gpuspecs",), ("get",)),
     Rule((Scope.SYSTEM,), "", ("secrets",), ("get",), names=(KEYS_SECRET,)),
@@ -25,7 +26,7 @@ RULES = (
     Rule((Scope.STOCK,), GROUP, ("operations",), ("list",)),
     # Pools are made by the reconciler, from a job.
     Rule((Scope.STOCK,), GROUP, ("stockpools",), ("get", "list", "update", "delete")),
-    # What a tenant may see of a unit's pods: which there are, what they wrote, what happened to them.
-    Rule((Scope.TENANTS,), "", ("events", "pods"), ("list",)),
+    # What a tenant may see of a unit's pods: what they wrote, what happened to them.
+    Rule((Scope.TENANTS,), "", ("events",), ("list",)),
     Rule((Scope.TENANTS,), "", ("pods/log",), ("get",)),
 )

@@ -33,6 +33,9 @@ class ApiSettings(Settings):
     max_streams: Annotated[int, Field(ge=0)] = 100
     requests_per_second: Annotated[int, Field(ge=1)] = 500
     burst: Annotated[int, Field(ge=1)] = 1_000
+    max_proxied: Annotated[int, Field(ge=0)] = 256
+    proxy_idle_seconds: Annotated[int, Field(ge=1, le=86_400)] = 600
+    public_url: Annotated[str | None, Field(alias="publicURL", pattern=r"^https?://[^/?#@\s]+(/[^?#\s]*)?$")] = None
     development_addresses: bool = False
     nats_url: Annotated[str | None, Field(alias="natsURL", min_length=1)] = None
     nats_credentials: Path | None = None

@@ -67,15 +67,20 @@ def logs(
 
 
 def address(name: Name, as_json: AsJson = False, url: Url = None) -> None:
-    """Print where a unit answers, and nothing else."""
+    """Print where a unit answers, and nothing else: on this machine, or else through the platform."""
     with connect(url) as client:
         place = client.get_address(name)
     if as_json:
         print_json(place)
         return
-    typer.echo(place["url"])
-    if place["reach"] == "cluster":
-        print_remark("this address answers inside the cluster only")
+    through_us = place.get("proxyURL")
+    if place["reach"] == "host" or not through_us:
+        typer.echo(place["url"])
+        if place["reach"] == "cluster":
+            print_remark("this address answers inside the cluster only")
+        return
+    typer.echo(through_us)
+    print_remark('this goes through the platform: send `-H "Authorization: Bearer $GPU_PLATFORM_KEY"` with it')
 
 
 def watch(as_json: AsJson = False, url: Url = None) -> None:

@@ -247,6 +247,7 @@ def _print_unit(unit: UnitView) -> None:
         "phase": coloured(unit["phase"]),
         "why": build_why(unit),
         "access": unit.get("accessURL"),
+        "proxy": unit.get("proxyURL"),
         "spec": unit["specName"],
         "gpu": gpu,
         "memory": unit.get("memory"),

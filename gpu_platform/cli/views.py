@@ -23,6 +23,7 @@ class UnitView(TypedDict):
     createdAt: str
     nodeName: NotRequired[str | None]
     accessURL: NotRequired[str | None]
+    proxyURL: NotRequired[str | None]
     stack: NotRequired[str | None]
     reason: NotRequired[str | None]
     message: NotRequired[str | None]
@@ -40,6 +41,7 @@ class EventView(TypedDict):
 class AddressView(TypedDict):
     url: str
     reach: Literal["cluster", "host"]
+    proxyURL: NotRequired[str | None]
 
 
 class StackView(TypedDict):

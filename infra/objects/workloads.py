@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from gpu_platform.domain.names import SYSTEM_NAMESPACE
+from gpu_platform.domain.names import API_NAME_VALUE, SYSTEM_NAMESPACE
 from infra.objects.amounts import build_amounts
 from infra.objects.metadata import Json, app_labels, build_metadata
 from infra.objects.queue_clients import NO_CLIENT, QueueClient, build_api_client, build_reconciler_client
@@ -21,7 +21,7 @@ from infra.process_settings import (
 )
 from infra.sections import Amounts, Nats, Placement, StackWorker, Workloads
 
-API = "gpu-platform-api"
+API = API_NAME_VALUE
 RECONCILER = "gpu-platform-reconciler"
 STACK_WORKER = "gpu-platform-stack-worker"
 API_SERVICE_PORT = 80

@@ -10,9 +10,9 @@ from gpu_platform.domain.gpu_units import Phase
 from gpu_platform.domain.tenants import Role
 from gpu_platform.domain.unit_requests import UnitChange
 from gpu_platform.domain.value import Value
-from platform_api.deps import deps_of, units_of
+from platform_api.deps import deps_of, root_of, units_of
 from platform_api.gpu_units.logs import read_logs
-from platform_api.gpu_units.schemas import AddressView, CreateUnit, EventView, Json, UnitView, view_of
+from platform_api.gpu_units.schemas import AddressView, CreateUnit, EventView, Json, UnitView
 from platform_api.gpu_units.service import UnitService
 from platform_api.gpu_units.watching import watch_units
 from platform_api.http.decoding import body_of, decoded
@@ -44,6 +44,7 @@ Units = Annotated[UnitService, Depends(units_of)]
 async def create_unit(
     caller: Editor,
     units: Units,
+    request: Request,
     body: Annotated[CreateUnit, Depends(decoded(CreateUnit))],
     wait: Annotated[
         Literal["recorded"] | None, Query(description="Answer when its stack is recorded, or after 30 s.")
@@ -52,7 +53,7 @@ async def create_unit(
     """Rent a unit. Answered when it is accepted, not when it is ready: see its `phase`."""
     accepted = await units.acceptance.accept(caller, body)
     stack_recorded = await units.recordings.wait(accepted.unit) if wait else None
-    return _answer_unit(accepted.unit, 201 if accepted.is_new else 200, stack_recorded)
+    return _answer_unit(request, units, accepted.unit, 201 if accepted.is_new else 200, stack_recorded)
 
 
 @router.get(
@@ -72,29 +73,32 @@ async def list_units(
     last_seen: Annotated[str | None, Header(alias="Last-Event-ID", pattern=r"^[0-9]{1,20}$")] = None,
 ) -> Response:
     """The tenant's units: a page of them, or (`watch=true`) every change from now on."""
+    root = root_of(request)
     if watch:
-        return await _stream(request, caller, watch_units(units.client, caller.namespace, last_seen), EVENT_STREAM)
+        changes = watch_units(units.client, caller.namespace, last_seen, lambda unit: units.views.show(unit, root))
+        return await _stream(request, caller, changes, EVENT_STREAM)
     found, next_token = await units.reads.list_page(caller, limit, token, spec_name, phase)
     beside = {"continue": next_token} if next_token else {}
-    return answer([view_of(unit) for unit in found], beside=beside)
+    return answer([units.views.show(unit, root) for unit in found], beside=beside)
 
 
 @router.get("/{name}", response_model=Envelope[UnitView])
-async def get_unit(caller: Viewer, units: Units, name: str) -> Response:
+async def get_unit(caller: Viewer, units: Units, request: Request, name: str) -> Response:
     """A unit, with its ETag."""
-    return _answer_unit(await units.reads.get(caller, name))
+    return _answer_unit(request, units, await units.reads.get(caller, name))
 
 
 @router.put("/{name}", response_model=Envelope[UnitView], openapi_extra=body_of(UnitChange))
 async def update_unit(
     caller: Editor,
     units: Units,
+    request: Request,
     name: str,
     body: Annotated[UnitChange, Depends(decoded(UnitChange))],
     if_match: Annotated[str | None, Header(description="Only if the unit still has this ETag.")] = None,
 ) -> Response:
     """Change the image, the template or the access. What is not said stays."""
-    return _answer_unit(await units.changes.update(caller, name, body, if_match))
+    return _answer_unit(request, units, await units.changes.update(caller, name, body, if_match))
 
 
 @router.delete("/{name}", status_code=204, response_class=Response)
@@ -110,21 +114,21 @@ async def delete_unit(
 
 
 @router.post("/{name}/stop", response_model=Envelope[UnitView])
-async def stop_unit(caller: Editor, units: Units, name: str) -> Response:
+async def stop_unit(caller: Editor, units: Units, request: Request, name: str) -> Response:
     """Free its GPUs and keep the unit."""
-    return _answer_unit(await units.changes.stop(caller, name))
+    return _answer_unit(request, units, await units.changes.stop(caller, name))
 
 
 @router.post("/{name}/start", response_model=Envelope[UnitView])
-async def start_unit(caller: Editor, units: Units, name: str) -> Response:
+async def start_unit(caller: Editor, units: Units, request: Request, name: str) -> Response:
     """Run a stopped unit again, in the place of other stock of its spec."""
-    return _answer_unit(await units.changes.start(caller, name))
+    return _answer_unit(request, units, await units.changes.start(caller, name))
 
 
 @router.post("/{name}/restart", response_model=Envelope[UnitView])
-async def restart_unit(caller: Editor, units: Units, name: str) -> Response:
+async def restart_unit(caller: Editor, units: Units, request: Request, name: str) -> Response:
     """Start the unit's container anew."""
-    return _answer_unit(await units.changes.restart(caller, name))
+    return _answer_unit(request, units, await units.changes.restart(caller, name))
 
 
 @router.get("/{name}/events", response_model=Envelope[tuple[EventView, ...]])
@@ -134,9 +138,9 @@ async def list_events(caller: Viewer, units: Units, name: str) -> Response:
 
 
 @router.get("/{name}/address", response_model=Envelope[AddressView])
-async def get_address(caller: Viewer, units: Units, name: str) -> Response:
+async def get_address(caller: Viewer, units: Units, request: Request, name: str) -> Response:
     """Where the unit answers."""
-    return answer(await units.reads.address(caller, name))
+    return answer(await units.reads.address(caller, name, root_of(request)))
 
 
 @router.get("/{name}/logs", response_class=PlainTextResponse)
@@ -160,8 +164,10 @@ async def get_logs(
     return await _stream(request, caller, lines, "text/plain; charset=utf-8")
 
 
-def _answer_unit(unit: Json, status: int = 200, stack_recorded: bool | None = None) -> Response:
-    view = view_of(unit).model_copy(update={"stack_recorded": stack_recorded})
+def _answer_unit(
+    request: Request, units: UnitService, unit: Json, status: int = 200, stack_recorded: bool | None = None
+) -> Response:
+    view = units.views.show(unit, root_of(request)).model_copy(update={"stack_recorded": stack_recorded})
     return answer(view, status, {"ETag": etag_of(unit)})
 
 

@@ -1,6 +1,7 @@
 """Looking at units. Asked of the API server itself, so that a caller sees what any replica has just accepted."""
 
 from datetime import datetime
+from ipaddress import ip_address
 from typing import Any
 
 from gpu_platform.adapters.kube import GoneError
@@ -8,10 +9,10 @@ from gpu_platform.adapters.kube.paths import EVENTS, GPU_UNITS, PODS
 from gpu_platform.adapters.unit_writes import find_unit
 from gpu_platform.domain import names
 from gpu_platform.domain.gpu_units import Phase
-from gpu_platform.domain.metadata import annotations_of
 from platform_api.bounded_client import BoundedClient
 from platform_api.gpu_units.changes import unit_not_found
 from platform_api.gpu_units.schemas import AddressView, EventView, view_of
+from platform_api.gpu_units.targets import UnitTargets
 from platform_api.http.errors import conflict, invalid_field
 from platform_api.keys.key_ring import Caller
 
@@ -19,9 +20,9 @@ Json = dict[str, Any]
 
 
 class UnitReads:
-    def __init__(self, client: BoundedClient, *, development_addresses: bool) -> None:
+    def __init__(self, client: BoundedClient, targets: UnitTargets) -> None:
         self._client = client
-        self._development_addresses = development_addresses
+        self._targets = targets
 
     async def get(self, caller: Caller, name: str) -> Json:
         unit = await find_unit(self._client, caller.namespace, name)
@@ -57,22 +58,23 @@ class UnitReads:
         pods = (await self._client.get(PODS.collection(metadata["namespace"]), selector))["items"]
         return sorted(pods, key=lambda pod: str(pod["metadata"]["creationTimestamp"]), reverse=True)
 
-    async def address(self, caller: Caller, name: str) -> AddressView:
+    async def address(self, caller: Caller, name: str, root: str) -> AddressView:
+        """`root` is where the caller reaches this API."""
         unit = await self.get(caller, name)
         view = view_of(unit)
         if view.access_url is None:
             why = "it has no ports" if not view.template.ports else f"it is {view.phase}: {view.message or view.reason}"
             raise conflict(f"the unit {name!r} has no address: {why}")
-        host = await self._find_host_address(unit) if self._development_addresses else None
-        if host is None or view.access is None:
-            return AddressView(url=view.access_url, reach="cluster")
-        port = next(port.port for port in view.template.ports if port.name == view.access.primary_port)
-        return AddressView(url=f"{view.access.scheme}://{host}:{port}", reach="host")
-
-    async def _find_host_address(self, unit: Json) -> str | None:
-        """Where a pod of the development host node really listens."""
-        annotations = [annotations_of(pod) for pod in await self.pods_of(unit)]
-        return next((found for each in annotations if (found := each.get(names.ANNOTATION_HOST_ADDRESS))), None)
+        address = self._targets.find_address(unit)
+        if address is None:
+            raise conflict(f"the unit {name!r} has no address: its pod is not ready just now")
+        path = self._targets.find_proxy_path(unit)
+        proxy_url = f"{root}{path}" if path else None
+        if not ip_address(address).is_loopback:
+            return AddressView(url=view.access_url, reach="cluster", proxy_url=proxy_url)
+        # A pod of the development host node: this is where it really listens.
+        scheme, _, place = view.access_url.partition("://")
+        return AddressView(url=f"{scheme}://{address}:{place.rpartition(':')[2]}", reach="host", proxy_url=proxy_url)
 
     async def _events_of(self, item: Json) -> list[Json]:
         metadata = item["metadata"]

@@ -99,7 +99,13 @@ class UnitView(Value):
     created_at: datetime
     node_name: str | None = None
     service_name: str | None = None
-    access_url: Annotated[str | None, Field(alias="accessURL")] = None
+    access_url: Annotated[
+        str | None, Field(alias="accessURL", description="Where it answers inside the cluster; only while it does.")
+    ] = None
+    proxy_url: Annotated[
+        str | None,
+        Field(alias="proxyURL", description="Where this API passes calls on to it; only while somebody would answer."),
+    ] = None
     stack: Annotated[str | None, Field(description="The Pulumi stack that keeps it, recorded yet or not.")] = None
     stack_recorded: Annotated[
         bool | None, Field(description="Only in the answer to wait=recorded: whether it came to that in time.")
@@ -125,6 +131,9 @@ class AddressView(Value):
 
     url: str
     reach: Annotated[Literal["cluster", "host"], Field(description="From where: inside the cluster, or this machine.")]
+    proxy_url: Annotated[
+        str | None, Field(alias="proxyURL", description="From everywhere, with a key: through this API.")
+    ] = None
 
 
 def view_of(unit: Json) -> UnitView:

@@ -8,6 +8,8 @@ from platform_api.gpu_units.acceptance import Acceptance
 from platform_api.gpu_units.changes import UnitChanges
 from platform_api.gpu_units.claiming import StockClaimer
 from platform_api.gpu_units.reads import UnitReads
+from platform_api.gpu_units.targets import UnitTargets
+from platform_api.gpu_units.views import UnitViews
 from platform_api.metrics import ApiMetrics
 from platform_api.stacks.recording import RecordingWaits
 
@@ -20,5 +22,7 @@ class UnitService:
         self.client = cluster.client
         self.acceptance = Acceptance(cluster, claimer, now)
         self.changes = UnitChanges(cluster, claimer, self.acceptance, now)
-        self.reads = UnitReads(cluster.client, development_addresses=development_addresses)
+        self.targets = UnitTargets(cluster, development_addresses=development_addresses)
+        self.reads = UnitReads(cluster.client, self.targets)
+        self.views = UnitViews(self.targets)
         self.recordings = RecordingWaits(cluster.client)

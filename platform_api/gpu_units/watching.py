@@ -6,7 +6,7 @@ nothing. When that is too old, it is told to `resync`, and gets the full list ag
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
 from gpu_platform.adapters.kube import GoneError, KubeError
@@ -14,7 +14,7 @@ from gpu_platform.adapters.kube.paths import GPU_UNITS
 from gpu_platform.adapters.kube.requests import list_pages
 from gpu_platform.adapters.kube.watch import parse_event
 from platform_api.bounded_client import BoundedClient
-from platform_api.gpu_units.schemas import view_of
+from platform_api.gpu_units.schemas import UnitView
 
 Json = dict[str, Any]
 
@@ -30,15 +30,17 @@ TOO_NEW = 504
 NAMES = {"ADDED": "added", "MODIFIED": "modified", "DELETED": "deleted"}
 
 
-async def watch_units(client: BoundedClient, namespace: str, last_seen: str | None) -> AsyncGenerator[bytes, None]:
+async def watch_units(
+    client: BoundedClient, namespace: str, last_seen: str | None, show: Callable[[Json], UnitView]
+) -> AsyncGenerator[bytes, None]:
     version = last_seen
     while True:
         try:
             if version is None:
-                version, events = await _list(client, namespace)
+                version, events = await _list(client, namespace, show)
                 for event in events:
                     yield event
-            async for seen, event in _round(client, namespace, version):
+            async for seen, event in _round(client, namespace, version, show):
                 version = seen
                 yield event
             yield b": still there\n\n"
@@ -56,17 +58,19 @@ async def watch_units(client: BoundedClient, namespace: str, last_seen: str | No
             await asyncio.sleep(RETRY_SECONDS)
 
 
-async def _list(client: BoundedClient, namespace: str) -> tuple[str, list[bytes]]:
+async def _list(client: BoundedClient, namespace: str, show: Callable[[Json], UnitView]) -> tuple[str, list[bytes]]:
     items: list[Json] = []
     async for page in list_pages(client, GPU_UNITS.collection(namespace), {}, PAGE):
         items += page["items"]
     version = page["metadata"]["resourceVersion"]
     # The id comes last: a caller that is cut off in the middle of the list has to get all of it again.
     end = f"id: {version}\n\n".encode()
-    return version, [*(_event("added", "", view_of(item).to_json()) for item in items), end]
+    return version, [*(_event("added", "", show(item).to_json()) for item in items), end]
 
 
-async def _round(client: BoundedClient, namespace: str, version: str) -> AsyncGenerator[tuple[str, bytes], None]:
+async def _round(
+    client: BoundedClient, namespace: str, version: str, show: Callable[[Json], UnitView]
+) -> AsyncGenerator[tuple[str, bytes], None]:
     params = {
         "watch": "true",
         "resourceVersion": version,
@@ -82,7 +86,7 @@ async def _round(client: BoundedClient, namespace: str, version: str) -> AsyncGe
                 yield version, f"id: {version}\n\n".encode()
             case kind:
                 version = item["metadata"]["resourceVersion"]
-                yield version, _event(NAMES[kind], version, view_of(item).to_json())
+                yield version, _event(NAMES[kind], version, show(item).to_json())
 
 
 def _event(name: str, version: str, data: Json) -> bytes:

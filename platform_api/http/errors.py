@@ -71,6 +71,18 @@ def unavailable(message: str) -> ApiError:
     return ApiError(503, "service_unavailable", message, headers={"Retry-After": str(RETRY_SECONDS)})
 
 
+def not_ready(message: str) -> ApiError:
+    return ApiError(503, "not_ready", message, headers={"Retry-After": str(RETRY_SECONDS)})
+
+
+def bad_gateway(message: str) -> ApiError:
+    return ApiError(502, "bad_gateway", message)
+
+
+def gateway_timeout(message: str) -> ApiError:
+    return ApiError(504, "gateway_timeout", message)
+
+
 def in_progress(message: str) -> ApiError:
     return ApiError(503, "operation_in_progress", message, headers={"Retry-After": str(RETRY_SECONDS)})
 

@@ -8,15 +8,18 @@ import contextvars
 import logging
 import re
 import secrets
+import sys
 import time
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from fastapi.responses import Response
 
 from platform_api.http.envelope import error_response
 from platform_api.http.errors import ApiError, body_too_large, unavailable
+from platform_api.http.upgrades import Upgrade, find_upgrade, with_upgrade
 from platform_api.metrics import ApiMetrics
 
 log = logging.getLogger(__name__)
@@ -25,6 +28,7 @@ Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
+Header = tuple[bytes, bytes]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
@@ -37,6 +41,8 @@ SECURITY_HEADERS = (
 DISCARDED_BYTES = 64 << 20
 DISCARD_SECONDS = 5.0
 """How much of a body that is too large is read all the same, and for how long."""
+
+NO_LIMIT = sys.maxsize
 
 UNEXPECTED = "something broke here; the log knows more"
 QUIET_PATHS = ("/livez", "/readyz", "/metrics")
@@ -53,11 +59,13 @@ class Frame:
         in_flight_limit: int,
         metrics: ApiMetrics,
         larger_limits: Mapping[tuple[str, str], int] | None = None,
+        passed_on: re.Pattern[str] | None = None,
     ) -> None:
-        """`larger_limits` of a body, by method and path."""
+        """`larger_limits` of a body, by method and path; none at all for paths whose bodies are `passed_on`, unkept."""
         self._application = application
         self._body_limit = body_limit
         self._larger_limits = dict(larger_limits or {})
+        self._passed_on = passed_on
         self._in_flight_limit = in_flight_limit
         self._in_flight = 0
         self._metrics = metrics
@@ -66,7 +74,7 @@ class Frame:
         if scope["type"] != "http":
             await self._application(scope, receive, send)
             return
-        limit = self._larger_limits.get((scope["method"], scope["path"]), self._body_limit)
+        limit = self._limit_of(scope["method"], scope["path"])
         request = _Request(scope, receive, send, limit)
         token = current_request_id.set(request.id)
         self._in_flight += 1
@@ -90,6 +98,11 @@ class Frame:
             self._in_flight -= 1
             current_request_id.reset(token)
             self._note(scope, request)
+
+    def _limit_of(self, method: str, path: str) -> int:
+        if self._passed_on is not None and self._passed_on.match(path):
+            return NO_LIMIT
+        return self._larger_limits.get((method, path), self._body_limit)
 
     def _note(self, scope: Scope, request: "_Request") -> None:
         seconds = time.perf_counter() - request.began_at
@@ -129,6 +142,8 @@ class _Request:
         self.is_too_large = length.isdigit() and int(length) > body_limit
         self.status = 0
         self.began_at = time.perf_counter()
+        if (upgrade := find_upgrade(scope)) is not None:
+            scope["extensions"] = with_upgrade(partial(self._upgrade, upgrade))
 
     async def receive(self) -> Message:
         message = await self._receive()
@@ -156,9 +171,21 @@ class _Request:
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            own = [(b"x-request-id", self.id.encode()), *SECURITY_HEADERS]
-            message["headers"] = [*message.get("headers", ()), *own]
+            message["headers"] = self._with_own(message.get("headers", ()))
         await self._send(message)
+
+    def _upgrade(
+        self, upgrade: Upgrade, headers: Sequence[Header]
+    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        self.status = 101
+        return upgrade([*headers, (b"x-request-id", self.id.encode())])
+
+    def _with_own(self, headers: Iterable[Header]) -> list[Header]:
+        """A unit's own answer may say otherwise about itself."""
+        said = list(headers)
+        names = {name.lower() for name, _ in said}
+        own = [(name, value) for name, value in SECURITY_HEADERS if name not in names]
+        return [*said, (b"x-request-id", self.id.encode()), *own]
 
     async def refuse(self, error: ApiError) -> None:
         # Bytes of a body that nobody reads would be taken for the next request.

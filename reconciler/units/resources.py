@@ -162,7 +162,8 @@ def build_network_policy(build: UnitBuild) -> Json:
     if not build.is_stock and build.spec.template.ports:
         system = {"matchLabels": {"kubernetes.io/metadata.name": names.SYSTEM_NAMESPACE}}
         ports = [{"protocol": port.protocol, "port": port.port} for port in build.spec.template.ports]
-        spec["ingress"] = [{"from": [{"namespaceSelector": system}], "ports": ports}]
+        proxy = {"namespaceSelector": system, "podSelector": {"matchLabels": {names.LABEL_NAME: names.API_NAME_VALUE}}}
+        spec["ingress"] = [{"from": [proxy], "ports": ports}]
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",

@@ -152,7 +152,8 @@ async def test_a_unit_of_a_simulated_node_answers_inside_the_cluster_only_and_ha
     await create_unit(kube, unit_body("inside", template=template, access={"primaryPort": "web", "scheme": "http"}))
     await unit_in_phase(kube, "inside", "Ready", within=180)
     address = (await api.get(f"{UNITS}/inside/address")).json()["data"]
-    assert address == {"url": "http://unit-inside.runtime-instance.svc.cluster.local:80", "reach": "cluster"}
+    assert (address["url"], address["reach"]) == ("http://unit-inside.runtime-instance.svc.cluster.local:80", "cluster")
+    assert address["proxyURL"] == f"{str(api.base_url).rstrip('/')}{UNITS}/inside/proxy/web/"
     logs = await api.get(f"{UNITS}/inside/logs")
     assert (logs.status_code, code_of(logs)) == (503, "service_unavailable")
     assert "https://" not in logs.text

@@ -129,6 +129,22 @@ def test_the_url_is_printed_alone(api: ApiServer, shell: Shell) -> None:
     assert (result.stdout, result.stderr) == ("http://127.0.0.1:8123\n", "")
 
 
+@pytest.mark.parametrize(
+    ("reach", "printed", "is_through_the_platform"),
+    [("host", "http://127.0.0.1:8123", False), ("cluster", "https://gpu.example/proxy/http/", True)],
+)
+def test_the_url_goes_through_the_platform_where_the_unit_is_not_on_this_machine(
+    api: ApiServer, shell: Shell, reach: str, printed: str, is_through_the_platform: bool
+) -> None:
+    place = {"url": "http://127.0.0.1:8123", "reach": reach, "proxyURL": "https://gpu.example/proxy/http/"}
+    api.on("GET", "/gpu-units/demo/address", data(place))
+
+    result = shell.run("units", "url", "demo")
+
+    assert result.stdout == f"{printed}\n"
+    assert ("Authorization: Bearer $GPU_PLATFORM_KEY" in result.stderr) is is_through_the_platform
+
+
 def test_an_address_inside_the_cluster_is_marked_as_such(api: ApiServer, shell: Shell) -> None:
     api.on("GET", "/gpu-units/demo/address", data({"url": "http://unit-demo.x.svc:80", "reach": "cluster"}))
 

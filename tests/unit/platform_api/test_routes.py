@@ -8,6 +8,7 @@ from fastapi.routing import APIRoute
 from gpu_platform.domain.tenants import Role
 from platform_api.app import ROUTERS
 from platform_api.keys.access import Requires
+from platform_api.proxying.endpoints import METHODS
 
 UNITS = "/api/v1/gpu-units"
 FUNCTIONS = "/api/v1/serverless/functions"
@@ -35,6 +36,7 @@ LOCKED = {
     ("GET", f"{UNITS}/{{name}}/stack"): VIEWERS,
     ("POST", f"{UNITS}/{{name}}/preview"): VIEWERS,
     ("GET", f"{UNITS}/{{name}}/previews/{{operationID:path}}"): VIEWERS,
+    **{(method, f"{UNITS}/{{name}}/proxy/{{port}}/{{path:path}}"): EDITORS for method in METHODS},
     ("POST", FUNCTIONS): EDITORS,
     ("GET", FUNCTIONS): VIEWERS,
     ("GET", f"{FUNCTIONS}/{{name}}"): VIEWERS,

@@ -5,6 +5,8 @@ from typing import Any
 
 from gpu_platform.domain.gpu_specs import GPUSpecSpec, Toleration
 from gpu_platform.domain.gpu_units import GPUUnitSpec
+from infra.objects.metadata import app_labels
+from infra.objects.workloads import API
 from reconciler.units.resources import (
     DROPPED_CAPABILITIES,
     UnitBuild,
@@ -148,11 +150,14 @@ def test_egress_is_dns_and_the_internet_without_private_ranges() -> None:
     assert internet["to"][0]["ipBlock"] == {"cidr": "0.0.0.0/0", "except": list(BLOCKED)}
 
 
-def test_ingress_is_the_platform_on_the_declared_ports_and_else_nobody() -> None:
+def test_ingress_is_the_platforms_proxy_on_the_declared_ports_and_else_nobody() -> None:
     assert "ingress" not in build_network_policy(make_build())["spec"]
     [rule] = build_network_policy(make_build(template=TEMPLATE))["spec"]["ingress"]
     assert rule["ports"] == [{"protocol": "TCP", "port": 8000}]
-    assert "runtime-system" in str(rule["from"])
+    [proxy] = rule["from"]
+    assert proxy["namespaceSelector"] == {"matchLabels": {"kubernetes.io/metadata.name": "runtime-system"}}
+    # Of the pods that `infra` makes for the API.
+    assert proxy["podSelector"] == {"matchLabels": app_labels(API)}
 
 
 def test_probes_become_kubernetes_probes() -> None:

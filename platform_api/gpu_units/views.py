@@ -1,0 +1,22 @@
+"""Units as their tenants see them: what their objects say, and where they can be called just now."""
+
+from typing import Any
+
+from platform_api.gpu_units.schemas import UnitView, view_of
+from platform_api.gpu_units.targets import UnitTargets
+
+Json = dict[str, Any]
+
+
+class UnitViews:
+    def __init__(self, targets: UnitTargets) -> None:
+        self._targets = targets
+
+    def show(self, unit: Json, root: str) -> UnitView:
+        """A unit's URLs are shown while a pod of it is ready. Its own status may be some seconds behind on that, or for
+        ever, where nobody is left to write it. `root` is where the caller reaches this API."""
+        view = view_of(unit)
+        if view.access_url is None or self._targets.find_address(unit) is None:
+            return view.model_copy(update={"access_url": None})
+        path = self._targets.find_proxy_path(unit)
+        return view.model_copy(update={"proxy_url": f"{root}{path}" if path else None})

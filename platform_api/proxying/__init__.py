@@ -1,0 +1,1 @@
+"""Calls that are passed on to what tenants run."""

@@ -1,0 +1,121 @@
+"""What is passed on of a request's and of an answer's headers, as pure functions.
+
+| header                                    | to the unit                 | to the caller                    |
+| ----------------------------------------- | --------------------------- | -------------------------------- |
+| of one connection, or named in Connection | dropped                     | dropped                          |
+| Authorization                             | dropped: it is the platform's key | passed on                  |
+| Host                                      | the unit's own name         |                                  |
+| Forwarded, X-Forwarded-*, X-Real-IP       | what is true, nothing that the caller says | passed on         |
+| X-Request-ID                              | the request's id            | set by the frame                 |
+| Content-Length, Transfer-Encoding         | as the body really comes    | a length that is still true      |
+| about the whole origin, which is ours     | passed on                   | dropped                          |
+| Date                                      | passed on                   | set by the server                |
+| any other one                             | passed on                   | passed on                        |
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+Header = tuple[bytes, bytes]
+Headers = Sequence[Header]
+
+OF_ONE_CONNECTION = frozenset(
+    {
+        b"connection",
+        b"keep-alive",
+        b"proxy-authenticate",
+        b"proxy-authorization",
+        b"proxy-connection",
+        b"te",
+        b"trailer",
+        b"transfer-encoding",
+        b"upgrade",
+    }
+)
+SAID_BY_US = frozenset(
+    {
+        b"authorization",
+        b"content-length",
+        # The server has consented by itself when the body is read.
+        b"expect",
+        b"forwarded",
+        b"host",
+        b"x-forwarded-for",
+        b"x-forwarded-host",
+        b"x-forwarded-port",
+        b"x-forwarded-prefix",
+        b"x-forwarded-proto",
+        b"x-real-ip",
+        b"x-request-id",
+    }
+)
+NOT_THEIRS_TO_SAY = frozenset(
+    {
+        b"alt-svc",
+        b"clear-site-data",
+        b"date",
+        b"service-worker-allowed",
+        b"strict-transport-security",
+        b"x-request-id",
+    }
+)
+
+
+@dataclass(frozen=True)
+class Passage:
+    """What a request's new headers are made of."""
+
+    authority: str
+    prefix: str
+    client: str
+    scheme: str
+    request_id: str
+    is_upgrade: bool
+
+
+def build_request_headers(given: Headers, passage: Passage) -> list[Header]:
+    asked_host = _find(given, b"host")
+    forwarded = [
+        (b"x-forwarded-for", passage.client.encode()),
+        (b"x-forwarded-proto", passage.scheme.encode()),
+        (b"x-forwarded-prefix", passage.prefix.encode()),
+        *([(b"x-forwarded-host", asked_host)] if asked_host else []),
+        (b"x-request-id", passage.request_id.encode()),
+    ]
+    connection = [(b"connection", b"Upgrade"), (b"upgrade", b"websocket")] if passage.is_upgrade else [CLOSE]
+    kept = _kept(given, SAID_BY_US)
+    return [(b"host", passage.authority.encode()), *kept, *_framing(given), *forwarded, *connection]
+
+
+def build_answer_headers(given: Headers) -> list[Header]:
+    kept = _kept(given, NOT_THEIRS_TO_SAY)
+    if _find(given, b"transfer-encoding") is None:
+        return kept
+    return [header for header in kept if header[0] != b"content-length"]
+
+
+def build_upgrade_headers(given: Headers) -> list[Header]:
+    return [(b"connection", b"Upgrade"), (b"upgrade", b"websocket"), *build_answer_headers(given)]
+
+
+CLOSE = (b"connection", b"close")
+"""One connection, one request: nothing of one caller can be left over for the next."""
+
+
+def _framing(given: Headers) -> list[Header]:
+    if _find(given, b"transfer-encoding") is not None:
+        return [(b"transfer-encoding", b"chunked")]
+    length = _find(given, b"content-length")
+    return [] if length is None else [(b"content-length", length)]
+
+
+def _kept(given: Headers, dropped: Iterable[bytes]) -> list[Header]:
+    named = {
+        token.strip().lower() for name, value in given if name.lower() == b"connection" for token in value.split(b",")
+    }
+    gone = OF_ONE_CONNECTION.union(dropped, named)
+    return [(name, value) for name, value in given if name.lower() not in gone]
+
+
+def _find(given: Headers, wanted: bytes) -> bytes | None:
+    return next((value for name, value in given if name.lower() == wanted), None)

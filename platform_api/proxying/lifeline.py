@@ -1,0 +1,75 @@
+"""How long a call may go on: while its caller is there and welcome, and something moves."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from enum import StrEnum
+
+LOOK_SECONDS = 2.0
+"""How often a call asks whether its key is still good, as streams do."""
+
+
+class Ending(StrEnum):
+    """Why a call was cut."""
+
+    IDLE = "idle"
+    CALLER_GONE = "caller_gone"
+    KEY_REVOKED = "key_revoked"
+
+
+class CutError(Exception):
+    """The call is over, whatever it was doing."""
+
+    def __init__(self, ending: Ending) -> None:
+        super().__init__(ending.value)
+        self.ending = ending
+
+
+class Lifeline:
+    def __init__(self, idle_seconds: float, is_welcome: Callable[[], bool]) -> None:
+        self._idle_seconds = idle_seconds
+        self._is_welcome = is_welcome
+        self._cut: Ending | None = None
+        self._limit: asyncio.Timeout | None = None
+
+    @asynccontextmanager
+    async def bounded(self) -> AsyncIterator[None]:
+        """Raises CutError out of whatever is waited for in the block."""
+        if self._cut is not None:
+            raise CutError(self._cut)
+        limit = asyncio.timeout(self._idle_seconds)
+        watch = asyncio.create_task(self._watch())
+        try:
+            async with limit:
+                self._limit = limit
+                yield
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            raise CutError(self._why()) from None
+        finally:
+            self._limit = None
+            watch.cancel()
+
+    def touch(self) -> None:
+        """Something moved."""
+        if self._cut is None:
+            self._end_in(self._idle_seconds)
+
+    def cut(self, ending: Ending) -> None:
+        self._cut = self._cut or ending
+        self._end_in(0)
+
+    async def _watch(self) -> None:
+        while True:
+            if not self._is_welcome():
+                self.cut(Ending.KEY_REVOKED)
+                return
+            await asyncio.sleep(LOOK_SECONDS)
+
+    def _why(self) -> Ending:
+        return self._cut or Ending.IDLE
+
+    def _end_in(self, seconds: float) -> None:
+        if self._limit is not None and not self._limit.expired():
+            self._limit.reschedule(asyncio.get_running_loop().time() + seconds)

@@ -1,0 +1,41 @@
+"""What follows a 101: bytes, both ways, until one side hangs up. What they mean is the two ends' affair."""
+
+import asyncio
+from contextlib import suppress
+
+from platform_api.http.upgrades import Upgrade
+from platform_api.proxying.headers import Headers, build_upgrade_headers
+from platform_api.proxying.lifeline import Lifeline
+from platform_api.proxying.upstream import CHUNK, Upstream
+
+
+async def run_tunnel(upgrade: Upgrade, headers: Headers, upstream: Upstream, lifeline: Lifeline) -> None:
+    early, their_reader, their_writer = upstream.switch()
+    our_reader, our_writer = upgrade(build_upgrade_headers(headers))
+    try:
+        our_writer.write(early)
+        ways = [
+            asyncio.create_task(_copy(our_reader, their_writer, lifeline)),
+            asyncio.create_task(_copy(their_reader, our_writer, lifeline)),
+        ]
+        try:
+            await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for way in ways:
+                way.cancel()
+            await asyncio.wait(ways)
+    finally:
+        for writer in (our_writer, their_writer):
+            writer.close()
+    # What was said last is still on its way out.
+    with suppress(OSError):
+        await asyncio.gather(our_writer.wait_closed(), their_writer.wait_closed())
+
+
+async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, lifeline: Lifeline) -> None:
+    with suppress(OSError):
+        while data := await reader.read(CHUNK):
+            lifeline.touch()
+            writer.write(data)
+            await writer.drain()
+            lifeline.touch()

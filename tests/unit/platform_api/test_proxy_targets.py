@@ -1,0 +1,172 @@
+"""Where a call goes: which pod, which port, and what is left of the path."""
+
+from typing import Any
+
+import pytest
+
+from gpu_platform.domain import names
+from platform_api.gpu_units.plan import NoSuchPort, NotReady, find_callable_port, plan_target
+from platform_api.proxying.plan import plan_address, split_path
+from platform_api.proxying.target import Target
+
+Json = dict[str, Any]
+
+PORTS = [
+    {"name": "http", "port": 8000},
+    {"name": "8080-alt", "port": 9000},
+    {"name": "dns", "port": 53, "protocol": "UDP"},
+]
+
+
+def pod(
+    name: str = "web-1", *, ready: bool = True, ip: str | None = "10.0.0.7", real: str | None = None, **more: Any
+) -> Json:
+    annotations = {names.ANNOTATION_HOST_ADDRESS: real} if real else {}
+    status: Json = {"conditions": [{"type": "Ready", "status": str(ready)}], **({"podIP": ip} if ip else {})}
+    metadata = {"name": name, "creationTimestamp": "2026-11-17T03:00:00Z", "annotations": annotations, **more}
+    return {"metadata": metadata, "status": status}
+
+
+def unit(phase: str | None = "Ready", message: str = "", *, leaving: bool = False, **spec: Any) -> Json:
+    condition = {
+        "type": "Ready",
+        "status": "True" if phase == "Ready" else "False",
+        "reason": "UnitProgressing",
+        "message": message,
+        "lastTransitionTime": "2026-11-17T03:00:00Z",
+    }
+    return {
+        "metadata": {
+            "name": "web",
+            "namespace": "runtime-instance",
+            "uid": "u-1",
+            **({"deletionTimestamp": "2026-11-17T03:00:00Z"} if leaving else {}),
+        },
+        "spec": {"specName": "g1.1", "template": {"ports": PORTS}, **spec},
+        **({"status": {"phase": phase, "conditions": [condition]}} if phase else {}),
+    }
+
+
+LEAVING: Json = {"deletionTimestamp": "2026-11-17T03:00:01Z"}
+LATER: Json = {"creationTimestamp": "2026-11-17T03:00:01Z"}
+
+
+@pytest.mark.parametrize(
+    ("pods", "address"),
+    [
+        ([], None),
+        ([pod(ready=False)], None),
+        ([pod(ip=None)], None),
+        ([pod(**LEAVING)], None),
+        ([{"metadata": pod()["metadata"]}], None),
+        ([pod()], "10.0.0.7"),
+        ([pod(ip="fd00::7")], "fd00::7"),
+        ([pod(ready=False), pod("web-2", ip="10.0.0.8")], "10.0.0.8"),
+        ([pod("b", ip="10.0.0.8", **LATER), pod("c")], "10.0.0.8"),
+        ([pod("b", ip="10.0.0.8", **(LATER | LEAVING)), pod("c")], "10.0.0.7"),
+        ([pod("a"), pod("b", ip="10.0.0.8")], "10.0.0.8"),
+    ],
+)
+def test_the_newest_pod_that_is_ready_answers(pods: list[Json], address: str | None) -> None:
+    assert plan_address(pods, development_addresses=False) == address
+
+
+@pytest.mark.parametrize(
+    ("real", "is_allowed", "address"),
+    [
+        ("127.9.8.7", True, "127.9.8.7"),
+        ("127.9.8.7", False, "10.0.0.7"),
+        ("169.254.169.254", True, "10.0.0.7"),
+        ("platform.example", True, "10.0.0.7"),
+        ("", True, "10.0.0.7"),
+    ],
+)
+def test_where_a_pod_says_it_really_listens_counts_in_development_and_on_loopback_only(
+    real: str, is_allowed: bool, address: str
+) -> None:
+    assert plan_address([pod(real=real)], development_addresses=is_allowed) == address
+
+
+@pytest.mark.parametrize(("port", "number"), [("http", 8000), ("8000", 8000), ("8080-alt", 9000), ("9000", 9000)])
+def test_a_declared_port_is_found_by_name_and_by_number(port: str, number: int) -> None:
+    assert plan_target(unit(), [pod()], port, development_addresses=False) == Target(
+        what="the unit 'web'",
+        address="10.0.0.7",
+        port=number,
+        authority=f"unit-web.runtime-instance.svc.cluster.local:{number}",
+    )
+
+
+@pytest.mark.parametrize(
+    "port", ["8001", "22", "dns", "53", "https", "08000", "HTTP", "", "-1", "http:8001", "127.0.0.1"]
+)
+@pytest.mark.parametrize("phase", ["Ready", "Progressing"])
+def test_any_other_one_is_not_there(port: str, phase: str) -> None:
+    refused = plan_target(unit(phase), [pod()], port, development_addresses=False)
+    assert isinstance(refused, NoSuchPort)
+    assert "http (8000/TCP)" in refused.message
+
+
+@pytest.mark.parametrize(
+    ("of", "pods", "message"),
+    [
+        (unit(leaving=True), [pod()], "the unit 'web' is Terminating"),
+        (unit(running=False), [pod()], "the unit 'web' is stopped; start it"),
+        (unit("Progressing", "pulling"), [pod()], "the unit 'web' is Progressing: pulling"),
+        (unit("Failed"), [pod()], "the unit 'web' is Failed: UnitProgressing"),
+        (unit(None), [], "the unit 'web' is Pending"),
+        (unit(), [pod(ready=False)], "the unit 'web' has no pod that is ready just now; see its events"),
+    ],
+)
+def test_a_unit_that_cannot_be_called_says_why(of: Json, pods: list[Json], message: str) -> None:
+    assert plan_target(of, pods, "http", development_addresses=False) == NotReady(message)
+
+
+@pytest.mark.parametrize(
+    ("access", "port", "is_tls"),
+    [
+        (None, "http", False),
+        ({"scheme": "https"}, "http", True),
+        ({"scheme": "https"}, "9000", False),
+        ({"scheme": "https", "primaryPort": "8080-alt"}, "9000", True),
+        ({"scheme": "https", "primaryPort": "8080-alt"}, "http", False),
+    ],
+)
+def test_tls_is_spoken_on_the_port_that_is_said_to_speak_it(access: Json | None, port: str, is_tls: bool) -> None:
+    target = plan_target(unit(access=access), [pod()], port, development_addresses=False)
+    assert isinstance(target, Target)
+    assert target.is_tls is is_tls
+
+
+@pytest.mark.parametrize(
+    ("spec", "port"),
+    [
+        ({}, "http"),
+        ({"access": {"primaryPort": "8080-alt", "scheme": "https"}}, "8080-alt"),
+        ({"access": {"scheme": "tcp"}}, None),
+        ({"access": {"primaryPort": "dns"}}, None),
+        ({"template": {}}, None),
+    ],
+)
+def test_the_units_url_is_about_its_first_port_if_that_speaks_http(spec: Json, port: str | None) -> None:
+    assert find_callable_port(unit(**spec)) == port
+
+
+@pytest.mark.parametrize(
+    ("raw", "answer"),
+    [
+        (b"/api/web/http/", ("/api/web/http", b"/")),
+        (b"/api/web/http/a/b", ("/api/web/http", b"/a/b")),
+        (b"/api/web/http//a", ("/api/web/http", b"//a")),
+        (b"/api/web/http/../../other/", ("/api/web/http", b"/../../other/")),
+        (b"/api/web/http/a%2Fb%20c%00", ("/api/web/http", b"/a%2Fb%20c%00")),
+        (b"/api/w%65b/http/x", ("/api/w%65b/http", b"/x")),
+        (b"/api/web/http", None),
+        (b"/api/web%2Fhttp/a", None),
+        (b"/api%2fweb/http/a/b", None),
+        (b"/api/other/http/a", None),
+        (b"/", None),
+    ],
+)
+def test_the_rest_of_the_path_is_passed_on_as_it_came(raw: bytes, answer: tuple[str, bytes] | None) -> None:
+    assert split_path(raw, "/api/web/http") == answer
