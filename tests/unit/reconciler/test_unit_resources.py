@@ -5,8 +5,8 @@ from typing import Any
 
 from gpu_platform.domain.gpu_specs import GPUSpecSpec, Toleration
 from gpu_platform.domain.gpu_units import GPUUnitSpec
+from reconciler.units.capabilities import DROPPED_CAPABILITIES
 from reconciler.units.resources import (
-    DROPPED_CAPABILITIES,
     UnitBuild,
     build_deployment,
     build_network_policy,
