@@ -26,6 +26,8 @@ RULES = (
     Rule((Scope.STOCK,), GROUP, ("operations",), ("list",)),
     # Pools are made by the reconciler, from a job.
     Rule((Scope.STOCK,), GROUP, ("stockpools",), ("get", "list", "update", "delete")),
+    # The FRP tokens of units: one Secret each, made once, found by its name.
+    Rule((Scope.TENANTS,), "", ("secrets",), ("get", "create", "update")),
     # What a tenant may see of a unit's pods: what they wrote, what happened to them.
     Rule((Scope.TENANTS,), "", ("events",), ("list",)),
     Rule((Scope.TENANTS,), "", ("pods/log",), ("get",)),

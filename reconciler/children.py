@@ -18,11 +18,12 @@ ALLOCATED_FIELDS = ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy")
 
 def is_as_desired(desired: Json, live: Json) -> bool:
     metadata = {key: desired["metadata"][key] for key in ("labels", "ownerReferences")}
-    return (
-        _contains(live["metadata"], metadata)
-        and _contains(live["spec"], desired["spec"])
-        and not _has_foreign_spec_fields(desired, live)
-    )
+    if not _contains(live["metadata"], metadata):
+        return False
+    if "data" in desired:
+        # Of a ConfigMap there are no defaults: it is what we say, or it is not.
+        return bool(live.get("data") == desired["data"] and not live.get("binaryData"))
+    return _contains(live["spec"], desired["spec"]) and not _has_foreign_spec_fields(desired, live)
 
 
 def build_replacement(desired: Json, live: Json) -> Json:
@@ -30,6 +31,8 @@ def build_replacement(desired: Json, live: Json) -> Json:
     metadata = {key: value for key, value in live["metadata"].items() if key != "managedFields"}
     metadata["labels"] = {**metadata.get("labels", {}), **desired["metadata"]["labels"]}
     metadata["ownerReferences"] = desired["metadata"]["ownerReferences"]
+    if "data" in desired:
+        return {**desired, "metadata": metadata}
     allocated = {key: live["spec"][key] for key in ALLOCATED_FIELDS if key in live["spec"]}
     return {**desired, "metadata": metadata, "spec": {**allocated, **desired["spec"]}}
 

@@ -19,7 +19,7 @@ SHARED_RULES = (
     Rule(
         (Scope.CLUSTER,), GROUP, ("gpufunctions", "gpuspecs", "gpuunits", "operations", "stockpools"), ("list", "watch")
     ),
-    Rule((Scope.CLUSTER,), "", ("namespaces", "pods", "services"), ("list", "watch")),
+    Rule((Scope.CLUSTER,), "", ("configmaps", "namespaces", "pods", "services"), ("list", "watch")),
     Rule((Scope.CLUSTER,), "apps", ("deployments",), ("list", "watch")),
     Rule((Scope.CLUSTER,), "networking.k8s.io", ("networkpolicies",), ("list", "watch")),
     # The election. Nobody can create by name.

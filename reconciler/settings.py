@@ -43,6 +43,9 @@ class ReconcilerSettings(Settings):
     workers: Annotated[int, Field(ge=1, le=256)] = 8
     blocked_egress_cidrs: Annotated[tuple[Network, ...], Field(alias="blockedEgressCIDRs")] = PRIVATE_RANGES
     placeholder_image: Text = "busybox:1.36"
+    ssh_server_image: Text = "lscr.io/linuxserver/openssh-server:10.2_p1-r0-ls220"
+    frp_client_image: Text = "docker.io/fatedier/frpc:v0.68.0"
+    ssh_server_cidrs: Annotated[tuple[Network, ...], Field(alias="sshServerCIDRs")] = ()
     nats_url: Annotated[str | None, Field(alias="natsURL", min_length=1)] = None
     nats_credentials: Path | None = None
     nats_ca: Annotated[Path | None, Field(alias="natsCA")] = None

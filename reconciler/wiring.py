@@ -28,6 +28,7 @@ from reconciler.stock.controller import StockController
 from reconciler.units.controller import UnitsController
 from reconciler.units.plan import UnitSettings
 from reconciler.units.serverless_resources import SidecarSettings, find_egress
+from reconciler.units.ssh_resources import SshSettings
 from reconciler.while_leading import WhileLeading
 from reconciler.world import World
 
@@ -43,6 +44,7 @@ def build_loops(
     unit_settings = UnitSettings(
         placeholder_image=settings.placeholder_image,
         blocked_egress=tuple(str(cidr) for cidr in settings.blocked_egress_cidrs),
+        ssh=SshSettings(settings.ssh_server_image, settings.frp_client_image, settings.ssh_server_cidrs),
         sidecar=build_sidecar_settings(settings),
     )
     units = UnitsController(world, writer, events, unit_settings, now_utc)

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from gpu_platform.adapters.kube import KubeClient, ResourcePath
 from gpu_platform.adapters.kube.cache import ObjectCache
 from gpu_platform.adapters.kube.paths import (
+    CONFIG_MAPS,
     DEPLOYMENTS,
     GPU_FUNCTIONS,
     GPU_SPECS,
@@ -56,6 +57,7 @@ class World:
         self.deployments = _child_cache(client, DEPLOYMENTS, resync)
         self.services = _child_cache(client, SERVICES, resync)
         self.network_policies = _child_cache(client, NETWORK_POLICIES, resync)
+        self.config_maps = _child_cache(client, CONFIG_MAPS, resync)
         self.pods = ObjectCache(client, PODS, label_selector=OURS, indexes=of_pods, resync=resync)
 
     @property
@@ -70,6 +72,7 @@ class World:
             self.deployments,
             self.services,
             self.network_policies,
+            self.config_maps,
             self.pods,
         )
 

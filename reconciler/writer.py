@@ -17,6 +17,12 @@ class Writer(Protocol):
     async def delete(self, path: str, body: Json | None = None) -> Json: ...
 
 
+class ReadingWriter(Writer, Protocol):
+    """The guarded writes, and a look at the API server itself."""
+
+    async def get(self, path: str, params: dict[str, str] | None = None) -> Json: ...
+
+
 class Recorder(Protocol):
     """Kubernetes Events. Never fails its caller."""
 

@@ -1,4 +1,4 @@
-"""What a unit says and what happens to it: `units events`, `logs`, `url` and `watch`."""
+"""What a unit says, what happens to it and where it is: `units events`, `logs`, `url`, `ssh` and `watch`."""
 
 import json
 from typing import Annotated
@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from gpu_platform.cli.connection import connect
+from gpu_platform.cli.errors import PlatformError
 from gpu_platform.cli.options import AsJson, Name, Url
 from gpu_platform.cli.server_events import ServerEvent
 from gpu_platform.cli.tables import (
@@ -25,6 +26,7 @@ def add_commands(app: typer.Typer) -> None:
     app.command()(events)
     app.command()(logs)
     app.command("url")(address)
+    app.command()(ssh)
     app.command()(watch)
 
 
@@ -81,6 +83,21 @@ def address(name: Name, as_json: AsJson = False, url: Url = None) -> None:
         return
     typer.echo(through_us)
     print_remark('this goes through the platform: send `-H "Authorization: Bearer $GPU_PLATFORM_KEY"` with it')
+
+
+def ssh(name: Name, as_json: AsJson = False, url: Url = None) -> None:
+    """Print the command that logs in to a unit, and nothing else."""
+    with connect(url) as client:
+        unit = client.get_unit(name).view
+    status = unit.get("sshStatus") or {}
+    if as_json:
+        print_json(status)
+    elif command := status.get("accessCommand"):
+        typer.echo(command)
+    else:
+        is_asked_for = unit.get("ssh") is not None
+        why = f"its SSH is {status.get('phase') or 'Pending'}" if is_asked_for else "it was rented without SSH"
+        raise PlatformError(f"nobody can log in to {name}: {why}; see `gpu-platform units get {name}`")
 
 
 def watch(as_json: AsJson = False, url: Url = None) -> None:

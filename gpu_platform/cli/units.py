@@ -5,13 +5,14 @@ from typing import Annotated
 
 import typer
 
-from gpu_platform.cli import stacks, unit_options, unit_streams
+from gpu_platform.cli import ssh_options, stacks, unit_options, unit_streams
 from gpu_platform.cli.client import PlatformClient
 from gpu_platform.cli.connection import connect
 from gpu_platform.cli.errors import PlatformError
 from gpu_platform.cli.failures import print_error
 from gpu_platform.cli.options import DEFAULT_TIMEOUT, AsJson, Name, Names, OnlySpec, OperationId, Timeout, Url, Wait
 from gpu_platform.cli.replays import new_operation_id, replayable
+from gpu_platform.cli.ssh_options import SshOptions
 from gpu_platform.cli.tables import (
     build_age,
     build_details,
@@ -91,6 +92,10 @@ def create(
     primary_port: unit_options.PrimaryPort = None,
     scheme: Annotated[Scheme | None, typer.Option(help="First word of the unit's URL (http).")] = None,
     stock: Annotated[str | None, typer.Option("--stock", help="Take exactly this stock unit.")] = None,
+    ssh_key: ssh_options.Keys = None,
+    ssh_server: ssh_options.Server = None,
+    ssh_domain: ssh_options.Domain = None,
+    ssh_token_file: ssh_options.TokenFile = None,
     file: unit_options.File = None,
     operation_id: OperationId = None,
     wait: Wait = False,
@@ -106,6 +111,7 @@ def create(
     options = UnitOptions(image, command, arg, env, port, primary_port, scheme)
     operation = operation_id or str(content.get("operationID") or "") or new_operation_id()
     request = unit_options.build_create(name, spec, stock, options, content, operation)
+    request = SshOptions(ssh_key, ssh_server, ssh_domain, ssh_token_file).merge_into(request)
     with connect(url) as client:
         deadline = Deadline(timeout)
         with replayable(operation):
@@ -248,6 +254,7 @@ def _print_unit(unit: UnitView) -> None:
         "why": build_why(unit),
         "access": unit.get("accessURL"),
         "proxy": unit.get("proxyURL"),
+        "ssh": (unit.get("sshStatus") or {}).get("accessCommand"),
         "spec": unit["specName"],
         "gpu": gpu,
         "memory": unit.get("memory"),

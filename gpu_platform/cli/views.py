@@ -16,6 +16,8 @@ class UnitView(TypedDict):
     gpu: NotRequired[int | None]
     template: NotRequired[Json]
     access: NotRequired[Json | None]
+    ssh: NotRequired[Json | None]
+    sshStatus: NotRequired[Json | None]
     running: bool
     phase: str
     generation: int

@@ -56,4 +56,4 @@ class Rule:
     @property
     def _is_about_known_secrets(self) -> bool:
         """Where tenants come and go nobody knows the names beforehand. Who may not list has to know them then."""
-        return self.scopes == (Scope.TENANTS,) and {"list", "watch", "delete"}.isdisjoint(self.verbs)
+        return self.scopes == (Scope.TENANTS,) and {"list", "watch"}.isdisjoint(self.verbs)

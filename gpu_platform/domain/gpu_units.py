@@ -8,6 +8,7 @@ from pydantic import Field
 
 from gpu_platform.domain.conditions import Condition
 from gpu_platform.domain.gpu_specs import GPU_LIMIT, QuantityText, SpecName
+from gpu_platform.domain.ssh import Ssh, SshStatus
 from gpu_platform.domain.value import Value
 
 Port = Annotated[int, Field(ge=1, le=65_535)]
@@ -29,7 +30,7 @@ class Phase(StrEnum):
 
 
 class Reason(StrEnum):
-    """Why the Ready condition is as it is."""
+    """Why the conditions Ready and SSHReady are as they are."""
 
     UNIT_PROGRESSING = "UnitProgressing"
     UNIT_READY = "UnitReady"
@@ -39,6 +40,10 @@ class Reason(StrEnum):
     INVALID_SPEC = "InvalidSpec"
     ACCESS_CONFIG_INVALID = "AccessConfigInvalid"
     SERVERLESS_CONFIG_INVALID = "ServerlessConfigInvalid"
+    SSH_CONFIG_INVALID = "SSHConfigInvalid"
+    UNIT_SSH_PENDING = "UnitSSHPending"
+    UNIT_SSH_READY = "UnitSSHReady"
+    UNIT_SSH_FAILED = "UnitSSHFailed"
     POD_STARTUP_FAILED = "PodStartupFailed"
     POD_STATUS_SYNC_FAILED = "PodStatusSyncFailed"
     UNIT_SERVICE_SYNC_FAILED = "UnitServiceSyncFailed"
@@ -160,6 +165,7 @@ class GPUUnitSpec(Value):
     template: Template = Template()
     access: Access | None = None
     serverless: Serverless | None = None
+    ssh: Ssh | None = None
     running: Annotated[bool, Field(description="False frees the GPUs and keeps the unit.")] = True
     restarts: Annotated[
         int, Field(ge=0, le=1_000_000, description="How often a restart was asked for: one more starts it anew.")
@@ -176,4 +182,7 @@ class GPUUnitStatus(Value):
     node_name: Annotated[str | None, Field(description="Where the unit's pod runs.")] = None
     service_name: Annotated[str | None, Field(description="The Service in front of the unit's ports.")] = None
     access_url: Annotated[str | None, Field(alias="accessURL", description="Where the unit answers.")] = None
-    conditions: Annotated[tuple[Condition, ...], Field(description="Ready, and why or why not.")] = ()
+    ssh: SshStatus | None = None
+    conditions: Annotated[
+        tuple[Condition, ...], Field(description="Ready and, of one with SSH, SSHReady: why or why not.")
+    ] = ()

@@ -82,6 +82,11 @@ def function_secret(function: str) -> str:
     return f"function-{function}"
 
 
+def ssh_token_secret(unit: str, token_hash: str) -> str:
+    """Name of the Secret with a unit's FRP token: another token is another Secret, so that none is ever overwritten."""
+    return f"ssh-token-{unit}-{token_hash[:10]}"
+
+
 def unit_labels(unit: str) -> dict[str, str]:
     """On every owned object and pod."""
     return {LABEL_NAME: NAME_VALUE, LABEL_MANAGED_BY: MANAGED_BY_VALUE, LABEL_UNIT: unit}

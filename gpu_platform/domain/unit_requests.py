@@ -13,6 +13,7 @@ from gpu_platform.domain import names
 from gpu_platform.domain.gpu_specs import SpecName
 from gpu_platform.domain.gpu_units import Access, Framework, GPUUnitSpec, Serverless, Template
 from gpu_platform.domain.metadata import annotations_of, labels_of
+from gpu_platform.domain.ssh import Ssh, SshBlockError, SshWish, accept_ssh, check_ssh
 from gpu_platform.domain.value import Value
 
 Json = dict[str, Any]
@@ -30,6 +31,7 @@ class UnitRequest(Value):
     template: Template = Template()
     access: Access | None = None
     serverless: Serverless | None = None
+    ssh: Ssh | None = None
     stock_name: str | None = None
 
 
@@ -45,6 +47,7 @@ class UnitChange(Value):
             description="Replaced as a whole. It cannot be taken away: stop the unit, or give it back and rent another."
         ),
     ] = None
+    ssh: SshWish | None = None
 
 
 class RequestError(Exception):
@@ -64,7 +67,12 @@ def normalise_request(request: UnitRequest) -> UnitRequest:
         )
     check_template(request.template)
     check_serverless(request.serverless)
-    return request.model_copy(update={"access": normalise_access(request.template, request.access)})
+    return request.model_copy(
+        update={
+            "access": normalise_access(request.template, request.access),
+            "ssh": normalise_ssh(request.template, request.ssh),
+        }
+    )
 
 
 def check_template(template: Template) -> None:
@@ -94,6 +102,27 @@ def check_serverless(serverless: Serverless | None) -> None:
         check_framework(serverless.framework, "serverless.framework")
 
 
+def accept_ssh_wish(wish: SshWish | None, before: Ssh | None = None) -> Ssh | None:
+    """As `accept_ssh`, with its refusals as those of a request."""
+    try:
+        return accept_ssh(wish, before)
+    except SshBlockError as error:
+        raise RequestError(f"ssh.{error.field}", error.message) from None
+
+
+def normalise_ssh(template: Template, ssh: Ssh | None) -> Ssh | None:
+    """None for a block that is not enabled."""
+    if ssh is None or not ssh.enabled:
+        return None
+    try:
+        checked = check_ssh(ssh)
+    except SshBlockError as error:
+        raise RequestError(f"ssh.{error.field}", error.message) from None
+    if any(port.port == ssh.port for port in template.ports):
+        raise RequestError("ssh.port", f"{ssh.port} is a port of the template; choose another")
+    return checked
+
+
 def normalise_access(template: Template, access: Access | None) -> Access | None:
     """The access with its primary port named: the first one where none was chosen, none where there are no ports."""
     ports = [port.name for port in template.ports]
@@ -115,6 +144,7 @@ def merge_change(spec: GPUUnitSpec, change: UnitChange) -> GPUUnitSpec:
     | template   | replaced as a whole when given with at least one of its lists or probes; empty: unchanged |
     | access     | replaced when given; else, when its port is gone with the template, the first port        |
     | serverless | replaced as a whole when given                                                            |
+    | ssh        | replaced as a whole when given, but for a token that is not said; disabled: gone          |
     """
     template = change.template if change.template is not None and change.template != Template() else spec.template
     check_template(template)
@@ -131,6 +161,7 @@ def merge_change(spec: GPUUnitSpec, change: UnitChange) -> GPUUnitSpec:
             "template": template,
             "access": normalise_access(template, access),
             "serverless": change.serverless or spec.serverless,
+            "ssh": normalise_ssh(template, accept_ssh_wish(change.ssh, spec.ssh)),
         }
     )
 
@@ -145,6 +176,7 @@ def build_unit(request: UnitRequest, namespace: str, stock: Json, operation_id: 
         template=request.template,
         access=request.access,
         serverless=request.serverless,
+        ssh=request.ssh,
     )
     annotations = {
         names.ANNOTATION_OPERATION_ID: operation_id,

@@ -4,6 +4,7 @@
 | ---- | ------------------------------------------ | ---------------------------------------------------------- |
 | 1    | check and hash the request                 | nothing was written                                        |
 | 2    | record the Operation, if there is none     | the operations controller removes it: nothing was accepted |
+| 2a   | of one with a token: keep it in a Secret   | it goes with the Operation                                 |
 | 3    | claim stock by compare-and-swap            | the operations controller goes on from here                |
 | 4    | create the unit in the stock's place       | the operations controller marks it                         |
 | 5    | mark the Operation succeeded               | nothing is left to do                                      |
@@ -22,6 +23,7 @@ from gpu_platform.adapters.kube import ConflictError, KubeError, NotFoundError
 from gpu_platform.adapters.kube.paths import GPU_UNITS
 from gpu_platform.adapters.kube.requests import delete_that
 from gpu_platform.adapters.ledger import build_operation, finish_operation, remove_operation, status_of
+from gpu_platform.adapters.ssh_tokens import ensure_token_secret
 from gpu_platform.adapters.unit_writes import create_or_adopt_unit, find_unit
 from gpu_platform.domain import names
 from gpu_platform.domain.metadata import annotations_of
@@ -35,6 +37,7 @@ from gpu_platform.domain.operations import (
     operation_name,
     request_hash,
 )
+from gpu_platform.domain.ssh import token_of
 from gpu_platform.domain.stock import is_from
 from gpu_platform.domain.unit_requests import UnitRequest, build_unit, normalise_request
 from platform_api.cluster import Cluster
@@ -82,9 +85,10 @@ class Acceptance:
                 opened = await open_for_tenant(self._client, operation)
                 if opened.is_new:
                     pass_point("api.operation-created")
-                    return Accepted(await self._carry_out(opened.operation, request), is_new=True)
-            if (unit := await self._replay(opened.operation, operation)) is not None:
-                return Accepted(unit, is_new=False)
+                    unit = await self._carry_out(opened.operation, request, token_of(body.ssh))
+                    return Accepted(unit, is_new=True)
+            if (made := await self._replay(opened.operation, operation)) is not None:
+                return Accepted(made, is_new=False)
         raise in_progress(f"operation {body.operation_id!r} is being undone; try again")
 
     async def _replay(self, operation: Json, wanted: Json) -> Json | None:
@@ -101,13 +105,17 @@ class Acceptance:
             )
         return unit
 
-    async def _carry_out(self, operation: Json, request: UnitRequest) -> Json:
-        """Steps 3 to 5. What ends without a refusal and without the mark is for the operations controller."""
+    async def _carry_out(self, operation: Json, request: UnitRequest, token: str | None) -> Json:
+        """Steps 2a to 5. What ends without a refusal and without the mark is for the operations controller."""
         stock: Json | None = None
         try:
             async with asyncio.timeout(ACCEPT_SECONDS):
                 await check_catalogue(self._cluster, request.spec_name)
                 await self._check_name(operation, request.name)
+                if token is not None:
+                    # Before the claim: from there on the unit can come without this process, which alone knows it.
+                    await ensure_token_secret(self._client, request.name, token, operation)
+                    pass_point("api.token-kept")
                 stock = await self._claim(operation, request)
                 pass_point("api.stock-claimed")
                 unit = await self._create(operation, request, stock)

@@ -1,7 +1,7 @@
 """Changing a unit that exists: PUT, stop, start, restart, delete. Every write is of the unit as it was seen."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import Any
 
@@ -18,6 +18,7 @@ from gpu_platform.adapters.ledger import (
     remove_operation,
     settle_creation,
 )
+from gpu_platform.adapters.ssh_tokens import ensure_token_secret
 from gpu_platform.adapters.unit_writes import find_unit, replace_unit
 from gpu_platform.domain import names
 from gpu_platform.domain.gpu_units import GPUUnitSpec
@@ -31,6 +32,7 @@ from gpu_platform.domain.operations import (
     request_hash,
     start_operation_name,
 )
+from gpu_platform.domain.ssh import token_of
 from gpu_platform.domain.stacks import as_accepted
 from gpu_platform.domain.stock import is_from
 from gpu_platform.domain.unit_requests import UnitChange, build_started, merge_change, with_accepted_spec
@@ -44,6 +46,7 @@ from platform_api.ownership import refuse_owned, refuse_worker
 
 Json = dict[str, Any]
 Change = Callable[[GPUUnitSpec], GPUUnitSpec]
+Preparation = Callable[[Json], Awaitable[None]]
 
 TRIES = 5
 """Against others who write the same unit, mostly the reconciler its status."""
@@ -59,7 +62,15 @@ class UnitChanges:
         self._now = now
 
     async def update(self, caller: Caller, name: str, change: UnitChange, if_match: str | None) -> Json:
-        return await self._change(caller, name, lambda spec: merge_change(spec, change), if_match)
+        token = token_of(change.ssh)
+
+        async def keep_token(unit: Json) -> None:
+            """Also when nothing changes: whoever sends it again may do so because it was lost."""
+            if token is not None:
+                await ensure_token_secret(self._client, name, token, unit)
+                pass_point("api.token-kept")
+
+        return await self._change(caller, name, lambda spec: merge_change(spec, change), if_match, keep_token)
 
     async def stop(self, caller: Caller, name: str) -> Json:
         return await self._change(caller, name, lambda spec: spec.model_copy(update={"running": False}))
@@ -160,7 +171,15 @@ class UnitChanges:
                 current = as_accepted(found) if found is not None else None
         return None
 
-    async def _change(self, caller: Caller, name: str, change: Change, if_match: str | None = None) -> Json:
+    async def _change(
+        self,
+        caller: Caller,
+        name: str,
+        change: Change,
+        if_match: str | None = None,
+        prepare: Preparation | None = None,
+    ) -> Json:
+        """`prepare` makes what the changed unit needs, for the unit as it is."""
         for _ in range(TRIES):
             unit = await self._get_changeable(caller, name)
             _check_match(if_match, unit)
@@ -168,6 +187,8 @@ class UnitChanges:
                 raise conflict(f"the unit {name!r} is being deleted")
             before = GPUUnitSpec.model_validate(unit["spec"])
             after = change(before)
+            if prepare is not None:
+                await prepare(unit)
             if after == before:
                 return unit
             try:

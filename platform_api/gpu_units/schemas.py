@@ -11,9 +11,10 @@ from gpu_platform.domain.gpu_specs import SpecName
 from gpu_platform.domain.gpu_units import Access, GPUUnitSpec, GPUUnitStatus, Phase, Serverless, Template
 from gpu_platform.domain.metadata import annotations_of
 from gpu_platform.domain.queue_subjects import consumer_name
+from gpu_platform.domain.ssh import Ssh, SshBlock, SshStatus, SshWish
 from gpu_platform.domain.stacks import stack_name_of
 from gpu_platform.domain.tenants import tenant_of
-from gpu_platform.domain.unit_requests import Image, UnitRequest
+from gpu_platform.domain.unit_requests import Image, UnitRequest, accept_ssh_wish
 from gpu_platform.domain.value import Value
 
 Json = dict[str, Any]
@@ -46,6 +47,7 @@ class CreateUnit(Value):
     template: Template = Template()
     access: Access | None = None
     serverless: Serverless | None = None
+    ssh: SshWish | None = None
     namespace: Annotated[str | None, Field(description="The tenant's own, if it is said at all.")] = None
     stock_namespace: Annotated[str | None, Field(description="runtime-stock, if it is said at all.")] = None
     stock_name: Annotated[
@@ -60,6 +62,7 @@ class CreateUnit(Value):
             template=self.template,
             access=self.access,
             serverless=self.serverless,
+            ssh=accept_ssh_wish(self.ssh),
             stock_name=self.stock_name,
         )
 
@@ -71,6 +74,12 @@ class ServerlessStatus(Value):
     socket_path: str
     invoke_path: str
     health_path: str
+
+
+class SshView(SshBlock):
+    """SSH into the unit, without the token."""
+
+    has_token: Annotated[bool, Field(description="Whether the FRP server is told a token.")] = False
 
 
 class UnitView(Value):
@@ -90,6 +99,8 @@ class UnitView(Value):
     access: Access | None = None
     serverless: Serverless | None = None
     serverless_status: ServerlessStatus | None = None
+    ssh: SshView | None = None
+    ssh_status: SshStatus | None = None
     running: bool
     phase: Phase
     ready_replicas: int
@@ -157,6 +168,8 @@ def view_of(unit: Json) -> UnitView:
         access=spec.access,
         serverless=spec.serverless,
         serverless_status=_serverless_status(metadata["namespace"], spec.serverless),
+        ssh=_ssh_view(spec.ssh),
+        ssh_status=None if is_leaving else status.ssh,
         running=spec.running,
         phase=Phase.TERMINATING if is_leaving else status.phase or Phase.PENDING,
         ready_replicas=status.ready_replicas,
@@ -171,6 +184,12 @@ def view_of(unit: Json) -> UnitView:
         reason=ready.reason if ready else None,
         message=ready.message if ready else None,
     )
+
+
+def _ssh_view(ssh: Ssh | None) -> SshView | None:
+    if ssh is None:
+        return None
+    return SshView.model_validate({**ssh.model_dump(), "has_token": ssh.token_hash is not None})
 
 
 def _serverless_status(namespace: str, serverless: Serverless | None) -> ServerlessStatus | None:

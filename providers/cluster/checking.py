@@ -15,7 +15,13 @@ from gpu_platform.domain.gpu_units import GPUUnitSpec
 from gpu_platform.domain.openapi_schema import build_schema
 from gpu_platform.domain.quantities import QuantityError, parse_amount
 from gpu_platform.domain.tenants import DEFAULT_TENANT, TENANT_NAME
-from gpu_platform.domain.unit_requests import RequestError, check_serverless, check_template, normalise_access
+from gpu_platform.domain.unit_requests import (
+    RequestError,
+    check_serverless,
+    check_template,
+    normalise_access,
+    normalise_ssh,
+)
 from gpu_platform.domain.value import Value
 from gpu_platform.domain.value_errors import sentence_of
 from providers.cluster.kinds import Kind
@@ -107,6 +113,7 @@ def _find_meaning_failures(spec: Value) -> Iterator[Failure]:
                 check_template(spec.template)
                 normalise_access(spec.template, spec.access)
                 check_serverless(spec.serverless)
+                normalise_ssh(spec.template, spec.ssh)
             case GPUFunctionSpec():
                 check_function(spec)
     except RequestError as error:

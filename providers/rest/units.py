@@ -1,8 +1,8 @@
 """Units: what a program may wish of them, and what of a change needs another one."""
 
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from gpu_platform.domain.gpu_units import Access, Serverless, Template
 from gpu_platform.domain.unit_requests import RequestError, UnitRequest, normalise_access, normalise_request
@@ -17,6 +17,7 @@ PUT_FIELDS = ("image", "template", "access", "serverless")
 class UnitWish(UnitRequest):
     """All inputs of the resource."""
 
+    ssh: Annotated[None, Field(description="Asked for over REST: a program's state would keep its token.")] = None
     running: bool = True
     ready_within_seconds: ReadyWithin = 300
     owner: Owner = None

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any
 
 from gpu_platform.adapters.claims import release_claim, try_claim
 from gpu_platform.adapters.kube import AlreadyExistsError, KubeError, NotFoundError
@@ -17,17 +17,11 @@ from reconciler.functions.plan import CreateWorker, Plan, RemoveWorker, ReplaceW
 from reconciler.functions.workers import build_worker, claim_mark
 from reconciler.guarded_writes import delete_seen, patch_status
 from reconciler.own_writes import OwnWrites, Place
-from reconciler.writer import Writer
+from reconciler.writer import ReadingWriter
 
 Json = dict[str, Any]
 
 MANAGER = {"fieldManager": FIELD_MANAGER}
-
-
-class Client(Writer, Protocol):
-    """The guarded writes, and a look at the API server itself."""
-
-    async def get(self, path: str, params: dict[str, str] | None = None) -> Json: ...
 
 
 def place_of_unit(namespace: str, name: str) -> Place:
@@ -39,7 +33,7 @@ def place_of(function: Json) -> Place:
 
 
 async def apply_workers(
-    plan: Plan, observed: Observed, client: Client, own_writes: OwnWrites, now: Callable[[], datetime]
+    plan: Plan, observed: Observed, client: ReadingWriter, own_writes: OwnWrites, now: Callable[[], datetime]
 ) -> str | None:
     """What the API server said when it refused one; None if it took them all. After a refusal no other is made: it
     would be refused as well."""
@@ -57,7 +51,7 @@ async def apply_workers(
     return refusal
 
 
-async def apply_status(status: GPUFunctionStatus, function: Json, client: Client, own_writes: OwnWrites) -> None:
+async def apply_status(status: GPUFunctionStatus, function: Json, client: ReadingWriter, own_writes: OwnWrites) -> None:
     if await patch_status(client, GPU_FUNCTIONS, function, status_of(function), status):
         own_writes.remember(place_of(function), function)
 
@@ -66,7 +60,7 @@ async def _apply(
     write: Write,
     observed: Observed,
     free: list[Json],
-    client: Client,
+    client: ReadingWriter,
     own_writes: OwnWrites,
     now: Callable[[], datetime],
 ) -> None:
@@ -88,7 +82,7 @@ async def _create(
     function: Json,
     spec: GPUFunctionSpec,
     free: list[Json],
-    client: Client,
+    client: ReadingWriter,
     own_writes: OwnWrites,
     now: Callable[[], datetime],
 ) -> None:
@@ -120,7 +114,7 @@ async def _create(
 
 
 async def _claim(
-    held: tuple[Json, ...], free: list[Json], holder: str, function: Json, client: Client, now: datetime
+    held: tuple[Json, ...], free: list[Json], holder: str, function: Json, client: ReadingWriter, now: datetime
 ) -> Json | None:
     # What is held is claimed once more: from now on it has another minute, and is not freed under our hands.
     for stock in held:

@@ -15,7 +15,7 @@ from gpu_platform.control.results import Done, RequeueAfter, Result
 from gpu_platform.domain import names
 from gpu_platform.domain.tenants import tenant_namespace, tenant_of
 from reconciler.children import FIELD_MANAGER
-from reconciler.functions.apply import Client, apply_status, apply_workers, place_of, place_of_unit
+from reconciler.functions.apply import apply_status, apply_workers, place_of, place_of_unit
 from reconciler.functions.credentials import CredentialsError, Signer, ensure_secret
 from reconciler.functions.observe import build_after_unit, is_put_back, observe_function
 from reconciler.functions.observed import Observed
@@ -25,6 +25,7 @@ from reconciler.functions.scaling import Scaler
 from reconciler.functions.starts import WorkerStarts
 from reconciler.own_writes import PATIENCE, OwnWrites, Place
 from reconciler.world import World, function_key_of, key_of
+from reconciler.writer import ReadingWriter
 
 Json = dict[str, Any]
 
@@ -72,7 +73,7 @@ class FunctionsController:
     def __init__(
         self,
         world: World,
-        client: Client,
+        client: ReadingWriter,
         queue: Queue,
         signer: Signer,
         scaler: Scaler,

@@ -15,7 +15,7 @@ from gpu_platform.domain.queue_keys import KeyFormError, KeyRole, check_public_k
 from gpu_platform.domain.queue_permissions import sidecar_permissions
 from gpu_platform.domain.queue_tokens import mint_sidecar
 from reconciler.children import FIELD_MANAGER
-from reconciler.functions.apply import Client
+from reconciler.writer import ReadingWriter
 
 Json = dict[str, Any]
 
@@ -116,7 +116,7 @@ def plan_secret(
     return ReplaceSecret({**body, "metadata": {**body["metadata"], **kept}})
 
 
-async def ensure_secret(client: Client, function: Json, tenant: str, signer: Signer, now: datetime) -> None:
+async def ensure_secret(client: ReadingWriter, function: Json, tenant: str, signer: Signer, now: datetime) -> None:
     if not signer.has_content:
         return
     namespace = function["metadata"]["namespace"]

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from gpu_platform.adapters.claims import release_claim
 from gpu_platform.adapters.kube import ResourcePath
-from gpu_platform.adapters.kube.paths import DEPLOYMENTS, NETWORK_POLICIES, SERVICES
+from gpu_platform.adapters.kube.paths import CONFIG_MAPS, DEPLOYMENTS, NETWORK_POLICIES, SERVICES
 from gpu_platform.adapters.unit_writes import UnitClient, find_unit
 from gpu_platform.control.loop import Key, Trigger
 from gpu_platform.control.results import RequeueAfter, Result
@@ -31,6 +31,7 @@ PATHS: dict[str, ResourcePath] = {
     "Deployment": DEPLOYMENTS,
     "Service": SERVICES,
     "NetworkPolicy": NETWORK_POLICIES,
+    "ConfigMap": CONFIG_MAPS,
 }
 
 
@@ -75,6 +76,7 @@ class OrphansController:
             ("Deployment", world.deployments),
             ("Service", world.services),
             ("NetworkPolicy", world.network_policies),
+            ("ConfigMap", world.config_maps),
         )
         return Observed(
             stock=world.units.objects(names.STOCK_NAMESPACE),

@@ -9,5 +9,5 @@ RULES = (
     Rule((Scope.STOCK,), GROUP, ("gpuunits",), ("patch",)),
     Rule(UNIT_SCOPES, "apps", ("deployments",), ("delete",)),
     Rule(UNIT_SCOPES, "networking.k8s.io", ("networkpolicies",), ("delete",)),
-    Rule(UNIT_SCOPES, "", ("services",), ("delete",)),
+    Rule(UNIT_SCOPES, "", ("configmaps", "services"), ("delete",)),
 )

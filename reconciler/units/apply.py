@@ -12,7 +12,7 @@ from gpu_platform.adapters.kube import (
     ResourcePath,
     UnreachableError,
 )
-from gpu_platform.adapters.kube.paths import DEPLOYMENTS, GPU_UNITS, NETWORK_POLICIES, SERVICES
+from gpu_platform.adapters.kube.paths import CONFIG_MAPS, DEPLOYMENTS, GPU_UNITS, NETWORK_POLICIES, SECRETS, SERVICES
 from gpu_platform.domain.conditions import find_condition
 from gpu_platform.domain.gpu_units import GPUUnitStatus, Phase
 from gpu_platform.domain.names import child_name
@@ -20,7 +20,16 @@ from reconciler.children import FIELD_MANAGER
 from reconciler.guarded_writes import delete_seen, patch_status
 from reconciler.own_writes import OwnWrites, Place
 from reconciler.units.observed import ChildKind, Observed
-from reconciler.units.plan import ConsumeStock, CreateChild, DeleteChild, Plan, ReplaceChild, Write
+from reconciler.units.plan import (
+    AdoptSecret,
+    ConsumeStock,
+    CreateChild,
+    DeleteChild,
+    DeleteSecret,
+    Plan,
+    ReplaceChild,
+    Write,
+)
 from reconciler.units.status import READY, reason_of, status_of, with_sync_failure
 from reconciler.writer import Recorder, Writer
 
@@ -29,6 +38,7 @@ Json = dict[str, Any]
 PATHS: dict[ChildKind, ResourcePath] = {
     ChildKind.NETWORK_POLICY: NETWORK_POLICIES,
     ChildKind.SERVICE: SERVICES,
+    ChildKind.CONFIG_MAP: CONFIG_MAPS,
     ChildKind.DEPLOYMENT: DEPLOYMENTS,
 }
 MANAGER = {"fieldManager": FIELD_MANAGER}
@@ -62,13 +72,15 @@ async def apply_plan(
     for write in plan.writes:
         try:
             await _apply_write(write, writer)
-            own_writes.remember(*_overwritten(write))
+            if not isinstance(write, AdoptSecret | DeleteSecret):
+                own_writes.remember(*_overwritten(write))
         except TRANSIENT:
             raise
         except KubeError as error:
             if isinstance(write, ConsumeStock):
                 raise
-            failure, status = error, with_sync_failure(observed, write.kind, error.message, now)
+            kind = None if isinstance(write, AdoptSecret | DeleteSecret) else write.kind
+            failure, status = error, with_sync_failure(observed, kind, error.message, now)
             break
     await apply_status(observed.unit, status, writer, events, own_writes)
     if failure is not None:
@@ -86,7 +98,7 @@ async def apply_status(
         await _record(unit, status, events)
 
 
-def _overwritten(write: Write) -> tuple[Place, Json | None]:
+def _overwritten(write: CreateChild | ReplaceChild | DeleteChild | ConsumeStock) -> tuple[Place, Json | None]:
     """The object that a write changed, as it was before."""
     match write:
         case CreateChild(kind, body):
@@ -118,6 +130,19 @@ async def _apply_write(write: Write, writer: Writer) -> None:
             await delete_seen(writer, PATHS[kind], live)
         case ConsumeStock(stock):
             await delete_seen(writer, GPU_UNITS, stock)
+        case AdoptSecret(body):
+            metadata = body["metadata"]
+            await writer.replace(SECRETS.item(metadata["name"], metadata["namespace"]), body, MANAGER)
+        case DeleteSecret(namespace, name):
+            await _delete_secret(namespace, name, writer)
+
+
+async def _delete_secret(namespace: str, name: str, writer: Writer) -> None:
+    """By its name: the unit and the token are in it."""
+    try:
+        await writer.delete(SECRETS.item(name, namespace))
+    except NotFoundError:
+        return
 
 
 async def _record(unit: Json, status: GPUUnitStatus, events: Recorder) -> None:

@@ -11,11 +11,11 @@ from gpu_platform.domain.metadata import annotations_of, labels_of
 from gpu_platform.domain.stock import claim_holder_of, is_claimed
 from reconciler.own_writes import PATIENCE, OwnWrites
 from reconciler.units.apply import apply_plan, places_of
-from reconciler.units.observe import observe_unit
+from reconciler.units.observe import observe_token, observe_unit
 from reconciler.units.plan import UnitSettings, plan_unit
 from reconciler.units.pods import find_unschedulable
 from reconciler.world import World, key_of
-from reconciler.writer import Recorder, Writer
+from reconciler.writer import ReadingWriter, Recorder
 
 Json = dict[str, Any]
 
@@ -24,7 +24,7 @@ class UnitsController:
     name = "units"
 
     def __init__(
-        self, world: World, writer: Writer, events: Recorder, settings: UnitSettings, now: Callable[[], datetime]
+        self, world: World, writer: ReadingWriter, events: Recorder, settings: UnitSettings, now: Callable[[], datetime]
     ) -> None:
         self._world = world
         self._writer = writer
@@ -39,6 +39,7 @@ class UnitsController:
             return Done()
         if self._own_writes.are_outdated(places_of(observed)):
             return RequeueAfter(PATIENCE, "the watch has not shown the last write yet")
+        observed = await observe_token(self._writer, observed)
         now = self._now()
         plan = plan_unit(observed, self._settings, now)
         await apply_plan(plan, observed, self._writer, self._events, self._own_writes, now)
@@ -46,7 +47,7 @@ class UnitsController:
 
     def triggers(self) -> tuple[Trigger, ...]:
         world = self._world
-        children = (world.deployments, world.services, world.network_policies)
+        children = (world.deployments, world.services, world.network_policies, world.config_maps)
         return (
             Trigger(world.units, self._unit_keys),
             *(Trigger(cache, _owner_keys) for cache in children),

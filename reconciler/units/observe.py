@@ -1,10 +1,13 @@
-"""Everything that matters for one unit, from the caches."""
+"""Everything that matters for one unit: from the caches, but for the Secrets, which nobody may list."""
 
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
 from pydantic import ValidationError
 
+from gpu_platform.adapters.kube.paths import SECRETS
+from gpu_platform.adapters.kube.requests import Getter, find
 from gpu_platform.domain import names
 from gpu_platform.domain.gpu_functions import GPUFunctionSpec
 from gpu_platform.domain.metadata import annotations_of, labels_of
@@ -33,6 +36,7 @@ def observe_unit(world: World, namespace: str, name: str) -> Observed | None:
     live = {
         ChildKind.NETWORK_POLICY: world.network_policies.get(namespace, child),
         ChildKind.SERVICE: world.services.get(namespace, child),
+        ChildKind.CONFIG_MAP: world.config_maps.get(namespace, child),
         ChildKind.DEPLOYMENT: world.deployments.get(namespace, child),
     }
     own = {kind: item for kind, item in live.items() if item and _is_owned(item, unit)}
@@ -42,6 +46,7 @@ def observe_unit(world: World, namespace: str, name: str) -> Observed | None:
         restricted=_is_restricted(world, namespace),
         network_policy=own.get(ChildKind.NETWORK_POLICY),
         service=own.get(ChildKind.SERVICE),
+        config_map=own.get(ChildKind.CONFIG_MAP),
         deployment=own.get(ChildKind.DEPLOYMENT),
         leftovers={kind: item for kind, item in live.items() if item and kind not in own},
         pods=world.pods_of(unit),
@@ -53,6 +58,16 @@ def observe_unit(world: World, namespace: str, name: str) -> Observed | None:
         stock_lurks=is_stock and bool(world.unschedulable_stock_pods()),
         function=_function(world, unit),
     )
+
+
+async def observe_token(client: Getter, observed: Observed) -> Observed:
+    """The same, with the Secret of its FRP token, if it has one."""
+    metadata = observed.unit["metadata"]
+    ssh = observed.unit.get("spec", {}).get("ssh") or {}
+    if not ssh.get("enabled") or not ssh.get("tokenHash") or names.is_stock_namespace(metadata["namespace"]):
+        return observed
+    name = names.ssh_token_secret(metadata["name"], ssh["tokenHash"])
+    return replace(observed, token_secret=await find(client, SECRETS, name, metadata["namespace"]))
 
 
 def _function(world: World, unit: Json) -> GPUFunctionSpec | None:

@@ -15,6 +15,7 @@ Json = dict[str, Any]
 class ChildKind(StrEnum):
     NETWORK_POLICY = "NetworkPolicy"
     SERVICE = "Service"
+    CONFIG_MAP = "ConfigMap"
     DEPLOYMENT = "Deployment"
 
 
@@ -54,6 +55,10 @@ class Observed:
     function: GPUFunctionSpec | None = None
     """Whose calls the unit takes, if it takes any and the function exists."""
 
+    config_map: Json | None = None
+    token_secret: Json | None = None
+    """Of a unit whose SSH has a token: the Secret that holds it, asked of the API server itself."""
+
     @property
     def is_scaled_up(self) -> bool:
         """Whether the Deployment exists and asks for a pod. One that a stopped unit left at 0 does not: what still
@@ -65,6 +70,7 @@ class Observed:
         own = {
             ChildKind.NETWORK_POLICY: self.network_policy,
             ChildKind.SERVICE: self.service,
+            ChildKind.CONFIG_MAP: self.config_map,
             ChildKind.DEPLOYMENT: self.deployment,
         }
         return own[kind] or self.leftovers.get(kind)

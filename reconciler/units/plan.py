@@ -17,12 +17,14 @@ from reconciler.units.observed import ChildKind, Observed
 from reconciler.units.pods import find_node, find_unschedulable
 from reconciler.units.resources import (
     UnitBuild,
+    build_config_map,
     build_deployment,
     build_network_policy,
     build_service,
     find_preferred_node,
 )
 from reconciler.units.serverless_resources import SidecarSettings, find_serverless_problem, plan_worker
+from reconciler.units.ssh_resources import SshSettings, find_ssh_problem, find_token_secret, plan_ssh
 from reconciler.units.status import Verdict, build_status, judge, plain_status, status_of
 
 Json = dict[str, Any]
@@ -37,6 +39,10 @@ and a tenant waits."""
 
 LURKER_LIMIT = timedelta(seconds=2)
 """How long claimed stock keeps its GPUs until other stock's pods no longer wait for them."""
+
+
+TOKEN_INTERVAL = timedelta(seconds=15)
+"""Between two looks for a token that was lost: nobody says when somebody sends it again."""
 
 
 @dataclass(frozen=True)
@@ -64,13 +70,29 @@ class ConsumeStock:
     stock: Json
 
 
-Write = CreateChild | ReplaceChild | DeleteChild | ConsumeStock
+@dataclass(frozen=True)
+class AdoptSecret:
+    """The token of the unit's SSH becomes the unit's own, and goes with it."""
+
+    body: Json
+
+
+@dataclass(frozen=True)
+class DeleteSecret:
+    """The unit has another token by now, or none."""
+
+    namespace: str
+    name: str
+
+
+Write = CreateChild | ReplaceChild | DeleteChild | ConsumeStock | AdoptSecret | DeleteSecret
 
 
 @dataclass(frozen=True)
 class UnitSettings:
     placeholder_image: str
     blocked_egress: tuple[str, ...]
+    ssh: SshSettings
     sidecar: SidecarSettings | None = None
     """None: there is no NATS, and so there are no calls."""
 
@@ -92,6 +114,7 @@ def plan_unit(observed: Observed, settings: UnitSettings, now: datetime) -> Plan
     | spec or catalogue entry is wrong | any                                     | none                    | Failed · InvalidSpec        |
     | access names no port             | any                                     | none                    | Failed · AccessConfigInvalid |
     | takes calls that cannot come     | any                                     | none                    | Failed · ServerlessConfigInvalid |
+    | SSH that cannot be               | any                                     | none                    | Failed · SSHConfigInvalid   |
     | claimed stock                    | its holder is scheduled and Ready, or 2 s old | consume it        | as it was                   |
     | claimed stock                    | its holder was stopped or deleted, 2 s old | consume it           | as it was                   |
     | claimed stock                    | other stock lurks for its GPUs          | keep its pod, look again | as it was                   |
@@ -114,8 +137,13 @@ def plan_unit(observed: Observed, settings: UnitSettings, now: datetime) -> Plan
         return _plan_claimed_stock(observed, build, now)
     if not is_running:
         verdict = Verdict(Phase.STOPPED, Reason.STOPPED, "stopped; its GPUs are free")
-        return Plan(_child_writes(observed, build), build_status(observed, build, verdict, now))
-    return _unhurried(observed, _plan_running(observed, build, now), now)
+        plan = Plan(_child_writes(observed, build), build_status(observed, build, verdict, now))
+    else:
+        plan = _unhurried(observed, _plan_running(observed, build, now), now)
+    if build.ssh is not None and build.ssh.token_secret is not None and observed.token_secret is None:
+        wait = min(TOKEN_INTERVAL, plan.requeue_after or TOKEN_INTERVAL)
+        return replace(plan, requeue_after=wait, why=plan.why or "its token may be sent again")
+    return plan
 
 
 def _plan_running(observed: Observed, build: UnitBuild, now: datetime) -> Plan:
@@ -199,6 +227,14 @@ def find_problem(observed: Observed, spec: GPUUnitSpec | None, settings: UnitSet
             return _invalid(f"{field}: {error}")
     if message := find_serverless_problem(spec, observed.unit["metadata"]["namespace"], settings.sidecar):
         return Verdict(Phase.FAILED, Reason.SERVERLESS_CONFIG_INVALID, message)
+    if message := find_ssh_problem(
+        spec,
+        observed.unit["metadata"]["namespace"],
+        restricted=observed.restricted,
+        settings=settings.ssh,
+        blocked=settings.blocked_egress,
+    ):
+        return Verdict(Phase.FAILED, Reason.SSH_CONFIG_INVALID, message)
     return _find_access_problem(spec)
 
 
@@ -250,6 +286,7 @@ def _build(
             woken_at=find_instant(observed.unit, names.ANNOTATION_WOKEN_AT),
             claimed_at=claimed_at(observed.unit),
         ),
+        ssh=plan_ssh(spec, metadata["namespace"], metadata["name"], settings.ssh, settings.blocked_egress),
     )
 
 
@@ -278,6 +315,7 @@ def _child_writes(observed: Observed, build: UnitBuild, *, with_deployment: bool
     wanted: list[tuple[ChildKind, Json | None, Json | None]] = [
         (ChildKind.NETWORK_POLICY, build_network_policy(build), observed.network_policy),
         (ChildKind.SERVICE, build_service(build), observed.service),
+        (ChildKind.CONFIG_MAP, build_config_map(build), observed.config_map),
     ]
     if with_deployment:
         wanted.append((ChildKind.DEPLOYMENT, build_deployment(build), observed.deployment))
@@ -285,7 +323,20 @@ def _child_writes(observed: Observed, build: UnitBuild, *, with_deployment: bool
         _removal(kind, observed.leftovers[kind]) if kind in observed.leftovers else _child_write(kind, desired, live)
         for kind, desired, live in wanted
     )
-    return tuple(write for write in writes if write is not None)
+    return (*_token_writes(observed, build), *(write for write in writes if write is not None))
+
+
+def _token_writes(observed: Observed, build: UnitBuild) -> tuple[Write, ...]:
+    """Before the Deployment, which says by its template which Secret is the last one that was dealt with."""
+    writes: list[Write] = []
+    used = find_token_secret(observed.deployment)
+    if used is not None and used != (build.ssh.token_secret if build.ssh else None):
+        writes.append(DeleteSecret(build.namespace, used))
+    secret = observed.token_secret
+    owner = names.owner_reference("GPUUnit", build.name, build.uid)
+    if secret is not None and secret["metadata"].get("ownerReferences") != [owner]:
+        writes.append(AdoptSecret({**secret, "metadata": {**secret["metadata"], "ownerReferences": [owner]}}))
+    return tuple(writes)
 
 
 def _child_write(kind: ChildKind, desired: Json | None, live: Json | None) -> Write | None:

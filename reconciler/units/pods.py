@@ -40,6 +40,15 @@ def find_failure(pods: Sequence[Json]) -> str | None:
     return None
 
 
+def find_container_failure(pods: Sequence[Json], names_: Sequence[str]) -> str | None:
+    """Why one of these containers does not run, in its own words."""
+    for pod in _current(pods):
+        for container in _container_statuses(pod.get("status", {})):
+            if container["name"] in names_ and (message := _container_failure(container)):
+                return f"Pod {pod['metadata']['name']} container {container['name']}: {message}"[:MESSAGE_LIMIT]
+    return None
+
+
 def find_unschedulable(pods: Sequence[Json]) -> str | None:
     """Why the scheduler found no place."""
     for pod in _current(pods):

@@ -13,7 +13,9 @@ from gpu_platform.domain import names
 from gpu_platform.domain.gpu_specs import GPUSpecSpec
 from gpu_platform.domain.gpu_units import GPUUnitSpec, Probe
 from gpu_platform.domain.quantities import canonical_quantity, format_bytes, parse_amount
+from reconciler.units.capabilities import DROPPED_CAPABILITIES
 from reconciler.units.serverless_resources import WorkerBuild, with_sidecar
+from reconciler.units.ssh_resources import SshBuild, with_ssh
 
 Json = dict[str, Any]
 
@@ -29,27 +31,6 @@ STOCK_GRACE_SECONDS = 0
 """A placeholder has nothing to finish, and a tenant waits for its GPUs."""
 
 UNIT_GRACE_SECONDS = 30
-
-DROPPED_CAPABILITIES = (
-    "AUDIT_CONTROL",
-    "AUDIT_READ",
-    "BLOCK_SUSPEND",
-    "DAC_READ_SEARCH",
-    "IPC_LOCK",
-    "IPC_OWNER",
-    "KILL",
-    "MAC_ADMIN",
-    "MAC_OVERRIDE",
-    "MKNOD",
-    "SETPCAP",
-    "SYS_ADMIN",
-    "SYS_MODULE",
-    "SYS_RAWIO",
-    "SYS_RESOURCE",
-    "SYS_TIME",
-    "WAKE_ALARM",
-)
-"""For images that need root inside: everything that reaches beyond their own container."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +52,9 @@ class UnitBuild:
     worker: WorkerBuild | None = None
     """Of a unit that takes calls."""
 
+    ssh: SshBuild | None = None
+    """Of a unit with SSH."""
+
     @property
     def is_stock(self) -> bool:
         return names.is_stock_namespace(self.namespace)
@@ -91,6 +75,8 @@ class UnitBuild:
     def pod_template(self) -> Json:
         """Made once: the status and the Deployment both need its hash."""
         pod = _pod(self) if self.worker is None else with_sidecar(_pod(self), self.worker)
+        if self.ssh is not None:
+            pod = with_ssh(pod, self.ssh, names.child_name(self.name))
         # The uid tells the pods of this unit from those of an earlier one with its name, the hash those of this
         # template from those of an earlier one.
         # One more restart is another template; without any, nothing of it is said.
@@ -142,6 +128,13 @@ def build_service(build: UnitBuild) -> Json | None:
     }
 
 
+def build_config_map(build: UnitBuild) -> Json | None:
+    """The files of a unit's SSH; without SSH there are none."""
+    if build.ssh is None:
+        return None
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": _metadata(build), "data": build.ssh.files}
+
+
 def build_network_policy(build: UnitBuild) -> Json:
     """Out: names and the internet, but no private range. In: the platform's proxy, on the declared ports."""
     four = [cidr for cidr in build.blocked_egress if ":" not in cidr]
@@ -159,6 +152,8 @@ def build_network_policy(build: UnitBuild) -> Json:
     }
     if build.worker is not None and build.worker.settings.egress is not None:
         spec["egress"].append(build.worker.settings.egress.to_rule())
+    if build.ssh is not None and build.ssh.egress is not None:
+        spec["egress"].append(build.ssh.egress.to_rule())
     if not build.is_stock and build.spec.template.ports:
         system = {"matchLabels": {"kubernetes.io/metadata.name": names.SYSTEM_NAMESPACE}}
         ports = [{"protocol": port.protocol, "port": port.port} for port in build.spec.template.ports]

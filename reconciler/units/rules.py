@@ -4,11 +4,13 @@ from gpu_platform.domain.access import UNIT_SCOPES, Rule, Scope
 from gpu_platform.domain.names import GROUP
 
 RULES = (
-    # Its children. A stock unit has no Service, but one that somebody made in its name is removed.
+    # Its children. A stock unit has no Service and no ConfigMap, but one that somebody made in its name is removed.
     Rule(UNIT_SCOPES, "apps", ("deployments",), ("create", "update", "delete")),
     Rule(UNIT_SCOPES, "networking.k8s.io", ("networkpolicies",), ("create", "update", "delete")),
-    Rule((Scope.TENANTS,), "", ("services",), ("create", "update", "delete")),
-    Rule((Scope.STOCK,), "", ("services",), ("delete",)),
+    Rule((Scope.TENANTS,), "", ("configmaps", "services"), ("create", "update", "delete")),
+    Rule((Scope.STOCK,), "", ("configmaps", "services"), ("delete",)),
+    # The token of a unit's SSH: looked for by its name, given to the unit, removed when the unit has another or none.
+    Rule((Scope.TENANTS,), "", ("secrets",), ("get", "update", "delete")),
     Rule(UNIT_SCOPES, GROUP, ("gpuunits/status",), ("patch",)),
     # Its children block their owner's deletion, which some clusters allow only to those who may hold it up anyway.
     Rule(UNIT_SCOPES, GROUP, ("gpuunits/finalizers",), ("update",)),

@@ -7,13 +7,16 @@ from typing import Any
 from gpu_platform.domain import names
 from gpu_platform.domain.conditions import Condition, find_condition, with_condition
 from gpu_platform.domain.gpu_units import GPUUnitStatus, Phase, Reason
+from gpu_platform.domain.ssh import SshPhase, SshStatus, access_command, target_host
 from reconciler.units.observed import ChildKind, Observed
-from reconciler.units.pods import find_failure, find_node, find_ready, find_unschedulable
+from reconciler.units.pods import find_container_failure, find_failure, find_node, find_ready, find_unschedulable
 from reconciler.units.resources import UnitBuild, template_hash
+from reconciler.units.ssh_resources import CONTAINERS, SshBuild
 
 Json = dict[str, Any]
 
 READY = "Ready"
+SSH_READY = "SSHReady"
 
 
 @dataclass(frozen=True)
@@ -21,6 +24,15 @@ class Verdict:
     """What the unit's Ready condition says."""
 
     phase: Phase
+    reason: Reason
+    message: str
+
+
+@dataclass(frozen=True)
+class SshVerdict:
+    """What its SSHReady condition says."""
+
+    phase: SshPhase
     reason: Reason
     message: str
 
@@ -46,6 +58,29 @@ def judge(observed: Observed, build: UnitBuild) -> Verdict:
     return Verdict(Phase.PROGRESSING, reason, "its pod is starting")
 
 
+def judge_ssh(observed: Observed, ssh: SshBuild, verdict: Verdict) -> SshVerdict:
+    """The SSHReady condition; rows from top to bottom.
+
+    | unit          | token                  | its two sidecars   | verdict                 |
+    | ------------- | ---------------------- | ------------------ | ----------------------- |
+    | any           | one was sent, and lost | any                | Failed · UnitSSHFailed  |
+    | Stopped       | any other              | any                | Pending · UnitSSHPending |
+    | any           | any other              | one cannot start   | Failed · UnitSSHFailed, the container's words |
+    | Ready         | any other              | any other          | Ready · UnitSSHReady    |
+    | any other     | any other              | any other          | Pending · UnitSSHPending |
+    """
+    if ssh.token_secret is not None and observed.token_secret is None:
+        message = "the FRP server's token is not there any more: send `ssh` with its token again"
+        return SshVerdict(SshPhase.FAILED, Reason.UNIT_SSH_FAILED, message)
+    if verdict.phase is Phase.STOPPED:
+        return SshVerdict(SshPhase.PENDING, Reason.UNIT_SSH_PENDING, "the unit is stopped")
+    if failure := find_container_failure(observed.pods, CONTAINERS):
+        return SshVerdict(SshPhase.FAILED, Reason.UNIT_SSH_FAILED, failure)
+    if verdict.phase is Phase.READY:
+        return SshVerdict(SshPhase.READY, Reason.UNIT_SSH_READY, "server and FRP client run")
+    return SshVerdict(SshPhase.PENDING, Reason.UNIT_SSH_PENDING, "the unit is not ready yet")
+
+
 def status_of(unit: Json) -> GPUUnitStatus:
     return GPUUnitStatus.model_validate(unit.get("status", {}))
 
@@ -54,17 +89,47 @@ def build_status(observed: Observed, build: UnitBuild, verdict: Verdict, now: da
     plain = plain_status(observed, verdict, now)
     is_ready = verdict.phase is Phase.READY
     has_service = not build.is_stock and bool(build.spec.template.ports)
+    ssh = judge_ssh(observed, build.ssh, verdict) if build.ssh is not None else None
     return plain.model_copy(
         update={
             "ready_replicas": 1 if is_ready else 0,
             "service_name": names.child_name(build.name) if has_service else None,
             "access_url": _access_url(build) if has_service and is_ready else None,
+            "ssh": _ssh_status(build.ssh, ssh) if build.ssh is not None and ssh is not None else None,
+            "conditions": _with_ssh(plain, observed, ssh, now) if ssh is not None else plain.conditions,
         }
     )
 
 
+def _with_ssh(plain: GPUUnitStatus, observed: Observed, verdict: SshVerdict, now: datetime) -> tuple[Condition, ...]:
+    condition = Condition(
+        type=SSH_READY,
+        status="True" if verdict.phase is SshPhase.READY else "False",
+        reason=verdict.reason,
+        message=verdict.message,
+        observed_generation=plain.observed_generation,
+        last_transition_time=now,
+    )
+    before = find_condition(status_of(observed.unit).conditions, SSH_READY)
+    return with_condition((*plain.conditions, *([before] if before else [])), condition)
+
+
+def _ssh_status(ssh: SshBuild, verdict: SshVerdict) -> SshStatus:
+    block = ssh.block
+    return SshStatus(
+        phase=verdict.phase,
+        username=block.username,
+        target_host=target_host(block, ssh.namespace, ssh.unit),
+        connect_host=block.connect_host or "",
+        connect_port=block.connect_port,
+        access_command=access_command(block, ssh.namespace, ssh.unit) if verdict.phase is SshPhase.READY else None,
+    )
+
+
 def plain_status(observed: Observed, verdict: Verdict, now: datetime) -> GPUUnitStatus:
+    """Without a word about SSH: that is for units whose objects can be built."""
     old = status_of(observed.unit)
+    kept = [each for each in old.conditions if each.type != SSH_READY]
     generation = observed.unit["metadata"].get("generation")
     condition = Condition(
         type=READY,
@@ -80,7 +145,7 @@ def plain_status(observed: Observed, verdict: Verdict, now: datetime) -> GPUUnit
         last_sync_time=now,
         # Not while it starts: one status write more per unit, for something that is of use once it runs.
         node_name=None if verdict.phase is Phase.PROGRESSING else find_node(observed.pods),
-        conditions=with_condition(old.conditions, condition),
+        conditions=with_condition(kept, condition),
     )
 
 
@@ -97,11 +162,13 @@ def reason_of(status: GPUUnitStatus) -> str | None:
     return condition.reason if condition else None
 
 
-def with_sync_failure(observed: Observed, kind: ChildKind, message: str, now: datetime) -> GPUUnitStatus:
-    """The status after the API server refused one of the unit's objects."""
+def with_sync_failure(observed: Observed, kind: ChildKind | None, message: str, now: datetime) -> GPUUnitStatus:
+    """The status after the API server refused one of the unit's objects; without a kind, the Secret of its token."""
     reasons = {
         ChildKind.NETWORK_POLICY: Reason.UNIT_NETWORK_POLICY_SYNC_FAILED,
         ChildKind.SERVICE: Reason.UNIT_SERVICE_SYNC_FAILED,
+        ChildKind.CONFIG_MAP: Reason.UNIT_SSH_FAILED,
         ChildKind.DEPLOYMENT: Reason.UNIT_DEPLOYMENT_SYNC_FAILED,
     }
-    return plain_status(observed, Verdict(Phase.FAILED, reasons[kind], message), now)
+    reason = reasons[kind] if kind is not None else Reason.UNIT_SSH_FAILED
+    return plain_status(observed, Verdict(Phase.FAILED, reason, message), now)

@@ -27,6 +27,7 @@ from tests.integration.stack_workers import (
     stack_worker,
     unit_stack,
 )
+from tests.ssh_blocks import ssh_block
 from tests.waiting import eventually
 
 POOLS = "/api/v1/operator/stockpools"
@@ -51,12 +52,27 @@ async def use_a_unit(api: httpx.AsyncClient, kube: KubeClient) -> None:
 
     await eventually(started)
     await unit_in_phase(kube, "boot", "Ready")
+    await use_ssh(api, unit)
     assert (await api.delete(unit)).status_code in (200, 202, 204)
 
     async def is_gone() -> bool:
         return (await api.get(unit)).status_code == 404
 
     await eventually(is_gone)
+
+
+async def use_ssh(api: httpx.AsyncClient, unit: str) -> None:
+    """Into the unit: with a token, with another one, and no longer."""
+
+    async def has_ssh(phase: str | None) -> bool:
+        view = (await api.get(unit)).json()["data"]
+        return bool(view["phase"] == "Ready" and (view.get("sshStatus") or {}).get("phase") == phase)
+
+    for token in ("open-sesame", "open-again"):
+        assert (await api.put(unit, json={"ssh": ssh_block(token=token)})).status_code == 200
+        await eventually(lambda: has_ssh("Ready"))
+    assert (await api.put(unit, json={"ssh": {"enabled": False}})).status_code == 200
+    await eventually(lambda: has_ssh(None))
 
 
 async def keep_stacks(api: httpx.AsyncClient, kube: KubeClient) -> None:

@@ -13,6 +13,8 @@ from gpu_platform.domain.gpu_specs import GPUSpecSpec
 from gpu_platform.domain.gpu_units import GPUUnitSpec
 from reconciler.units.resources import UnitBuild, build_deployment
 from reconciler.units.serverless_resources import SidecarSettings, plan_worker
+from reconciler.units.ssh_resources import SshSettings, plan_ssh
+from tests.ssh_blocks import ssh_block
 from tests.waiting import eventually
 
 Json = dict[str, Any]
@@ -27,6 +29,8 @@ SIDECAR = SidecarSettings(
     grace=timedelta(seconds=30),
     has_credentials=True,
 )
+
+SSH = SshSettings("example/sshd:1", "example/frpc:1")
 
 REFUSED_BY_ALL: Json = {
     "apiVersion": "v1",
@@ -67,8 +71,9 @@ def pod_of(unit_namespace: str, *, restricted: bool, **spec: Any) -> Json:
         placeholder_image="busybox:1.36",
         blocked_egress=(),
     )
-    # Of a unit that takes calls, the sidecar as well.
+    # Of a unit that takes calls, or has SSH, the sidecars as well.
     build = replace(build, worker=plan_worker(build.spec, unit_namespace, "demo", None, SIDECAR))
+    build = replace(build, ssh=plan_ssh(build.spec, unit_namespace, "demo", SSH, ()))
     template = build_deployment(build)["spec"]["template"]
     return {
         "apiVersion": "v1",
@@ -110,6 +115,19 @@ async def test_a_unit_that_takes_calls_fits_its_tenants_profile(kube: KubeClient
     strict = pod_of("runtime-instance-strict", restricted=True, serverless={"requestID": "words"})
     assert "initContainers" in strict["spec"]
     assert await is_accepted(kube, await enforced("restricted"), strict)
+
+
+async def test_a_unit_with_ssh_fits_baseline(kube: KubeClient, enforced: Enforce) -> None:
+    pod = pod_of("runtime-instance", restricted=False, ssh=ssh_block(tokenHash="a" * 32))
+    assert len(pod["spec"]["initContainers"]) == 2
+    assert await is_accepted(kube, await enforced("baseline"), pod)
+
+
+async def test_restricted_refuses_a_unit_with_ssh_which_is_why_the_plan_does(
+    kube: KubeClient, enforced: Enforce
+) -> None:
+    pod = pod_of("runtime-instance-strict", restricted=True, ssh=ssh_block())
+    assert not await is_accepted(kube, await enforced("restricted"), pod)
 
 
 async def test_restricted_would_refuse_a_baseline_tenants_pod(kube: KubeClient, enforced: Enforce) -> None:

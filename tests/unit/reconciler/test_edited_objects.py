@@ -30,7 +30,7 @@ class _World:
     def __init__(self, *units: Json, pool: Json | None = None) -> None:
         self.units = _Cache(*units)
         self.pools = _Cache(*([pool] if pool else []))
-        self.network_policies = self.services = self.deployments = self.namespaces = _Cache()
+        self.network_policies = self.services = self.deployments = self.config_maps = self.namespaces = _Cache()
         self._instances = units
 
     def find_spec(self, _: str) -> None:

@@ -12,7 +12,7 @@ from reconciler.units.plan import UnitSettings, plan_unit
 from reconciler.units.resources import build_network_policy
 from reconciler.units.serverless_resources import Egress, SidecarSettings, find_egress, plan_worker
 from tests.builders import NOW, make_unit
-from tests.unit.reconciler.test_unit_plan import observe, ready_reason
+from tests.unit.reconciler.test_unit_plan import SSH, observe, ready_reason
 from tests.unit.reconciler.test_unit_resources import make_build, pod_of
 
 Json = dict[str, Any]
@@ -210,7 +210,7 @@ def test_a_unit_that_cannot_take_calls_says_what_to_mend(
 ) -> None:
     unit = make_unit(namespace=namespace, serverless=BLOCK, template={"ports": ports})
 
-    plan = plan_unit(observe(unit), UnitSettings("busybox:1.36", (), sidecar), NOW)
+    plan = plan_unit(observe(unit), UnitSettings("busybox:1.36", (), SSH, sidecar), NOW)
 
     assert plan.writes == ()
     assert ready_reason(plan) == (Phase.FAILED, Reason.SERVERLESS_CONFIG_INVALID)

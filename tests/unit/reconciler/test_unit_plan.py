@@ -23,11 +23,13 @@ from reconciler.units.plan import (
     UnitSettings,
     plan_unit,
 )
+from reconciler.units.ssh_resources import SshSettings
 from tests.builders import NOW, as_stored, make_pod, make_stock, make_unit
 
 Json = dict[str, Any]
 
-SETTINGS = UnitSettings("busybox:1.36", ("10.0.0.0/8", "fc00::/7"))
+SSH = SshSettings("example/sshd:1", "example/frpc:1")
+SETTINGS = UnitSettings("busybox:1.36", ("10.0.0.0/8", "fc00::/7"), SSH)
 CATALOGUE = GPUSpecSpec(memory="16Gi", gpu=1, cpu="4")
 HTTP = {"ports": [{"name": "http", "port": 8000}]}
 AVAILABLE = {"is_ready": True}

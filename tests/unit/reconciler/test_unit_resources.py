@@ -7,8 +7,8 @@ from gpu_platform.domain.gpu_specs import GPUSpecSpec, Toleration
 from gpu_platform.domain.gpu_units import GPUUnitSpec
 from infra.objects.metadata import app_labels
 from infra.objects.workloads import API
+from reconciler.units.capabilities import DROPPED_CAPABILITIES
 from reconciler.units.resources import (
-    DROPPED_CAPABILITIES,
     UnitBuild,
     build_deployment,
     build_network_policy,

@@ -1,0 +1,57 @@
+"""Options that ask for SSH into a unit, and the block that they make. Pure, but for reading the files."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gpu_platform.cli.options import said
+from gpu_platform.cli.views import Json
+
+Keys = Annotated[
+    list[Path] | None,
+    typer.Option("--ssh-key", help="A file of public keys that may log in by SSH; repeat it.", metavar="FILE"),
+]
+Server = Annotated[str | None, typer.Option("--ssh-server", help="The FRP server that brings SSH to the unit.")]
+Domain = Annotated[
+    str | None, typer.Option("--ssh-domain", help="Its domain: the unit is <unit>.<namespace>.<domain> there.")
+]
+TokenFile = Annotated[
+    Path | None,
+    typer.Option("--ssh-token-file", help="A file with the FRP server's token.", metavar="FILE"),
+]
+
+
+@dataclass(frozen=True)
+class SshOptions:
+    """What was said of SSH. None and empty: not said."""
+
+    keys: Sequence[Path] | None = None
+    server: str | None = None
+    domain: str | None = None
+    token_file: Path | None = None
+
+    def merge_into(self, request: Json) -> Json:
+        """The request, and over its own block what the options say."""
+        keys = [line for file in self.keys or () for line in _read("--ssh-key", file).splitlines() if _is_key(line)]
+        block = said(
+            authorizedKeys=keys or None,
+            serverAddr=self.server,
+            domainSuffix=self.domain,
+            token=_read("--ssh-token-file", self.token_file).strip() if self.token_file else None,
+        )
+        return {**request, "ssh": {**(request.get("ssh") or {}), "enabled": True, **block}} if block else request
+
+
+def _is_key(line: str) -> bool:
+    return bool(line.strip()) and not line.lstrip().startswith("#")
+
+
+def _read(option: str, file: Path) -> str:
+    try:
+        return file.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not text"
+        raise typer.BadParameter(f"cannot read {file}: {reason}", param_hint=option) from None
