@@ -4,6 +4,7 @@ Recovery builds a unit from the recorded request alone, so whatever the API prom
 """
 
 import json
+import posixpath
 from collections.abc import Iterable
 from typing import Annotated, Any
 
@@ -11,7 +12,15 @@ from pydantic import Field
 
 from gpu_platform.domain import names
 from gpu_platform.domain.gpu_specs import SpecName
-from gpu_platform.domain.gpu_units import Access, Framework, GPUUnitSpec, Serverless, Template
+from gpu_platform.domain.gpu_units import (
+    SOCKET_DIRECTORY,
+    Access,
+    Framework,
+    GPUUnitSpec,
+    Serverless,
+    StorageMount,
+    Template,
+)
 from gpu_platform.domain.metadata import annotations_of, labels_of
 from gpu_platform.domain.value import Value
 
@@ -19,6 +28,12 @@ Json = dict[str, Any]
 
 IMAGE_LIMIT = 1_000
 Image = Annotated[str, Field(min_length=1, max_length=IMAGE_LIMIT, description="The image to run.")]
+StorageMounts = Annotated[
+    tuple[StorageMount, ...], Field(max_length=32, description="Storages that the unit works with.")
+]
+
+TAKEN_PATHS = ("/dev/shm", SOCKET_DIRECTORY)  # noqa: S108 - places in the container, not here
+"""Where the platform itself mounts something."""
 
 
 class UnitRequest(Value):
@@ -30,6 +45,7 @@ class UnitRequest(Value):
     template: Template = Template()
     access: Access | None = None
     serverless: Serverless | None = None
+    storage_mounts: StorageMounts = ()
     stock_name: str | None = None
 
 
@@ -45,6 +61,7 @@ class UnitChange(Value):
             description="Replaced as a whole. It cannot be taken away: stop the unit, or give it back and rent another."
         ),
     ] = None
+    storage_mounts: StorageMounts | None = None
 
 
 class RequestError(Exception):
@@ -64,7 +81,12 @@ def normalise_request(request: UnitRequest) -> UnitRequest:
         )
     check_template(request.template)
     check_serverless(request.serverless)
-    return request.model_copy(update={"access": normalise_access(request.template, request.access)})
+    return request.model_copy(
+        update={
+            "access": normalise_access(request.template, request.access),
+            "storage_mounts": normalise_mounts(request.storage_mounts),
+        }
+    )
 
 
 def check_template(template: Template) -> None:
@@ -94,6 +116,38 @@ def check_serverless(serverless: Serverless | None) -> None:
         check_framework(serverless.framework, "serverless.framework")
 
 
+def normalise_mounts(mounts: tuple[StorageMount, ...]) -> tuple[StorageMount, ...]:
+    """The mounts with clean paths, by name; RequestError for what cannot be mounted."""
+    for index, mount in enumerate(mounts):
+        if not names.is_unit_name(mount.name):
+            raise RequestError(
+                f"storageMounts[{index}].name",
+                f"should be 1 to {names.UNIT_NAME_LIMIT} lower-case letters, digits and inner hyphens",
+            )
+        _check_mount_path(f"storageMounts[{index}].mountPath", mount.mount_path)
+    clean = [mount.model_copy(update={"mount_path": clean_path(mount.mount_path)}) for mount in mounts]
+    _refuse_twice("storageMounts", "name", [mount.name for mount in clean])
+    _refuse_twice("storageMounts", "mountPath", [mount.mount_path for mount in clean])
+    return tuple(sorted(clean, key=lambda mount: mount.name))
+
+
+def clean_path(path: str) -> str:
+    # Two slashes at the start mean something to POSIX, and nothing here.
+    return posixpath.normpath(f"/{path.lstrip('/')}")
+
+
+def _check_mount_path(place: str, path: str) -> None:
+    if not path.startswith("/"):
+        raise RequestError(place, f"{path!r} should be an absolute path, such as /data")
+    if ":" in path or not path.isprintable():
+        raise RequestError(place, "should have neither colons nor control characters")
+    clean = clean_path(path)
+    if clean == "/":
+        raise RequestError(place, "should be a directory below `/`, such as /data")
+    if clean in TAKEN_PATHS:
+        raise RequestError(place, f"{clean} is taken by the platform; choose another directory")
+
+
 def normalise_access(template: Template, access: Access | None) -> Access | None:
     """The access with its primary port named: the first one where none was chosen, none where there are no ports."""
     ports = [port.name for port in template.ports]
@@ -115,10 +169,12 @@ def merge_change(spec: GPUUnitSpec, change: UnitChange) -> GPUUnitSpec:
     | template   | replaced as a whole when given with at least one of its lists or probes; empty: unchanged |
     | access     | replaced when given; else, when its port is gone with the template, the first port        |
     | serverless | replaced as a whole when given                                                            |
+    | storages   | replaced as a whole when given; an empty list unmounts                                    |
     """
     template = change.template if change.template is not None and change.template != Template() else spec.template
     check_template(template)
     check_serverless(change.serverless)
+    mounts = change.storage_mounts
     access = change.access
     if access is None:
         ports = [port.name for port in template.ports]
@@ -131,6 +187,7 @@ def merge_change(spec: GPUUnitSpec, change: UnitChange) -> GPUUnitSpec:
             "template": template,
             "access": normalise_access(template, access),
             "serverless": change.serverless or spec.serverless,
+            "storage_mounts": spec.storage_mounts if mounts is None else normalise_mounts(mounts),
         }
     )
 
@@ -145,6 +202,7 @@ def build_unit(request: UnitRequest, namespace: str, stock: Json, operation_id: 
         template=request.template,
         access=request.access,
         serverless=request.serverless,
+        storage_mounts=request.storage_mounts,
     )
     annotations = {
         names.ANNOTATION_OPERATION_ID: operation_id,
