@@ -7,7 +7,15 @@ from typing import Any
 
 from gpu_platform.adapters.kube import KubeClient
 from gpu_platform.adapters.kube.cache import ObjectCache
-from gpu_platform.adapters.kube.paths import GPU_FUNCTIONS, GPU_SPECS, GPU_UNITS, LEASES, NODES, STOCK_POOLS
+from gpu_platform.adapters.kube.paths import (
+    GPU_FUNCTIONS,
+    GPU_SPECS,
+    GPU_STORAGES,
+    GPU_UNITS,
+    LEASES,
+    NODES,
+    STOCK_POOLS,
+)
 from gpu_platform.domain import names
 from gpu_platform.domain.stack_records import LABEL_KIND
 from gpu_platform.domain.stock import is_available
@@ -26,6 +34,7 @@ class Cluster:
         self.units = ObjectCache(client, GPU_UNITS, indexes={AVAILABLE: _available_for}, resync=resync)
         self.specs = ObjectCache(client, GPU_SPECS, resync=resync)
         self.pools = ObjectCache(client, STOCK_POOLS, resync=resync)
+        self.storages = ObjectCache(client, GPU_STORAGES, resync=resync)
         self.functions = ObjectCache(client, GPU_FUNCTIONS, resync=resync)
         self.nodes = ObjectCache(client, NODES, resync=resync)
         self.stacks = ObjectCache(
@@ -34,7 +43,7 @@ class Cluster:
 
     @property
     def caches(self) -> tuple[ObjectCache, ...]:
-        return (self.units, self.specs, self.pools, self.functions, self.nodes, self.stacks)
+        return (self.units, self.specs, self.pools, self.storages, self.functions, self.nodes, self.stacks)
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:

@@ -19,6 +19,7 @@ from platform_api.keys.rate_limit import RateLimit
 from platform_api.metrics import ApiMetrics
 from platform_api.queue_link import QueueLink
 from platform_api.settings import ApiSettings
+from platform_api.storages.service import StorageService
 
 T = TypeVar("T")
 
@@ -30,6 +31,7 @@ class Deps:
     """None where `kubeMode` is off, or auto and there is none."""
 
     units: UnitService | None
+    storages: StorageService | None
     functions: FunctionService | None
     invocations: InvocationService | None
     drift: DriftTracker | None
@@ -56,6 +58,10 @@ def cluster_of(request: Request) -> Cluster:
 
 def units_of(request: Request) -> UnitService:
     return _present(deps_of(request).units)
+
+
+def storages_of(request: Request) -> StorageService:
+    return _present(deps_of(request).storages)
 
 
 def functions_of(request: Request) -> FunctionService:

@@ -17,7 +17,10 @@ LEASE: Final = "gpu-platform-reconciler"
 SHARED_RULES = (
     # Its caches follow whole kinds: one watch each, however many tenants there are.
     Rule(
-        (Scope.CLUSTER,), GROUP, ("gpufunctions", "gpuspecs", "gpuunits", "operations", "stockpools"), ("list", "watch")
+        (Scope.CLUSTER,),
+        GROUP,
+        ("gpufunctions", "gpuspecs", "gpustorages", "gpuunits", "operations", "stockpools"),
+        ("list", "watch"),
     ),
     Rule((Scope.CLUSTER,), "", ("namespaces", "pods", "services"), ("list", "watch")),
     Rule((Scope.CLUSTER,), "apps", ("deployments",), ("list", "watch")),

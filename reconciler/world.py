@@ -15,6 +15,7 @@ from gpu_platform.adapters.kube.paths import (
     DEPLOYMENTS,
     GPU_FUNCTIONS,
     GPU_SPECS,
+    GPU_STORAGES,
     GPU_UNITS,
     NAMESPACES,
     NETWORK_POLICIES,
@@ -49,6 +50,7 @@ class World:
         of_pods = {"unit-uid": _unit_uid_of, "unschedulable": _unschedulable_namespace_of}
         self.units = ObjectCache(client, GPU_UNITS, indexes=of_units, resync=resync)
         self.pools = ObjectCache(client, STOCK_POOLS, indexes={"spec": _spec_of}, resync=resync)
+        self.storages = ObjectCache(client, GPU_STORAGES, resync=resync)
         self.functions = ObjectCache(client, GPU_FUNCTIONS, indexes={"spec": _spec_of}, resync=resync)
         self.specs = ObjectCache(client, GPU_SPECS, resync=resync)
         self.operations = ObjectCache(client, OPERATIONS, indexes={"object-uid": _object_uids_of}, resync=resync)
@@ -63,6 +65,7 @@ class World:
         return (
             self.units,
             self.pools,
+            self.storages,
             self.functions,
             self.specs,
             self.operations,

@@ -5,7 +5,7 @@ How the API uses it, so that no two units ever mount one storage, whatever the n
 1. `POST` of a unit with mounts: `hold_storages` for all of them, before the unit is created. It raises
    `StorageMissingError` (404) or `StorageHeldError` (409, names the holder), and holds nothing then.
 2. Create the unit. When that is refused for good, `release_storages` with what `hold_storages` returned: it gives
-   back only what nobody has touched since.
+   back only holds that nobody has confirmed or taken again since.
 3. `PUT` with mounts: the same, for the storages that the unit does not mount yet, before the guarded PUT of the unit.
    What it no longer mounts needs no call.
 4. A process that dies in between leaves a hold that nobody confirmed. The reconciler ends it after
@@ -80,9 +80,9 @@ async def hold_storages(
 
 
 async def release_storages(client: StorageClient, taken: Iterable[Json]) -> None:
-    """Give back what was just taken, where nobody has written it since."""
+    """Give back what was just taken: that very hold, whoever has written the storage's status since."""
     for storage in taken:
-        await end_hold(client, storage)
+        await _release(client, storage)
 
 
 async def try_hold(client: StorageClient, storage: Json, holder: Holder, now: datetime) -> Json | None:
@@ -102,6 +102,14 @@ async def apply_hold_plan(client: StorageClient, storage: Json, plan: ConfirmHol
 
 async def end_hold(client: StorageClient, storage: Json) -> Json | None:
     return await _write(client, storage, build_end_of_hold())
+
+
+async def _release(client: StorageClient, taken: Json) -> None:
+    seen: Json | None = taken
+    for _ in range(HOLD_TRIES):
+        if seen is None or hold_of(seen) != hold_of(taken) or await end_hold(client, seen) is not None:
+            return
+        seen = await find(client, GPU_STORAGES, taken["metadata"]["name"], taken["metadata"]["namespace"])
 
 
 async def _hold(client: StorageClient, namespace: str, name: str, holder: Holder, now: datetime) -> tuple[Json, ...]:

@@ -8,12 +8,20 @@ from pydantic import Field
 from gpu_platform.domain import names
 from gpu_platform.domain.conditions import find_condition
 from gpu_platform.domain.gpu_specs import SpecName
-from gpu_platform.domain.gpu_units import Access, GPUUnitSpec, GPUUnitStatus, Phase, Serverless, Template
+from gpu_platform.domain.gpu_units import (
+    Access,
+    GPUUnitSpec,
+    GPUUnitStatus,
+    Phase,
+    Serverless,
+    StorageMount,
+    Template,
+)
 from gpu_platform.domain.metadata import annotations_of
 from gpu_platform.domain.queue_subjects import consumer_name
 from gpu_platform.domain.stacks import stack_name_of
 from gpu_platform.domain.tenants import tenant_of
-from gpu_platform.domain.unit_requests import Image, UnitRequest
+from gpu_platform.domain.unit_requests import Image, StorageMounts, UnitRequest
 from gpu_platform.domain.value import Value
 
 Json = dict[str, Any]
@@ -46,6 +54,7 @@ class CreateUnit(Value):
     template: Template = Template()
     access: Access | None = None
     serverless: Serverless | None = None
+    storage_mounts: StorageMounts = ()
     namespace: Annotated[str | None, Field(description="The tenant's own, if it is said at all.")] = None
     stock_namespace: Annotated[str | None, Field(description="runtime-stock, if it is said at all.")] = None
     stock_name: Annotated[
@@ -60,6 +69,7 @@ class CreateUnit(Value):
             template=self.template,
             access=self.access,
             serverless=self.serverless,
+            storage_mounts=self.storage_mounts,
             stock_name=self.stock_name,
         )
 
@@ -90,6 +100,7 @@ class UnitView(Value):
     access: Access | None = None
     serverless: Serverless | None = None
     serverless_status: ServerlessStatus | None = None
+    storage_mounts: tuple[StorageMount, ...] = ()
     running: bool
     phase: Phase
     ready_replicas: int
@@ -148,6 +159,7 @@ def view_of(unit: Json) -> UnitView:
         access=spec.access,
         serverless=spec.serverless,
         serverless_status=_serverless_status(metadata["namespace"], spec.serverless),
+        storage_mounts=spec.storage_mounts,
         running=spec.running,
         phase=Phase.TERMINATING if is_leaving else status.phase or Phase.PENDING,
         ready_replicas=status.ready_replicas,

@@ -10,6 +10,7 @@ from platform_api.app import ROUTERS
 from platform_api.keys.access import Requires
 
 UNITS = "/api/v1/gpu-units"
+STORAGES = "/api/v1/gpu-storages"
 FUNCTIONS = "/api/v1/serverless/functions"
 SERVERLESS = "/api/v1/serverless"
 INVOCATIONS = f"{SERVERLESS}/invocations"
@@ -35,6 +36,13 @@ LOCKED = {
     ("GET", f"{UNITS}/{{name}}/stack"): VIEWERS,
     ("POST", f"{UNITS}/{{name}}/preview"): VIEWERS,
     ("GET", f"{UNITS}/{{name}}/previews/{{operationID:path}}"): VIEWERS,
+    ("POST", STORAGES): EDITORS,
+    ("GET", STORAGES): VIEWERS,
+    ("GET", f"{STORAGES}/{{name}}"): VIEWERS,
+    ("PUT", f"{STORAGES}/{{name}}"): EDITORS,
+    ("POST", f"{STORAGES}/{{name}}/recover"): EDITORS,
+    ("DELETE", f"{STORAGES}/{{name}}"): EDITORS,
+    ("GET", f"{STORAGES}/{{name}}/stack"): VIEWERS,
     ("POST", FUNCTIONS): EDITORS,
     ("GET", FUNCTIONS): VIEWERS,
     ("GET", f"{FUNCTIONS}/{{name}}"): VIEWERS,
