@@ -4,13 +4,15 @@ import hashlib
 import json
 from datetime import datetime
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field
 
 from gpu_platform.domain.conditions import Condition
 from gpu_platform.domain.gpu_specs import QuantityText
 from gpu_platform.domain.gpu_units import Words
+from gpu_platform.domain.metadata import annotations_of
+from gpu_platform.domain.names import ANNOTATION_RECOVERY_NONCE
 from gpu_platform.domain.value import Value
 
 READY = "Ready"
@@ -151,6 +153,16 @@ class GPUStorageStatus(Value):
     conditions: Annotated[
         tuple[Condition, ...], Field(description="Ready, Prepared, AccessorReady; why or why not.")
     ] = ()
+
+
+def is_mountable(storage: dict[str, Any]) -> bool:
+    """Whether a unit that holds it may start with it: it is Ready, and nobody asked for another preparation since."""
+    status = GPUStorageStatus.model_validate(storage.get("status") or {})
+    prepare = (storage.get("spec") or {}).get("prepare")
+    if status.phase is not StoragePhase.READY or prepare is None:
+        return status.phase is StoragePhase.READY
+    nonce = annotations_of(storage).get(ANNOTATION_RECOVERY_NONCE)
+    return status.prepare.observed_digest == prepare_digest(Prepare.model_validate(prepare), nonce)
 
 
 def prepare_digest(prepare: Prepare, nonce: str | None) -> str:

@@ -1,7 +1,7 @@
 """What one pass knows about a unit: the values between `observe` and `plan`."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
@@ -53,6 +53,9 @@ class Observed:
 
     function: GPUFunctionSpec | None = None
     """Whose calls the unit takes, if it takes any and the function exists."""
+
+    storages: Mapping[str, Json] = field(default_factory=dict)
+    """Those of its mounts that exist."""
 
     @property
     def is_scaled_up(self) -> bool:
