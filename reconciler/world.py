@@ -60,7 +60,6 @@ class World:
         of_storages = {"source": _copied_storage_of, "unit": _mounting_unit_of}
         self.units = ObjectCache(client, GPU_UNITS, indexes=of_units, resync=resync)
         self.pools = ObjectCache(client, STOCK_POOLS, indexes={"spec": _spec_of}, resync=resync)
-        self.storages = ObjectCache(client, GPU_STORAGES, resync=resync)
         self.functions = ObjectCache(client, GPU_FUNCTIONS, indexes={"spec": _spec_of}, resync=resync)
         self.storages = ObjectCache(client, GPU_STORAGES, indexes=of_storages, resync=resync)
         self.storage_classes = ObjectCache(client, STORAGE_CLASSES, resync=resync)
@@ -81,7 +80,6 @@ class World:
         return (
             self.units,
             self.pools,
-            self.storages,
             self.functions,
             self.storages,
             self.storage_classes,
