@@ -15,7 +15,9 @@ from gpu_platform.domain.gpu_storages import (
     PreparePhase,
     RetainClaim,
     StorageSize,
+    prepare_digest,
 )
+from gpu_platform.domain.metadata import annotations_of
 from gpu_platform.domain.quantities import QuantityError, canonical_quantity, parse_amount
 from gpu_platform.domain.storage_mounts import hold_of
 from gpu_platform.domain.unit_requests import RequestError, accepted_text
@@ -109,16 +111,23 @@ def check_recovery(storage: Json) -> None:
     | nothing is prepared           | RequestError: there is nothing to repeat                 |
     | being deleted                 | refused                                                  |
     | waiting or running            | refused: it is on its way                                |
+    | asked for anew, not begun yet | refused: it is on its way                                |
+    | succeeded                     | refused: units may have written there since              |
     | mounted, or being copied      | refused: it would write under its user's hands           |
-    | failed or succeeded, and free | allowed; the nonce is written as the storage was seen    |
+    | failed, and free              | allowed; the nonce is written as the storage was seen    |
     """
-    if GPUStorageSpec.model_validate(storage["spec"]).prepare is None:
+    prepare = GPUStorageSpec.model_validate(storage["spec"]).prepare
+    if prepare is None:
         raise RequestError("prepare", "was not asked for when the storage was made: there is nothing to repeat")
     if "deletionTimestamp" in storage["metadata"]:
         raise RecoveryRefusedError("the storage is being deleted")
     status = GPUStorageStatus.model_validate(storage.get("status") or {})
-    if status.prepare.phase not in (PreparePhase.FAILED, PreparePhase.SUCCEEDED):
+    nonce = annotations_of(storage).get(names.ANNOTATION_RECOVERY_NONCE)
+    is_current = status.prepare.observed_digest == prepare_digest(prepare, nonce)
+    if status.prepare.phase not in (PreparePhase.FAILED, PreparePhase.SUCCEEDED) or not is_current:
         raise RecoveryRefusedError("its preparation has not ended yet; wait until it has succeeded or failed")
+    if status.prepare.phase is PreparePhase.SUCCEEDED:
+        raise RecoveryRefusedError("its preparation has succeeded, and must not overwrite what came after it")
     hold = hold_of(storage)
     if hold is not None:
         raise RecoveryRefusedError(f"{hold.holder} uses it, and would see its files change; unmount it first")

@@ -125,12 +125,12 @@ def test_a_storage_says_what_was_accepted_and_is_protected_from_the_start() -> N
 def prepared(phase: str, **annotations: str) -> Json:
     storage = make_storage(prepare=FETCH)
     storage["metadata"]["annotations"] = {f"{names.GROUP}/{key.replace('_', '-')}": v for key, v in annotations.items()}
-    return {**storage, "status": {"prepare": {"phase": phase}}}
+    digest = prepare_digest(Prepare.model_validate(FETCH), None)
+    return {**storage, "status": {"prepare": {"phase": phase, "observedDigest": digest}}}
 
 
-@pytest.mark.parametrize("phase", ["Failed", "Succeeded"])
-def test_an_ended_preparation_of_a_free_storage_may_be_repeated(phase: str) -> None:
-    storage = prepared(phase)
+def test_a_failed_preparation_of_a_free_storage_may_be_repeated() -> None:
+    storage = prepared("Failed")
     check_recovery(storage)
     patch = build_recovery(storage, "again")
     assert patch["metadata"] == {
@@ -152,7 +152,9 @@ def test_nothing_is_repeated_where_nothing_was_prepared() -> None:
         (prepared("Pending"), "has not ended yet"),
         ({**prepared("Failed"), "status": {}}, "has not ended yet"),
         (prepared("Failed", mounted_by="unit/train"), "unit/train uses it"),
-        (prepared("Succeeded", mounted_by="storage/copy"), "storage/copy uses it"),
+        (prepared("Failed", mounted_by="storage/copy"), "storage/copy uses it"),
+        (prepared("Failed", storage_recovery_nonce="asked for a moment ago"), "has not ended yet"),
+        (prepared("Succeeded"), "must not overwrite"),
         (
             {**prepared("Failed"), "metadata": {**prepared("Failed")["metadata"], "deletionTimestamp": "now"}},
             "is being deleted",
