@@ -30,11 +30,13 @@ from platform_api.specs import endpoints as specs
 from platform_api.stacks import endpoints as stacks
 from platform_api.stock_pools import endpoints as stock_pools
 from platform_api.stock_units import endpoints as stock_units
+from platform_api.storages import endpoints as storages
 
 RESOURCES = (
     health,
     gpu_units,
     proxying,
+    storages,
     functions,
     invocations,
     stock_units,

@@ -7,7 +7,16 @@ from typing import Any
 
 from gpu_platform.adapters.kube import KubeClient
 from gpu_platform.adapters.kube.cache import ObjectCache
-from gpu_platform.adapters.kube.paths import GPU_FUNCTIONS, GPU_SPECS, GPU_UNITS, LEASES, NODES, PODS, STOCK_POOLS
+from gpu_platform.adapters.kube.paths import (
+    GPU_FUNCTIONS,
+    GPU_SPECS,
+    GPU_STORAGES,
+    GPU_UNITS,
+    LEASES,
+    NODES,
+    PODS,
+    STOCK_POOLS,
+)
 from gpu_platform.domain import names
 from gpu_platform.domain.metadata import labels_of
 from gpu_platform.domain.stack_records import LABEL_KIND
@@ -29,6 +38,7 @@ class Cluster:
         self.units = ObjectCache(client, GPU_UNITS, indexes={AVAILABLE: _available_for}, resync=resync)
         self.specs = ObjectCache(client, GPU_SPECS, resync=resync)
         self.pools = ObjectCache(client, STOCK_POOLS, resync=resync)
+        self.storages = ObjectCache(client, GPU_STORAGES, resync=resync)
         self.functions = ObjectCache(client, GPU_FUNCTIONS, resync=resync)
         self.nodes = ObjectCache(client, NODES, resync=resync)
         self.pods = ObjectCache(client, PODS, label_selector=MANAGED, indexes={BY_UNIT: _unit_of}, resync=resync)
@@ -38,7 +48,16 @@ class Cluster:
 
     @property
     def caches(self) -> tuple[ObjectCache, ...]:
-        return (self.units, self.specs, self.pools, self.functions, self.nodes, self.pods, self.stacks)
+        return (
+            self.units,
+            self.specs,
+            self.pools,
+            self.storages,
+            self.functions,
+            self.nodes,
+            self.pods,
+            self.stacks,
+        )
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:

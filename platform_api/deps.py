@@ -20,6 +20,7 @@ from platform_api.metrics import ApiMetrics
 from platform_api.proxying.forwarding import Forwarder
 from platform_api.queue_link import QueueLink
 from platform_api.settings import ApiSettings
+from platform_api.storages.service import StorageService
 
 T = TypeVar("T")
 
@@ -31,6 +32,7 @@ class Deps:
     """None where `kubeMode` is off, or auto and there is none."""
 
     units: UnitService | None
+    storages: StorageService | None
     functions: FunctionService | None
     invocations: InvocationService | None
     drift: DriftTracker | None
@@ -63,6 +65,10 @@ def cluster_of(request: Request) -> Cluster:
 
 async def units_of(request: Request) -> UnitService:
     return _present(deps_of(request).units)
+
+
+async def storages_of(request: Request) -> StorageService:
+    return _present(deps_of(request).storages)
 
 
 async def functions_of(request: Request) -> FunctionService:

@@ -33,6 +33,7 @@ from platform_api.metrics import ApiMetrics
 from platform_api.proxying.forwarding import Forwarder
 from platform_api.queue_link import build_queue_link
 from platform_api.settings import ApiSettings
+from platform_api.storages.service import StorageService
 
 log = logging.getLogger(__name__)
 
@@ -79,6 +80,7 @@ def build_deps(settings: ApiSettings, client: KubeClient | None) -> Deps:
         units=UnitService(cluster, metrics, now_utc, development_addresses=settings.development_addresses)
         if cluster
         else None,
+        storages=StorageService(cluster.client, now_utc) if cluster else None,
         functions=FunctionService(cluster, now_utc, counts if queue.is_configured else None) if cluster else None,
         invocations=InvocationService(cluster, queue, counts, settings, metrics, now_utc) if cluster else None,
         drift=DriftTracker(cluster, now_utc) if cluster else None,

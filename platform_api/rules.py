@@ -6,7 +6,12 @@ from gpu_platform.domain.names import GROUP
 
 RULES = (
     # Its caches: health, inventory, stock and the catalogue are answered from them.
-    Rule((Scope.CLUSTER,), GROUP, ("gpufunctions", "gpuspecs", "gpuunits", "stockpools"), ("list", "watch")),
+    Rule(
+        (Scope.CLUSTER,),
+        GROUP,
+        ("gpufunctions", "gpuspecs", "gpustorages", "gpuunits", "stockpools"),
+        ("list", "watch"),
+    ),
     # Pods of units among them: calls are passed on to where they are.
     Rule((Scope.CLUSTER,), "", ("nodes", "pods"), ("list", "watch")),
     # A spec that is too new for the cache.
@@ -14,9 +19,11 @@ RULES = (
     Rule((Scope.SYSTEM,), "", ("secrets",), ("get",), names=(KEYS_SECRET,)),
     # The index of stacks, of which the names are those of tenants' units: one entry at a time, and all for the drift.
     Rule((Scope.SYSTEM,), "coordination.k8s.io", ("leases",), ("get", "list", "watch")),
-    # Tenants' units and functions: made, changed, watched, deleted.
+    # Tenants' units, storages and functions: made, changed, watched, deleted.
     Rule((Scope.TENANTS,), GROUP, ("gpuunits",), ("get", "list", "watch", "create", "update", "delete")),
     Rule((Scope.TENANTS,), GROUP, ("gpufunctions",), ("get", "list", "create", "update", "delete")),
+    # Held for the unit that mounts them, and prepared anew (patch).
+    Rule((Scope.TENANTS,), GROUP, ("gpustorages",), ("get", "list", "create", "update", "patch", "delete")),
     # Stock: claimed and given back (patch), and thrown away while nobody has claimed it.
     Rule((Scope.STOCK,), GROUP, ("gpuunits",), ("get", "list", "patch", "delete")),
     # The ledger. A refused request is forgotten; jobs are listed.

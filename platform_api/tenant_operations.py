@@ -1,4 +1,4 @@
-"""Recording what a tenant asks for, and answering whoever asks again: what units and functions do alike."""
+"""Recording what a tenant asks for, and answering whoever asks again: what units, storages and functions do alike."""
 
 import asyncio
 import time
@@ -71,7 +71,7 @@ def as_refusal(error: ApiError | KubeError | NameTakenError, what: str) -> ApiEr
     match error:
         case NameTakenError():
             return conflict(f"there is a {what} {error} already, made by another operation; choose another name")
-        case ApiError(status=400 | 403 | 409):
+        case ApiError(status=400 | 403 | 404 | 409):
             return error
         case KubeError(is_refusal=True):
             return from_kube(error)

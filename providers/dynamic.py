@@ -1,14 +1,16 @@
-"""`GpuUnit` and `GpuFunction` for a tenant's own Pulumi program: over the REST API, with no plugin to install.
+"""`GpuUnit`, `GpuStorage` and `GpuFunction` for a tenant's own Pulumi program: over the REST API, with no plugin to
+install.
 
-The state names the providers (`GpuUnitProvider`, `GpuFunctionProvider`) by module and name, and finds them there again
-to refresh and to delete: none may be moved. Nothing of them is kept in the state, neither address nor key.
+The state names the providers (`GpuUnitProvider`, `GpuStorageProvider`, `GpuFunctionProvider`) by module and name, and
+finds them there again to refresh and to delete: none may be moved. Nothing of them is kept in the state, neither
+address nor key.
 """
 
 import os
 import sys
 import traceback
 from collections.abc import Sequence
-from typing import Any, ClassVar, Literal, TypedDict
+from typing import Any, ClassVar
 
 import pulumi
 from pulumi.dynamic import (
@@ -24,8 +26,18 @@ from pulumi.dynamic import (
 )
 
 from providers.rest.api import PlatformError, RestApi
+from providers.rest.arguments import (
+    AccessArgs,
+    AccessorArgs,
+    FrameworkArgs,
+    PrepareArgs,
+    ServerlessArgs,
+    StorageMountArgs,
+    TemplateArgs,
+)
 from providers.rest.forms import Form
 from providers.rest.functions import FUNCTIONS
+from providers.rest.storages import STORAGES
 from providers.rest.things import Things
 from providers.rest.units import UNITS
 
@@ -36,71 +48,6 @@ ENVIRONMENT = {URL: "GPU_PLATFORM_URL", KEY: "GPU_PLATFORM_KEY"}
 """The command line's variables, for what the stack's configuration does not say."""
 
 COMMANDS = {URL: f"pulumi config set {URL} https://…", KEY: f"pulumi config set --secret {KEY}"}
-
-
-class EnvArgs(TypedDict, total=False):
-    name: pulumi.Input[str]
-    value: pulumi.Input[str]
-
-
-class PortArgs(TypedDict, total=False):
-    name: pulumi.Input[str]
-    port: pulumi.Input[int]
-    protocol: pulumi.Input[Literal["TCP", "UDP", "SCTP"]]
-
-
-class HttpProbeArgs(TypedDict, total=False):
-    path: pulumi.Input[str]
-    port: pulumi.Input[str]
-
-
-class ProbeArgs(TypedDict, total=False):
-    http: pulumi.Input[HttpProbeArgs]
-    command: pulumi.Input[Sequence[pulumi.Input[str]]]
-    initialDelaySeconds: pulumi.Input[int]
-    periodSeconds: pulumi.Input[int]
-    timeoutSeconds: pulumi.Input[int]
-    failureThreshold: pulumi.Input[int]
-
-
-class ProbesArgs(TypedDict, total=False):
-    startup: pulumi.Input[ProbeArgs]
-    readiness: pulumi.Input[ProbeArgs]
-    liveness: pulumi.Input[ProbeArgs]
-
-
-class TemplateArgs(TypedDict, total=False):
-    """What runs, field by field as in the REST API."""
-
-    command: pulumi.Input[Sequence[pulumi.Input[str]]]
-    args: pulumi.Input[Sequence[pulumi.Input[str]]]
-    envs: pulumi.Input[Sequence[pulumi.Input[EnvArgs]]]
-    ports: pulumi.Input[Sequence[pulumi.Input[PortArgs]]]
-    probes: pulumi.Input[ProbesArgs]
-
-
-class AccessArgs(TypedDict, total=False):
-    """Which port the access URL names."""
-
-    primaryPort: pulumi.Input[str]
-    scheme: pulumi.Input[Literal["http", "https", "tcp"]]
-
-
-class FrameworkArgs(TypedDict, total=False):
-    """Where the code in the image takes its calls."""
-
-    socketPath: pulumi.Input[str]
-    invokePath: pulumi.Input[str]
-    healthPath: pulumi.Input[str]
-
-
-class ServerlessArgs(TypedDict, total=False):
-    """The function whose calls a unit takes."""
-
-    requestID: pulumi.Input[str]
-    minAvailableCount: pulumi.Input[int]
-    idleTimeoutSeconds: pulumi.Input[int]
-    framework: pulumi.Input[FrameworkArgs]
 
 
 class GpuUnit(Resource, module="gpuplatform", name="GpuUnit"):
@@ -128,6 +75,7 @@ class GpuUnit(Resource, module="gpuplatform", name="GpuUnit"):
         template: pulumi.Input[TemplateArgs] | None = None,
         access: pulumi.Input[AccessArgs] | None = None,
         serverless: pulumi.Input[ServerlessArgs] | None = None,
+        storage_mounts: pulumi.Input[Sequence[pulumi.Input[StorageMountArgs]]] | None = None,
         running: pulumi.Input[bool] | None = None,
         stock_name: pulumi.Input[str] | None = None,
         ready_within_seconds: pulumi.Input[int] | None = None,
@@ -148,6 +96,7 @@ class GpuUnit(Resource, module="gpuplatform", name="GpuUnit"):
             "template": template,
             "access": access,
             "serverless": serverless,
+            "storageMounts": storage_mounts,
             "running": running,
             "stockName": stock_name,
             "readyWithinSeconds": ready_within_seconds,
@@ -178,6 +127,66 @@ class GpuUnit(Resource, module="gpuplatform", name="GpuUnit"):
 
     def _output(self, name: str) -> pulumi.Output[Any]:
         output: pulumi.Output[Any] = self.__dict__[name]
+        return output
+
+
+class GpuStorage(Resource, module="gpuplatform", name="GpuStorage"):
+    """A storage: a volume that outlives the units which mount it. Its id is its name."""
+
+    name: pulumi.Output[str]
+    size: pulumi.Output[str]
+    capacity: pulumi.Output[str]
+    namespace: pulumi.Output[str]
+    phase: pulumi.Output[str]
+    """As of the last `up` or `refresh`."""
+
+    stack: pulumi.Output[str]
+    """The platform's own record of the storage, `gpu-storage/<tenant>.<name>`."""
+
+    def __init__(
+        self,
+        resource_name: str,
+        *,
+        name: pulumi.Input[str],
+        size: pulumi.Input[str],
+        storage_class_name: pulumi.Input[str] | None = None,
+        prepare: pulumi.Input[PrepareArgs] | None = None,
+        accessor: pulumi.Input[AccessorArgs] | None = None,
+        retain: pulumi.Input[bool] | None = None,
+        ready_within_seconds: pulumi.Input[int] | None = None,
+        opts: pulumi.ResourceOptions | None = None,
+    ) -> None:
+        """As in the REST API. It may grow; a smaller `size` is refused. Another class or preparation is another
+        storage: the old one goes with its data, unless the option `protect` or `retain_on_delete` says otherwise.
+
+        An `up` waits `ready_within_seconds` (300) for the storage to be Ready; with 0 it does not wait. What is said of
+        a replacement of a GpuUnit is true here, too.
+        """
+        _refuse_open_key()
+        options = _with_replacement(opts)
+        properties = {
+            "name": name,
+            "size": size,
+            "storageClassName": storage_class_name,
+            "prepare": prepare,
+            "accessor": accessor,
+            "retain": retain,
+            "readyWithinSeconds": ready_within_seconds,
+            "owner": _build_owner(self._resource_type_name, resource_name, options),
+            **dict.fromkeys(STORAGES.shown),
+        }
+        super().__init__(GpuStorageProvider(), resource_name, properties, options)
+
+    @property
+    def operation_id(self) -> pulumi.Output[str]:
+        """With which the storage was made."""
+        output: pulumi.Output[str] = self.__dict__["operationID"]
+        return output
+
+    @property
+    def claim_name(self) -> pulumi.Output[str | None]:
+        """The PersistentVolumeClaim with the data."""
+        output: pulumi.Output[str | None] = self.__dict__["claimName"]
         return output
 
 
@@ -295,6 +304,10 @@ class _RestProvider(ResourceProvider):
 
 class GpuUnitProvider(_RestProvider):
     form = UNITS
+
+
+class GpuStorageProvider(_RestProvider):
+    form = STORAGES
 
 
 class GpuFunctionProvider(_RestProvider):

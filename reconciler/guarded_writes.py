@@ -5,12 +5,13 @@ from typing import Any, TypeVar
 from gpu_platform.adapters.kube import ConflictError, NotFoundError, ResourcePath
 from gpu_platform.adapters.kube.requests import as_seen
 from gpu_platform.domain.gpu_functions import GPUFunctionStatus
+from gpu_platform.domain.gpu_storages import GPUStorageStatus
 from gpu_platform.domain.gpu_units import GPUUnitStatus
 from gpu_platform.domain.stock_pools import StockPoolStatus
 from reconciler.writer import Writer
 
 Json = dict[str, Any]
-Status = TypeVar("Status", GPUFunctionStatus, GPUUnitStatus, StockPoolStatus)
+Status = TypeVar("Status", GPUFunctionStatus, GPUStorageStatus, GPUUnitStatus, StockPoolStatus)
 
 
 async def patch_status(writer: Writer, path: ResourcePath, seen: Json, old: Status, new: Status) -> bool:

@@ -10,6 +10,7 @@ from reconciler.functions import rules as functions
 from reconciler.operations import rules as operations
 from reconciler.orphans import rules as orphans
 from reconciler.stock import rules as stock
+from reconciler.storages import rules as storages
 from reconciler.units import rules as units
 
 LEASE: Final = "gpu-platform-reconciler"
@@ -17,9 +18,19 @@ LEASE: Final = "gpu-platform-reconciler"
 SHARED_RULES = (
     # Its caches follow whole kinds: one watch each, however many tenants there are.
     Rule(
-        (Scope.CLUSTER,), GROUP, ("gpufunctions", "gpuspecs", "gpuunits", "operations", "stockpools"), ("list", "watch")
+        (Scope.CLUSTER,),
+        GROUP,
+        ("gpufunctions", "gpuspecs", "gpustorages", "gpuunits", "operations", "stockpools"),
+        ("list", "watch"),
     ),
-    Rule((Scope.CLUSTER,), "", ("configmaps", "namespaces", "pods", "services"), ("list", "watch")),
+    Rule(
+        (Scope.CLUSTER,),
+        "",
+        ("configmaps", "namespaces", "persistentvolumeclaims", "pods", "services"),
+        ("list", "watch"),
+    ),
+    Rule((Scope.CLUSTER,), "batch", ("jobs",), ("list", "watch")),
+    Rule((Scope.CLUSTER,), "storage.k8s.io", ("storageclasses",), ("list", "watch")),
     Rule((Scope.CLUSTER,), "apps", ("deployments",), ("list", "watch")),
     Rule((Scope.CLUSTER,), "networking.k8s.io", ("networkpolicies",), ("list", "watch")),
     # The election. Nobody can create by name.
@@ -29,6 +40,7 @@ SHARED_RULES = (
 
 CONTROLLER_RULES: Mapping[str, tuple[Rule, ...]] = {
     "units": units.RULES,
+    "storages": storages.RULES,
     "stock": stock.RULES,
     "operations": operations.RULES,
     "orphans": orphans.RULES,

@@ -1,5 +1,6 @@
 """Settings of the reconciler. `config/local/reconciler.yaml` shows every key with its default."""
 
+import re
 from collections.abc import Mapping
 from datetime import timedelta
 from ipaddress import ip_network
@@ -13,7 +14,7 @@ from gpu_platform.settings import Address, Settings, SettingsError, load_setting
 
 ENVIRONMENT_PREFIX = "GPU_PLATFORM_RECONCILER_"
 
-ControllerName = Literal["units", "stock", "operations", "orphans", "drift", "functions"]
+ControllerName = Literal["units", "storages", "stock", "operations", "orphans", "drift", "functions"]
 
 PRIVATE_RANGES = ("10.0.0.0/8", "100.64.0.0/10", "169.254.0.0/16", "172.16.0.0/12", "192.168.0.0/16")
 """Private networks, carrier-grade NAT, and link-local with the clouds' metadata services."""
@@ -31,6 +32,20 @@ Text = Annotated[str, Field(min_length=1)]
 Label = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]*=[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$")]
 """`name=value`."""
 
+TAINT = re.compile(
+    r"(?P<key>[A-Za-z0-9][A-Za-z0-9._/-]*)(=(?P<value>[A-Za-z0-9._-]*))?"
+    r"(:(?P<effect>NoSchedule|PreferNoSchedule|NoExecute))?"
+)
+
+
+def _check_taint(text: str) -> str:
+    if TAINT.fullmatch(text) is None:
+        raise ValueError(f"should be a taint such as key, key=value or key=value:NoSchedule, not {text!r}")
+    return text
+
+
+Taint = Annotated[str, AfterValidator(_check_taint)]
+
 
 class ReconcilerSettings(Settings):
     leader_elect: bool = True
@@ -39,7 +54,9 @@ class ReconcilerSettings(Settings):
     metrics_address: Address = "127.0.0.1:9401"
     probe_address: Address = "127.0.0.1:9402"
     resync_seconds: Annotated[int, Field(ge=10)] = 300
-    controllers: tuple[ControllerName, ...] = ("units", "stock", "operations", "orphans", "drift", "functions")
+    controllers: tuple[ControllerName, ...] = (
+        *("units", "storages", "stock", "operations", "orphans", "drift", "functions"),
+    )
     workers: Annotated[int, Field(ge=1, le=256)] = 8
     blocked_egress_cidrs: Annotated[tuple[Network, ...], Field(alias="blockedEgressCIDRs")] = PRIVATE_RANGES
     placeholder_image: Text = "busybox:1.36"
@@ -60,6 +77,14 @@ class ReconcilerSettings(Settings):
     sidecar_image: Text = "gpu-platform:latest"
     sidecar_command: Annotated[tuple[Text, ...], Field(min_length=1)] = ("python", "-m", "serverless.sidecar")
     worker_grace_seconds: Annotated[int, Field(ge=1, le=3_600)] = 120
+    storage_class: Text | None = None
+    storage_node_selector: tuple[Label, ...] = ()
+    storage_tolerations: tuple[Taint, ...] = ()
+    copy_image: Text = "busybox:1.36"
+    accessor_image: Text = "sigoden/dufs:v0.43.0"
+    accessor_command: Annotated[tuple[Text, ...], Field(min_length=1)] = (
+        *("/bin/dufs", "/data", "--port", "5000", "--allow-search", "--allow-archive"),
+    )
     kubeconfig: Path | None = None
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 

@@ -11,6 +11,7 @@ from gpu_platform.adapters.kube.guarded import GuardedClient
 from gpu_platform.adapters.queue.connection import JetStream, QueueAccess
 from gpu_platform.control.loop import ControllerLoop
 from gpu_platform.control.metrics import Metrics
+from gpu_platform.domain.gpu_specs import Toleration
 from reconciler.drift.controller import DriftController
 from reconciler.drift.metrics import DriftMetrics
 from reconciler.functions.controller import FunctionsController
@@ -23,8 +24,10 @@ from reconciler.invocations.sweep import InvocationsSweep
 from reconciler.operations.controller import OperationsController
 from reconciler.orphans.controller import OrphansController
 from reconciler.process import COMPONENT, Loop
-from reconciler.settings import ReconcilerSettings
+from reconciler.settings import TAINT, ReconcilerSettings
 from reconciler.stock.controller import StockController
+from reconciler.storages.controller import StoragesController
+from reconciler.storages.resources import StorageSettings
 from reconciler.units.controller import UnitsController
 from reconciler.units.plan import UnitSettings
 from reconciler.units.serverless_resources import SidecarSettings, find_egress
@@ -48,6 +51,7 @@ def build_loops(
         sidecar=build_sidecar_settings(settings),
     )
     units = UnitsController(world, writer, events, unit_settings, now_utc)
+    storages = StoragesController(world, writer, events, build_storage_settings(settings), now_utc)
     stock = StockController(world, writer, now_utc)
     operations = OperationsController(world, writer, now_utc)
     orphans = OrphansController(world, writer, now_utc)
@@ -73,6 +77,7 @@ def build_loops(
     # One worker for the orphans: their one key is the whole cluster.
     known: dict[str, Callable[[], ControllerLoop]] = {
         "units": lambda: ControllerLoop(units, units.triggers(), workers=settings.workers, metrics=metrics),
+        "storages": lambda: ControllerLoop(storages, storages.triggers(), workers=settings.workers, metrics=metrics),
         "stock": lambda: ControllerLoop(stock, stock.triggers(), workers=settings.workers, metrics=metrics),
         "operations": lambda: ControllerLoop(
             operations, operations.triggers(), workers=settings.workers, metrics=metrics
@@ -94,7 +99,7 @@ def build_sidecar_settings(settings: ReconcilerSettings) -> SidecarSettings | No
     url = settings.nats_workers_url or settings.nats_url
     if url is None:
         return None
-    labels = tuple((name, value) for name, _, value in (label.partition("=") for label in settings.nats_egress_labels))
+    labels = tuple(map(_parse_label, settings.nats_egress_labels))
     egress, problem = find_egress(url, settings.nats_egress_namespace, labels, settings.nats_egress_cidr)
     return SidecarSettings(
         nats_url=url,
@@ -107,6 +112,29 @@ def build_sidecar_settings(settings: ReconcilerSettings) -> SidecarSettings | No
         has_authority=settings.nats_ca is not None,
         problem=problem,
     )
+
+
+def build_storage_settings(settings: ReconcilerSettings) -> StorageSettings:
+    return StorageSettings(
+        copy_image=settings.copy_image,
+        accessor_image=settings.accessor_image,
+        accessor_command=settings.accessor_command,
+        blocked_egress=tuple(str(cidr) for cidr in settings.blocked_egress_cidrs),
+        storage_class=settings.storage_class,
+        node_selector=dict(map(_parse_label, settings.storage_node_selector)),
+        tolerations=tuple(map(_parse_toleration, settings.storage_tolerations)),
+    )
+
+
+def _parse_label(text: str) -> tuple[str, str]:
+    name, _, value = text.partition("=")
+    return name, value
+
+
+def _parse_toleration(taint: str) -> Toleration:
+    parts = TAINT.fullmatch(taint)
+    fields = parts.groupdict() if parts else {}
+    return Toleration.model_validate({**fields, "operator": "Exists" if fields.get("value") is None else "Equal"})
 
 
 def _build_queue_link(settings: ReconcilerSettings, *duties: Duty) -> QueueLink:

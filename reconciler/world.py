@@ -16,18 +16,23 @@ from gpu_platform.adapters.kube.paths import (
     DEPLOYMENTS,
     GPU_FUNCTIONS,
     GPU_SPECS,
+    GPU_STORAGES,
     GPU_UNITS,
+    JOBS,
     NAMESPACES,
     NETWORK_POLICIES,
     OPERATIONS,
+    PERSISTENT_VOLUME_CLAIMS,
     PODS,
     SERVICES,
     STOCK_POOLS,
+    STORAGE_CLASSES,
 )
 from gpu_platform.domain import names
 from gpu_platform.domain.gpu_specs import GPUSpecSpec
 from gpu_platform.domain.metadata import labels_of
 from gpu_platform.domain.stock import is_available, is_claimed
+from gpu_platform.domain.storage_mounts import HolderKind, hold_of
 from reconciler.units.pods import find_unschedulable
 
 Json = dict[str, Any]
@@ -46,11 +51,19 @@ class World:
             "stock": _stock_state_of,
             "function": _function_of,
             "worker-name": _worker_name_of,
+            "storage": _mounted_storages_of,
         }
-        of_pods = {"unit-uid": _unit_uid_of, "unschedulable": _unschedulable_namespace_of}
+        of_pods = {
+            "unit-uid": _unit_uid_of,
+            "unschedulable": _unschedulable_namespace_of,
+            "storage": _storage_label_of,
+        }
+        of_storages = {"source": _copied_storage_of, "unit": _mounting_unit_of}
         self.units = ObjectCache(client, GPU_UNITS, indexes=of_units, resync=resync)
         self.pools = ObjectCache(client, STOCK_POOLS, indexes={"spec": _spec_of}, resync=resync)
         self.functions = ObjectCache(client, GPU_FUNCTIONS, indexes={"spec": _spec_of}, resync=resync)
+        self.storages = ObjectCache(client, GPU_STORAGES, indexes=of_storages, resync=resync)
+        self.storage_classes = ObjectCache(client, STORAGE_CLASSES, resync=resync)
         self.specs = ObjectCache(client, GPU_SPECS, resync=resync)
         self.operations = ObjectCache(client, OPERATIONS, indexes={"object-uid": _object_uids_of}, resync=resync)
         self.namespaces = ObjectCache(client, NAMESPACES, resync=resync)
@@ -58,6 +71,10 @@ class World:
         self.services = _child_cache(client, SERVICES, resync)
         self.network_policies = _child_cache(client, NETWORK_POLICIES, resync)
         self.config_maps = _child_cache(client, CONFIG_MAPS, resync)
+        self.claims = ObjectCache(client, PERSISTENT_VOLUME_CLAIMS, label_selector=OURS, resync=resync)
+        self.jobs = ObjectCache(
+            client, JOBS, label_selector=OURS, indexes={"storage": _storage_label_of}, resync=resync
+        )
         self.pods = ObjectCache(client, PODS, label_selector=OURS, indexes=of_pods, resync=resync)
 
     @property
@@ -66,6 +83,8 @@ class World:
             self.units,
             self.pools,
             self.functions,
+            self.storages,
+            self.storage_classes,
             self.specs,
             self.operations,
             self.namespaces,
@@ -73,6 +92,8 @@ class World:
             self.services,
             self.network_policies,
             self.config_maps,
+            self.claims,
+            self.jobs,
             self.pods,
         )
 
@@ -115,6 +136,19 @@ class World:
     def named_as_workers_of(self, namespace: str, function: str) -> tuple[Json, ...]:
         """The units that have the name of one of a function's workers, whoever made them."""
         return self.units.by_index("worker-name", f"{namespace}/{function}")
+
+    def units_mounting(self, namespace: str, storage: str) -> tuple[Json, ...]:
+        """The tenants' units whose spec names this storage, whether or not they may mount it."""
+        units = self.units.by_index("storage", f"{namespace}/{storage}")
+        return tuple(unit for unit in units if not _is_stock(unit))
+
+    def storages_of_unit(self, namespace: str, unit: str) -> tuple[Json, ...]:
+        """The storages that are held for the unit of this name."""
+        return self.storages.by_index("unit", f"{namespace}/{unit}")
+
+    def copies_of(self, namespace: str, storage: str) -> tuple[Json, ...]:
+        """The storages that are filled from this one."""
+        return self.storages.by_index("source", f"{namespace}/{storage}")
 
     def instances_of(self, pool: str) -> tuple[Json, ...]:
         """The tenants' units that were taken from a pool."""
@@ -173,6 +207,27 @@ def _function_of(unit: Json) -> Iterable[str]:
 def _worker_name_of(unit: Json) -> Iterable[str]:
     if parsed := names.parse_worker_name(unit["metadata"]["name"]):
         yield f"{unit['metadata']['namespace']}/{parsed[0]}"
+
+
+def _mounted_storages_of(unit: Json) -> Iterable[str]:
+    for mount in unit.get("spec", {}).get("storageMounts") or ():
+        yield f"{unit['metadata']['namespace']}/{mount['name']}"
+
+
+def _storage_label_of(item: Json) -> Iterable[str]:
+    if storage := labels_of(item).get(names.LABEL_STORAGE):
+        yield f"{item['metadata']['namespace']}/{storage}"
+
+
+def _copied_storage_of(storage: Json) -> Iterable[str]:
+    if source := ((storage.get("spec") or {}).get("prepare") or {}).get("fromStorageName"):
+        yield f"{storage['metadata']['namespace']}/{source}"
+
+
+def _mounting_unit_of(storage: Json) -> Iterable[str]:
+    hold = hold_of(storage)
+    if hold is not None and hold.holder.kind is HolderKind.UNIT:
+        yield f"{storage['metadata']['namespace']}/{hold.holder.name}"
 
 
 def _spec_of(item: Json) -> Iterable[str]:

@@ -6,7 +6,7 @@ from typing import Any
 import pulumi
 
 from gpu_platform.domain.stacks import Intent, StackKind
-from providers.cluster.resources import GpuFunction, GpuUnit, StockPool
+from providers.cluster.resources import GpuFunction, GpuStorage, GpuUnit, StockPool
 
 
 def build_program(intent: Intent) -> Callable[[], None]:
@@ -18,7 +18,7 @@ def build_program(intent: Intent) -> Callable[[], None]:
     return program
 
 
-def _declare(intent: Intent) -> GpuUnit | GpuFunction | StockPool:
+def _declare(intent: Intent) -> GpuUnit | GpuStorage | GpuFunction | StockPool:
     address = intent.address
     said: dict[str, Any] = {
         "name": address.name,
@@ -30,6 +30,8 @@ def _declare(intent: Intent) -> GpuUnit | GpuFunction | StockPool:
     match address.kind:
         case StackKind.GPU_UNIT:
             return GpuUnit(address.name, tenant=address.tenant, **said)
+        case StackKind.GPU_STORAGE:
+            return GpuStorage(address.name, tenant=address.tenant, **said)
         case StackKind.GPU_FUNCTION:
             return GpuFunction(address.name, tenant=address.tenant, **said)
         case StackKind.STOCK_POOL:

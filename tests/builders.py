@@ -47,6 +47,25 @@ def make_function(name: str = "words", namespace: str = "runtime-instance", **sp
     }
 
 
+def make_storage(name: str = "weights", namespace: str = "runtime-instance", **spec: Any) -> Json:
+    return {
+        "apiVersion": names.API_VERSION,
+        "kind": "GPUStorage",
+        "metadata": {
+            "name": name,
+            "namespace": namespace,
+            "uid": f"uid-{name}",
+            "resourceVersion": "7",
+            "generation": 1,
+            "creationTimestamp": CREATED,
+            "labels": {},
+            "annotations": {},
+            "finalizers": [names.STORAGE_FINALIZER],
+        },
+        "spec": {"size": "1Gi", **spec},
+    }
+
+
 def make_stock(name: str = "pool-0", *, claimed_by: str | None = None, phase: str = "Ready", **metadata: Any) -> Json:
     stock = make_unit(name, names.STOCK_NAMESPACE, memory="16Gi", gpu=1)
     stock["metadata"]["labels"] = {

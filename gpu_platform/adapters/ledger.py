@@ -34,6 +34,7 @@ OPEN_TRIES = 5
 DELETIONS = {
     "GPUUnit": OperationKind.DELETE_UNIT,
     "GPUFunction": OperationKind.DELETE_FUNCTION,
+    "GPUStorage": OperationKind.DELETE_STORAGE,
     "StockPool": OperationKind.DELETE_STOCK_POOL,
 }
 
@@ -127,8 +128,8 @@ async def finish_operation(
 
 
 async def settle_creation(client: LedgerClient, item: Json, tenant: str, now: datetime) -> None:
-    """Mark the operation that made this unit or function, if nobody has yet. Once the object is gone, nothing else says
-    that it ever was: the operation would be repeated or forgotten."""
+    """Mark the operation that made this object of a tenant, if nobody has yet. Once the object is gone, nothing else
+    says that it ever was: the operation would be repeated or forgotten."""
     operation_id = annotations_of(item).get(names.ANNOTATION_OPERATION_ID)
     if operation_id is None:
         return

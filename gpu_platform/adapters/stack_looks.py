@@ -3,7 +3,7 @@
 from typing import Any
 
 from gpu_platform.adapters.kube import ResourcePath
-from gpu_platform.adapters.kube.paths import GPU_FUNCTIONS, GPU_UNITS, OPERATIONS, STOCK_POOLS
+from gpu_platform.adapters.kube.paths import GPU_FUNCTIONS, GPU_STORAGES, GPU_UNITS, OPERATIONS, STOCK_POOLS
 from gpu_platform.adapters.kube.requests import Getter, find
 from gpu_platform.domain.operations import OperationKind, OperationPhase, delete_operation_name, operation_name
 from gpu_platform.domain.stack_plan import Records
@@ -14,12 +14,14 @@ Json = dict[str, Any]
 
 CREATIONS = (
     OperationKind.CREATE_UNIT,
+    OperationKind.CREATE_STORAGE,
     OperationKind.CREATE_FUNCTION,
     OperationKind.CREATE_STOCK_POOL,
     OperationKind.SEED_STOCK_UNITS,
 )
 PATHS: dict[StackKind, ResourcePath] = {
     StackKind.GPU_UNIT: GPU_UNITS,
+    StackKind.GPU_STORAGE: GPU_STORAGES,
     StackKind.GPU_FUNCTION: GPU_FUNCTIONS,
     StackKind.STOCK_POOL: STOCK_POOLS,
 }

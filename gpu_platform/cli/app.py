@@ -23,6 +23,7 @@ from gpu_platform.cli import (
     stack,
     stack_worker,
     stock,
+    storages,
     tools,
     units,
     worker,
@@ -60,6 +61,7 @@ app = typer.Typer(
     add_completion=False,
 )
 app.add_typer(units.app, name="units")
+app.add_typer(storages.app, name="storages")
 app.add_typer(functions.app, name="functions")
 app.command("invoke")(invocations.invoke)
 app.add_typer(invocations.app, name="invocations")

@@ -27,9 +27,11 @@ from gpu_platform.cli.views import (
     SpecView,
     StackView,
     StockUnitView,
+    StorageView,
     UnitView,
 )
 
+STORAGES = "/gpu-storages"
 FUNCTIONS = "/serverless/functions"
 INVOCATIONS = "/serverless/invocations"
 DEAD_LETTERS = "/serverless/dead-letters"
@@ -162,6 +164,37 @@ class PlatformClient:
 
     def watch_units(self) -> Iterator[ServerEvent]:
         return self._watch("/gpu-units", {"watch": "true"})
+
+    # Storages
+
+    def list_storages(self, phase: str | None = None) -> list[StorageView]:
+        return list(self._pages(STORAGES, said(phase=phase)))
+
+    def get_storage(self, name: str) -> Tagged[StorageView]:
+        answer = self._transport.call("GET", _storage_path(name))
+        return Tagged(answer.body["data"], answer.etag)
+
+    def find_storage(self, name: str) -> StorageView | None:
+        return _find(lambda: self.get_storage(name).view, "gpustorage_not_found")
+
+    def create_storage(self, request: Json) -> Accepted[StorageView]:
+        return self._accepted(STORAGES, request)
+
+    def update_storage(self, name: str, change: Json) -> StorageView:
+        view: StorageView = self._data("PUT", _storage_path(name), body=change)
+        return view
+
+    def recover_storage(self, name: str, operation_id: str) -> StorageView:
+        body = {"operationID": operation_id}
+        view: StorageView = self._data("POST", f"{_storage_path(name)}/recover", body=body)
+        return view
+
+    def delete_storage(self, name: str) -> None:
+        self._transport.call("DELETE", _storage_path(name))
+
+    def get_storage_stack(self, name: str) -> StackView:
+        view: StackView = self._data("GET", f"{_storage_path(name)}/stack")
+        return view
 
     # Stock, pools and the jobs that make them
 
@@ -335,6 +368,10 @@ def _segment(name: str) -> str:
 
 def _unit_path(name: str) -> str:
     return f"/gpu-units/{_segment(name)}"
+
+
+def _storage_path(name: str) -> str:
+    return f"{STORAGES}/{_segment(name)}"
 
 
 def _function_path(name: str) -> str:

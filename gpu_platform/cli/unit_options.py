@@ -25,6 +25,12 @@ Port = Annotated[
 PrimaryPort = Annotated[
     str | None, typer.Option("--primary-port", help="The port, by its name, that the unit's URL is about.")
 ]
+Mount = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--mount", help="A storage as NAME:/path, with :ro to only read it; repeat it.", metavar="NAME:/PATH[:ro]"
+    ),
+]
 File = Annotated[
     str | None,
     typer.Option("--file", help="The request as JSON, from a file or from - (stdin); options win.", metavar="FILE"),
@@ -49,6 +55,7 @@ class UnitOptions:
     ports: Sequence[str] | None = None
     primary_port: str | None = None
     scheme: Scheme | None = None
+    mounts: Sequence[str] | None = None
 
     def build_template(self) -> Json:
         """The lists that were said."""
@@ -100,6 +107,8 @@ def merge_options(request: Json, options: UnitOptions) -> Json:
         merged["template"] = {**(request.get("template") or {}), **template}
     if access := options.build_access():
         merged["access"] = {**(request.get("access") or {}), **access}
+    if options.mounts:
+        merged["storageMounts"] = [parse_mount(text) for text in options.mounts]
     return merged
 
 
@@ -118,6 +127,15 @@ def parse_port(text: str) -> Json:
         raise typer.BadParameter(f"{text!r} should look like http=8080 or dns=53/UDP", param_hint="--port")
     port: Json = {"name": name, "port": int(number)}
     return {**port, "protocol": protocol.upper()} if protocol else port
+
+
+def parse_mount(text: str) -> Json:
+    name, _, place = text.partition(":")
+    path, colon, mode = place.partition(":")
+    if not name or not path.startswith("/") or (colon and mode != "ro"):
+        raise typer.BadParameter(f"{text!r} should look like data:/mnt/data or data:/mnt/data:ro", param_hint="--mount")
+    mount: Json = {"name": name, "mountPath": path}
+    return {**mount, "readOnly": True} if colon else mount
 
 
 def read_file(file: str | None) -> Json:

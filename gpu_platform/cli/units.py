@@ -91,6 +91,7 @@ def create(
     port: unit_options.Port = None,
     primary_port: unit_options.PrimaryPort = None,
     scheme: Annotated[Scheme | None, typer.Option(help="First word of the unit's URL (http).")] = None,
+    mount: unit_options.Mount = None,
     stock: Annotated[str | None, typer.Option("--stock", help="Take exactly this stock unit.")] = None,
     ssh_key: ssh_options.Keys = None,
     ssh_server: ssh_options.Server = None,
@@ -108,7 +109,7 @@ def create(
 ) -> None:
     """Create a unit from warm stock."""
     content = unit_options.read_file(file)
-    options = UnitOptions(image, command, arg, env, port, primary_port, scheme)
+    options = UnitOptions(image, command, arg, env, port, primary_port, scheme, mount)
     operation = operation_id or str(content.get("operationID") or "") or new_operation_id()
     request = unit_options.build_create(name, spec, stock, options, content, operation)
     request = SshOptions(ssh_key, ssh_server, ssh_domain, ssh_token_file).merge_into(request)
@@ -134,15 +135,21 @@ def update(
     port: unit_options.Port = None,
     primary_port: unit_options.PrimaryPort = None,
     scheme: Annotated[Scheme | None, typer.Option(help="First word of the unit's URL.")] = None,
+    mount: unit_options.Mount = None,
+    unmount: Annotated[bool, typer.Option("--unmount", help="Mount nothing any more.")] = False,
     file: unit_options.File = None,
     wait: Wait = False,
     timeout: Timeout = DEFAULT_TIMEOUT,
     as_json: AsJson = False,
     url: Url = None,
 ) -> None:
-    """Change a unit. A list that is said (arguments, variables, ports) replaces the old one; the rest stays."""
+    """Change a unit. A list that is said (arguments, variables, ports, mounts) replaces the old one; the rest stays."""
     content = unit_options.read_file(file)
-    options = UnitOptions(image, command, arg, env, port, primary_port, scheme)
+    if unmount:
+        if mount:
+            raise typer.BadParameter("say either --mount or --unmount")
+        content["storageMounts"] = []
+    options = UnitOptions(image, command, arg, env, port, primary_port, scheme, mount)
     if not unit_options.build_update(None, options, content):
         raise typer.BadParameter("say what to change, such as --image")
     with connect(url) as client:
@@ -264,6 +271,10 @@ def _print_unit(unit: UnitView) -> None:
         "environment": "\n".join(f"{env['name']}={env.get('value', '')}" for env in template.get("envs") or ()),
         "ports": "\n".join(
             f"{port['name']}={port['port']}/{port.get('protocol', 'TCP')}" for port in template.get("ports") or ()
+        ),
+        "mounts": "\n".join(
+            f"{mount['name']} at {mount['mountPath']}{' (read only)' if mount.get('readOnly') else ''}"
+            for mount in unit.get("storageMounts") or ()
         ),
         "node": unit.get("nodeName"),
         "stock": unit.get("sourceStockName"),

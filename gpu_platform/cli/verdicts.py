@@ -4,7 +4,16 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 from gpu_platform.cli.tables import build_why
-from gpu_platform.cli.views import FunctionView, JobView, PoolView, PreviewView, StackView, StockUnitView, UnitView
+from gpu_platform.cli.views import (
+    FunctionView,
+    JobView,
+    PoolView,
+    PreviewView,
+    StackView,
+    StockUnitView,
+    StorageView,
+    UnitView,
+)
 
 
 class Outcome(Enum):
@@ -43,10 +52,10 @@ def judge_settled(unit: UnitView | None, phase: str, generation: int) -> Verdict
     return Verdict(Outcome.FAILED if unit["phase"] == "Failed" else Outcome.NOT_YET, state)
 
 
-def judge_gone(unit: UnitView | None) -> Verdict:
-    if unit is None:
+def judge_gone(seen: UnitView | StorageView | None) -> Verdict:
+    if seen is None:
         return Verdict(Outcome.DONE, "gone")
-    return Verdict(Outcome.NOT_YET, build_state(unit["phase"], build_why(unit)))
+    return Verdict(Outcome.NOT_YET, build_state(seen["phase"], build_why(seen)))
 
 
 def judge_job(job: JobView) -> Verdict:
@@ -84,7 +93,7 @@ def judge_preview(preview: PreviewView | None) -> Verdict:
     return Verdict(outcomes.get(preview["phase"], Outcome.NOT_YET), state)
 
 
-def judge_ready(seen: PoolView | FunctionView | None) -> Verdict:
+def judge_ready(seen: PoolView | FunctionView | StorageView | None) -> Verdict:
     if seen is None:
         return Verdict(Outcome.FAILED, "it is gone")
     state = build_state(seen["phase"], build_why(seen))
@@ -94,6 +103,13 @@ def judge_ready(seen: PoolView | FunctionView | None) -> Verdict:
         return Verdict(Outcome.NOT_YET, state)
     outcomes = {"Ready": Outcome.DONE, "Failed": Outcome.FAILED}
     return Verdict(outcomes.get(seen["phase"], Outcome.NOT_YET), state)
+
+
+def judge_recovered(seen: StorageView | None, failed_digest: str | None) -> Verdict:
+    """As `judge_ready`, but the preparation that had failed before is no news."""
+    if seen is not None and seen["phase"] == "Failed" and seen["prepareStatus"].get("observedDigest") == failed_digest:
+        return Verdict(Outcome.NOT_YET, "not begun")
+    return judge_ready(seen)
 
 
 def build_state(phase: str, why: str) -> str:

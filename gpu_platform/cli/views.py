@@ -18,6 +18,7 @@ class UnitView(TypedDict):
     access: NotRequired[Json | None]
     ssh: NotRequired[Json | None]
     sshStatus: NotRequired[Json | None]
+    storageMounts: NotRequired[list[Json]]
     running: bool
     phase: str
     generation: int
@@ -137,6 +138,29 @@ class PoolView(TypedDict):
     available: int
     claimed: int
     phase: str
+    generation: int
+    observedGeneration: NotRequired[int | None]
+    createdAt: str
+    stack: NotRequired[str | None]
+    reason: NotRequired[str | None]
+    message: NotRequired[str | None]
+
+
+class StorageView(TypedDict):
+    name: str
+    namespace: str
+    size: str
+    storageClassName: NotRequired[str | None]
+    prepare: NotRequired[Json | None]
+    accessor: Json
+    retain: bool
+    phase: str
+    claimName: NotRequired[str | None]
+    capacity: NotRequired[str | None]
+    mountedBy: list[str]
+    prepareStatus: Json
+    accessorStatus: Json
+    operationID: NotRequired[str | None]
     generation: int
     observedGeneration: NotRequired[int | None]
     createdAt: str

@@ -48,6 +48,11 @@ class ClusterDirectory:
         return self.root / "data" / "nats"
 
     @property
+    def volumes(self) -> Path:
+        """The data of claims, a directory each."""
+        return self.root / "volumes"
+
+    @property
     def nats_identity(self) -> Path:
         """Keys and credentials of NATS."""
         return self.root / "nats"

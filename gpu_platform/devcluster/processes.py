@@ -11,6 +11,7 @@ from gpu_platform.devcluster.certificates import key_pair, service_account_key
 from gpu_platform.devcluster.configuration import kubeconfig_of
 from gpu_platform.devcluster.directory import ClusterDirectory
 from gpu_platform.devcluster.environment import cluster_environment
+from gpu_platform.devcluster.hostnode.names import HOST_NODE_TAINT, NODE_NAME
 from gpu_platform.devcluster.ports import LOOPBACK
 from gpu_platform.devcluster.queue_identity import credentials_file, signing_key_file
 from gpu_platform.devcluster.record import ClusterRecord
@@ -43,6 +44,10 @@ class NodeReady:
     """Ready when the API server shows this node as Ready."""
 
     name: str
+
+
+ACCESSOR_COMMAND = (sys.executable, "-m", "http.server", "5000", "--bind", "$(POD_IP)", "--directory", "/data")
+"""The file browser of storages on the host node, which runs commands and no images. It only reads."""
 
 
 @dataclass(frozen=True)
@@ -240,6 +245,8 @@ def _host_node(directory: ClusterDirectory, record: ClusterRecord) -> ProcessSpe
             f"--tls-key={server.key}",
             f"--client-ca={key_pair(directory.pki, 'ca').certificate}",
             f"--gpus={record.gpus}",
+            f"--admin-kubeconfig={directory.kubeconfig}",
+            f"--volumes={directory.volumes}",
         ),
         ready=NodeReady("host"),
         address="node/host",
@@ -279,6 +286,10 @@ def _reconciler(directory: ClusterDirectory, record: ClusterRecord) -> ProcessSp
             "GPU_PLATFORM_RECONCILER_NATS_SIGNING_KEY": str(signing_key_file(directory)),
             # The host node runs commands, not images: with the interpreter that has this package.
             "GPU_PLATFORM_RECONCILER_SIDECAR_COMMAND": f"{sys.executable},-m,serverless.sidecar",
+            "GPU_PLATFORM_RECONCILER_ACCESSOR_COMMAND": ",".join(ACCESSOR_COMMAND),
+            # Simulated nodes would only pretend to fill a storage.
+            "GPU_PLATFORM_RECONCILER_STORAGE_NODE_SELECTOR": f"kubernetes.io/hostname={NODE_NAME}",
+            "GPU_PLATFORM_RECONCILER_STORAGE_TOLERATIONS": HOST_NODE_TAINT,
             "GPU_PLATFORM_RECONCILER_PROBE_ADDRESS": address,
             "GPU_PLATFORM_RECONCILER_METRICS_ADDRESS": f"{LOOPBACK}:{record.ports['reconciler-metrics']}",
         },

@@ -2,12 +2,14 @@
 
 The API server refuses here what can never be meant: unknown words, numbers out of range, a change of what is
 fixed. It lets pass what the reconciler answers with a status and a reason: a GPUUnit with a bad `memory`
-(InvalidSpec) or with an `access` that names no port (AccessConfigInvalid).
+(InvalidSpec), with an `access` that names no port (AccessConfigInvalid) or with a storage that is not there
+(StorageMountInvalid).
 """
 
 from gpu_platform.domain.crd_definition import Column, Crd, Kind, Rule, build_crd
 from gpu_platform.domain.gpu_functions import FUNCTION_NAME_LIMIT, GPUFunctionSpec, GPUFunctionStatus
 from gpu_platform.domain.gpu_specs import GPUSpecSpec
+from gpu_platform.domain.gpu_storages import GPUStorageSpec, GPUStorageStatus
 from gpu_platform.domain.gpu_units import GPUUnitSpec, GPUUnitStatus
 from gpu_platform.domain.names import UNIT_NAME_LIMIT
 from gpu_platform.domain.operations import FINAL_PHASES, OperationSpec, OperationStatus
@@ -137,6 +139,16 @@ GPU_UNIT = Kind(
                 "a port number may stand only once for each protocol",
             ),
         ),
+        "spec.storageMounts": (
+            Rule(
+                "self.all(m, m.mountPath.startsWith('/') && m.mountPath != '/')",
+                "a mountPath must be an absolute path below /, such as /data",
+            ),
+            Rule(
+                "self.all(m, self.exists_one(n, n.mountPath == m.mountPath))",
+                "a mountPath may stand only once",
+            ),
+        ),
         **{
             f"spec.template.probes.{probe}": (
                 Rule("has(self.http) != has(self.command)", "a probe has either http or command"),
@@ -144,8 +156,61 @@ GPU_UNIT = Kind(
             for probe in ("startup", "readiness", "liveness")
         },
     },
-    list_keys={"spec.template.envs": "name", "spec.template.ports": "name", "status.conditions": "type"},
+    list_keys={
+        "spec.template.envs": "name",
+        "spec.template.ports": "name",
+        "spec.storageMounts": "name",
+        "status.conditions": "type",
+    },
     selectable=(".spec.specName", ".status.phase"),
+)
+
+GPU_STORAGE = Kind(
+    "GPUStorage",
+    "gstore",
+    "A volume that outlives the units which mount it, filled once where that is asked for.",
+    GPUStorageSpec,
+    status=GPUStorageStatus,
+    columns=(
+        Column("Size", ".spec.size"),
+        Column("Capacity", ".status.capacity"),
+        Column("Phase", ".status.phase"),
+        AGE,
+        Column("Class", ".spec.storageClassName", detail=True),
+        Column("Mounted-By", ".status.mountedBy", detail=True),
+        Column("Reason", '.status.conditions[?(@.type=="Ready")].reason', detail=True),
+    ),
+    rules={
+        "": (
+            name_is_short(UNIT_NAME_LIMIT),
+            name_has_no_dots(),
+            Rule(
+                "self.spec.?prepare.?fromStorageName.orValue('') != self.metadata.name",
+                "a storage cannot be a copy of itself",
+                "spec.prepare.fromStorageName",
+            ),
+        ),
+        "spec": (
+            is_amount("size"),
+            Rule(
+                "!isQuantity(self.size) || !isQuantity(oldSelf.size)"
+                " || !quantity(self.size).isLessThan(quantity(oldSelf.size))",
+                "a storage cannot shrink: size must be no less than it was",
+                "size",
+            ),
+            is_fixed("storageClassName", "the claim was made from it; make another GPUStorage", optional=True),
+            is_fixed("prepare", "the storage was filled by it; make another GPUStorage", optional=True),
+        ),
+        "spec.prepare": (
+            Rule("has(self.fromImage) != has(self.fromStorageName)", "prepare has either fromImage or fromStorageName"),
+            Rule(
+                "has(self.fromImage) == (self.command.size() + self.args.size() > 0)",
+                "command or args go with fromImage, and only with it",
+            ),
+        ),
+    },
+    list_keys={"status.conditions": "type"},
+    selectable=(".status.phase",),
 )
 
 GPU_FUNCTION = Kind(
@@ -205,7 +270,7 @@ OPERATION = Kind(
     selectable=(".spec.kind", ".status.phase"),
 )
 
-KINDS = (GPU_SPEC, STOCK_POOL, GPU_UNIT, GPU_FUNCTION, OPERATION)
+KINDS = (GPU_SPEC, STOCK_POOL, GPU_UNIT, GPU_STORAGE, GPU_FUNCTION, OPERATION)
 
 
 def build_crds() -> tuple[Crd, ...]:

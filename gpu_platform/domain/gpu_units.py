@@ -49,6 +49,8 @@ class Reason(StrEnum):
     UNIT_SERVICE_SYNC_FAILED = "UnitServiceSyncFailed"
     UNIT_NETWORK_POLICY_SYNC_FAILED = "UnitNetworkPolicySyncFailed"
     UNIT_DEPLOYMENT_SYNC_FAILED = "UnitDeploymentSyncFailed"
+    STORAGE_NOT_READY = "StorageNotReady"
+    STORAGE_MOUNT_INVALID = "StorageMountInvalid"
     UNSCHEDULABLE = "Unschedulable"
     STOPPED = "Stopped"
     TERMINATING = "Terminating"
@@ -155,6 +157,19 @@ class Serverless(Value):
     framework: Framework = Framework()
 
 
+class StorageMount(Value):
+    """A storage of the same namespace in the unit's file system. One unit at a time may mount it."""
+
+    name: Annotated[str, Field(min_length=1, max_length=40, description="Name of the GPUStorage; unique in the list.")]
+    mount_path: Annotated[
+        str,
+        Field(
+            min_length=1, max_length=1_000, description="Absolute path of a directory; not `/`, and unique in the list."
+        ),
+    ]
+    read_only: Annotated[bool, Field(description="Whether the unit may only read it.")] = False
+
+
 class GPUUnitSpec(Value):
     """What the unit is to be. Its size is fixed: it holds the GPUs of the stock that it was made from."""
 
@@ -166,6 +181,9 @@ class GPUUnitSpec(Value):
     access: Access | None = None
     serverless: Serverless | None = None
     ssh: Ssh | None = None
+    storage_mounts: Annotated[
+        tuple[StorageMount, ...], Field(max_length=32, description="Storages that the unit works with.")
+    ] = ()
     running: Annotated[bool, Field(description="False frees the GPUs and keeps the unit.")] = True
     restarts: Annotated[
         int, Field(ge=0, le=1_000_000, description="How often a restart was asked for: one more starts it anew.")

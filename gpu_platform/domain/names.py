@@ -19,7 +19,11 @@ LABEL_TEMPLATE = f"{GROUP}/template"
 LABEL_POOL = f"{GROUP}/pool"
 LABEL_FUNCTION = f"{GROUP}/function"
 LABEL_STOCK_STATE = f"{GROUP}/stock-state"
+LABEL_STORAGE = f"{GROUP}/storage"
+LABEL_STORAGE_PREPARE = f"{GROUP}/storage-prepare"
+LABEL_STORAGE_ACCESSOR = f"{GROUP}/storage-accessor"
 NAME_VALUE = "gpu-runtime-unit"
+STORAGE_NAME_VALUE = "gpu-runtime-storage"
 API_NAME_VALUE = "gpu-platform-api"
 """Of the API's own pods, which are the only ones that may call a unit."""
 
@@ -38,6 +42,13 @@ ANNOTATION_SOURCE_STOCK_UID = f"{GROUP}/source-stock-uid"
 ANNOTATION_ACCEPTED_SPEC = f"{GROUP}/accepted-spec"
 ANNOTATION_OWNER_STACK = f"{GROUP}/owner-stack"
 ANNOTATION_HOST_ADDRESS = f"{GROUP}/host-address"
+ANNOTATION_MOUNTED_BY = f"{GROUP}/mounted-by"
+ANNOTATION_MOUNTED_AT = f"{GROUP}/mounted-at"
+ANNOTATION_MOUNTED_UID = f"{GROUP}/mounted-uid"
+ANNOTATION_RECOVERY_NONCE = f"{GROUP}/storage-recovery-nonce"
+ANNOTATION_PREPARED_DIGEST = f"{GROUP}/prepared-digest"
+
+STORAGE_FINALIZER = f"{GROUP}/storage-in-use"
 
 GPU_RESOURCE = "nvidia.com/gpu"
 STOCK_PRIORITY_CLASS = "gpu-runtime-stock"
@@ -85,6 +96,26 @@ def function_secret(function: str) -> str:
 def ssh_token_secret(unit: str, token_hash: str) -> str:
     """Name of the Secret with a unit's FRP token: another token is another Secret, so that none is ever overwritten."""
     return f"ssh-token-{unit}-{token_hash[:10]}"
+
+
+def prepare_job_name(storage: str, digest: str) -> str:
+    """Enough of the digest to tell preparations of one storage apart, and short enough to stay a label."""
+    return f"prep-{storage}-{digest[:10]}"
+
+
+def accessor_name(storage: str) -> str:
+    """Name of the Deployment and the Service of a storage's file browser."""
+    return f"accessor-{storage}"
+
+
+def storage_policy_name(storage: str) -> str:
+    """Name of the NetworkPolicy around what prepares and shows a storage."""
+    return f"storage-{storage}"
+
+
+def storage_labels(storage: str) -> dict[str, str]:
+    """On every object and pod of a storage, its claim included."""
+    return {LABEL_NAME: STORAGE_NAME_VALUE, LABEL_MANAGED_BY: MANAGED_BY_VALUE, LABEL_STORAGE: storage}
 
 
 def unit_labels(unit: str) -> dict[str, str]:

@@ -22,6 +22,9 @@ class OperationKind(StrEnum):
     CREATE_STOCK_POOL = "CreateStockPool"
     CREATE_FUNCTION = "CreateFunction"
     DELETE_FUNCTION = "DeleteFunction"
+    CREATE_STORAGE = "CreateStorage"
+    RECOVER_STORAGE = "RecoverStorage"
+    DELETE_STORAGE = "DeleteStorage"
     PREVIEW_UNIT = "PreviewUnit"
 
 

@@ -21,12 +21,14 @@ class StackKind(StrEnum):
     """What a stack is about. It is also the name of the stack's Pulumi project."""
 
     GPU_UNIT = "gpu-unit"
+    GPU_STORAGE = "gpu-storage"
     GPU_FUNCTION = "gpu-function"
     STOCK_POOL = "stock-pool"
 
 
 OBJECT_KINDS = {
     "GPUUnit": StackKind.GPU_UNIT,
+    "GPUStorage": StackKind.GPU_STORAGE,
     "GPUFunction": StackKind.GPU_FUNCTION,
     "StockPool": StackKind.STOCK_POOL,
 }

@@ -4,6 +4,7 @@ Recovery builds a unit from the recorded request alone, so whatever the API prom
 """
 
 import json
+import posixpath
 from collections.abc import Iterable
 from typing import Annotated, Any
 
@@ -11,7 +12,15 @@ from pydantic import Field
 
 from gpu_platform.domain import names
 from gpu_platform.domain.gpu_specs import SpecName
-from gpu_platform.domain.gpu_units import Access, Framework, GPUUnitSpec, Serverless, Template
+from gpu_platform.domain.gpu_units import (
+    SOCKET_DIRECTORY,
+    Access,
+    Framework,
+    GPUUnitSpec,
+    Serverless,
+    StorageMount,
+    Template,
+)
 from gpu_platform.domain.metadata import annotations_of, labels_of
 from gpu_platform.domain.ssh import Ssh, SshBlockError, SshWish, accept_ssh, check_ssh
 from gpu_platform.domain.value import Value
@@ -20,6 +29,12 @@ Json = dict[str, Any]
 
 IMAGE_LIMIT = 1_000
 Image = Annotated[str, Field(min_length=1, max_length=IMAGE_LIMIT, description="The image to run.")]
+StorageMounts = Annotated[
+    tuple[StorageMount, ...], Field(max_length=32, description="Storages that the unit works with.")
+]
+
+TAKEN_PATHS = ("/dev/shm", SOCKET_DIRECTORY)  # noqa: S108 - places in the container, not here
+"""Where the platform itself mounts something."""
 
 
 class UnitRequest(Value):
@@ -32,6 +47,7 @@ class UnitRequest(Value):
     access: Access | None = None
     serverless: Serverless | None = None
     ssh: Ssh | None = None
+    storage_mounts: StorageMounts = ()
     stock_name: str | None = None
 
 
@@ -48,6 +64,7 @@ class UnitChange(Value):
         ),
     ] = None
     ssh: SshWish | None = None
+    storage_mounts: StorageMounts | None = None
 
 
 class RequestError(Exception):
@@ -71,6 +88,7 @@ def normalise_request(request: UnitRequest) -> UnitRequest:
         update={
             "access": normalise_access(request.template, request.access),
             "ssh": normalise_ssh(request.template, request.ssh),
+            "storage_mounts": normalise_mounts(request.storage_mounts),
         }
     )
 
@@ -123,6 +141,38 @@ def normalise_ssh(template: Template, ssh: Ssh | None) -> Ssh | None:
     return checked
 
 
+def normalise_mounts(mounts: tuple[StorageMount, ...]) -> tuple[StorageMount, ...]:
+    """The mounts with clean paths, by name; RequestError for what cannot be mounted."""
+    for index, mount in enumerate(mounts):
+        if not names.is_unit_name(mount.name):
+            raise RequestError(
+                f"storageMounts[{index}].name",
+                f"should be 1 to {names.UNIT_NAME_LIMIT} lower-case letters, digits and inner hyphens",
+            )
+        _check_mount_path(f"storageMounts[{index}].mountPath", mount.mount_path)
+    clean = [mount.model_copy(update={"mount_path": clean_path(mount.mount_path)}) for mount in mounts]
+    _refuse_twice("storageMounts", "name", [mount.name for mount in clean])
+    _refuse_twice("storageMounts", "mountPath", [mount.mount_path for mount in clean])
+    return tuple(sorted(clean, key=lambda mount: mount.name))
+
+
+def clean_path(path: str) -> str:
+    # Two slashes at the start mean something to POSIX, and nothing here.
+    return posixpath.normpath(f"/{path.lstrip('/')}")
+
+
+def _check_mount_path(place: str, path: str) -> None:
+    if not path.startswith("/"):
+        raise RequestError(place, f"{path!r} should be an absolute path, such as /data")
+    if ":" in path or not path.isprintable():
+        raise RequestError(place, "should have neither colons nor control characters")
+    clean = clean_path(path)
+    if clean == "/":
+        raise RequestError(place, "should be a directory below `/`, such as /data")
+    if clean in TAKEN_PATHS:
+        raise RequestError(place, f"{clean} is taken by the platform; choose another directory")
+
+
 def normalise_access(template: Template, access: Access | None) -> Access | None:
     """The access with its primary port named: the first one where none was chosen, none where there are no ports."""
     ports = [port.name for port in template.ports]
@@ -145,10 +195,12 @@ def merge_change(spec: GPUUnitSpec, change: UnitChange) -> GPUUnitSpec:
     | access     | replaced when given; else, when its port is gone with the template, the first port        |
     | serverless | replaced as a whole when given                                                            |
     | ssh        | replaced as a whole when given, but for a token that is not said; disabled: gone          |
+    | storages   | replaced as a whole when given; an empty list unmounts                                    |
     """
     template = change.template if change.template is not None and change.template != Template() else spec.template
     check_template(template)
     check_serverless(change.serverless)
+    mounts = change.storage_mounts
     access = change.access
     if access is None:
         ports = [port.name for port in template.ports]
@@ -162,6 +214,7 @@ def merge_change(spec: GPUUnitSpec, change: UnitChange) -> GPUUnitSpec:
             "access": normalise_access(template, access),
             "serverless": change.serverless or spec.serverless,
             "ssh": normalise_ssh(template, accept_ssh_wish(change.ssh, spec.ssh)),
+            "storage_mounts": spec.storage_mounts if mounts is None else normalise_mounts(mounts),
         }
     )
 
@@ -177,6 +230,7 @@ def build_unit(request: UnitRequest, namespace: str, stock: Json, operation_id: 
         access=request.access,
         serverless=request.serverless,
         ssh=request.ssh,
+        storage_mounts=request.storage_mounts,
     )
     annotations = {
         names.ANNOTATION_OPERATION_ID: operation_id,

@@ -56,6 +56,7 @@ class DriftTracker:
         self._corrections: deque[Correction] = deque(maxlen=KEPT_CORRECTIONS)
         self._objects = {
             StackKind.GPU_UNIT: cluster.units,
+            StackKind.GPU_STORAGE: cluster.storages,
             StackKind.GPU_FUNCTION: cluster.functions,
             StackKind.STOCK_POOL: cluster.pools,
         }

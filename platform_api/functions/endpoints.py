@@ -47,8 +47,8 @@ async def create_function(
 ) -> Response:
     """Declare a function. It takes calls from now on; see its `phase` for how its workers are."""
     accepted = await functions.acceptance.accept(caller, body)
-    stack_recorded = await functions.recordings.wait(accepted.function) if wait else None
-    return _shown(accepted.function, 201 if accepted.is_new else 200, stack_recorded)
+    stack_recorded = await functions.recordings.wait(accepted.item) if wait else None
+    return _shown(accepted.item, 201 if accepted.is_new else 200, stack_recorded)
 
 
 @router.get("", response_model=Page[FunctionView])

@@ -6,8 +6,9 @@
 | 2    | record the Operation, if there is none     | the operations controller removes it: nothing was accepted |
 | 2a   | of one with a token: keep it in a Secret   | it goes with the Operation                                 |
 | 3    | claim stock by compare-and-swap            | the operations controller goes on from here                |
-| 4    | create the unit in the stock's place       | the operations controller marks it                         |
-| 5    | mark the Operation succeeded               | nothing is left to do                                      |
+| 4    | hold the storages that the unit mounts     | the operations controller goes on from here                |
+| 5    | create the unit in the stock's place       | the operations controller marks it                         |
+| 6    | mark the Operation succeeded               | nothing is left to do                                      |
 """
 
 import asyncio
@@ -45,6 +46,7 @@ from platform_api.gpu_units.claiming import StockClaimer
 from platform_api.gpu_units.schemas import CreateUnit
 from platform_api.http.errors import ApiError, conflict, in_progress, invalid_field, no_capacity
 from platform_api.keys.key_ring import Caller
+from platform_api.mounting import check_mounts, mounts_refused_in_words
 from platform_api.tenant_operations import (
     BEGINNINGS,
     OperationEnds,
@@ -106,12 +108,13 @@ class Acceptance:
         return unit
 
     async def _carry_out(self, operation: Json, request: UnitRequest, token: str | None) -> Json:
-        """Steps 2a to 5. What ends without a refusal and without the mark is for the operations controller."""
+        """Steps 2a to 6. What ends without a refusal and without the mark is for the operations controller."""
         stock: Json | None = None
         try:
             async with asyncio.timeout(ACCEPT_SECONDS):
                 await check_catalogue(self._cluster, request.spec_name)
                 await self._check_name(operation, request.name)
+                await check_mounts(self._client, operation["metadata"]["namespace"], request)
                 if token is not None:
                     # Before the claim: from there on the unit can come without this process, which alone knows it.
                     await ensure_token_secret(self._client, request.name, token, operation)
@@ -152,14 +155,15 @@ class Acceptance:
         spec = operation["spec"]
         namespace = operation["metadata"]["namespace"]
         body = build_unit(request, namespace, stock, spec["operationID"], spec["requestHash"])
-        unit = await create_or_adopt_unit(self._client, body)
+        with mounts_refused_in_words():
+            unit = await create_or_adopt_unit(self._client, body, self._now())
         if not is_from(unit, stock):
             # An earlier try had claimed and created already.
             await self._release(operation, stock)
         return unit
 
     async def _mark(self, operation: Json, unit: Json, stock: Json) -> Json:
-        """Step 5. Whoever took the operation over meanwhile has the last word."""
+        """Step 6. Whoever took the operation over meanwhile has the last word."""
         uid = unit["metadata"]["uid"]
         try:
             await finish_operation(self._client, operation, OperationPhase.SUCCEEDED, self._now(), target_uid=uid)

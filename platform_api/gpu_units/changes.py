@@ -19,7 +19,7 @@ from gpu_platform.adapters.ledger import (
     settle_creation,
 )
 from gpu_platform.adapters.ssh_tokens import ensure_token_secret
-from gpu_platform.adapters.unit_writes import find_unit, replace_unit
+from gpu_platform.adapters.unit_writes import find_unit, replace_mounting_unit, replace_unit
 from gpu_platform.domain import names
 from gpu_platform.domain.gpu_units import GPUUnitSpec
 from gpu_platform.domain.operations import (
@@ -42,6 +42,7 @@ from platform_api.gpu_units.claiming import StockClaimer
 from platform_api.http.errors import ApiError, changed_meanwhile, conflict, in_progress, no_capacity, not_found
 from platform_api.http.etags import etag_of, is_matched
 from platform_api.keys.key_ring import Caller
+from platform_api.mounting import mounts_refused_in_words
 from platform_api.ownership import refuse_owned, refuse_worker
 
 Json = dict[str, Any]
@@ -192,7 +193,8 @@ class UnitChanges:
             if after == before:
                 return unit
             try:
-                return await replace_unit(self._client, with_accepted_spec(unit, after))
+                with mounts_refused_in_words():
+                    return await replace_mounting_unit(self._client, unit, with_accepted_spec(unit, after), self._now())
             except ConflictError:
                 continue
             except NotFoundError:

@@ -97,7 +97,7 @@ async def update_unit(
     body: Annotated[UnitChange, Depends(decoded(UnitChange))],
     if_match: Annotated[str | None, Header(description="Only if the unit still has this ETag.")] = None,
 ) -> Response:
-    """Change the image, the template or the access. What is not said stays."""
+    """Change the image, the template, the access or what is mounted. What is not said stays."""
     return _answer_unit(request, units, await units.changes.update(caller, name, body, if_match))
 
 

@@ -8,13 +8,21 @@ from pydantic import Field
 from gpu_platform.domain import names
 from gpu_platform.domain.conditions import find_condition
 from gpu_platform.domain.gpu_specs import SpecName
-from gpu_platform.domain.gpu_units import Access, GPUUnitSpec, GPUUnitStatus, Phase, Serverless, Template
+from gpu_platform.domain.gpu_units import (
+    Access,
+    GPUUnitSpec,
+    GPUUnitStatus,
+    Phase,
+    Serverless,
+    StorageMount,
+    Template,
+)
 from gpu_platform.domain.metadata import annotations_of
 from gpu_platform.domain.queue_subjects import consumer_name
 from gpu_platform.domain.ssh import Ssh, SshBlock, SshStatus, SshWish
 from gpu_platform.domain.stacks import stack_name_of
 from gpu_platform.domain.tenants import tenant_of
-from gpu_platform.domain.unit_requests import Image, UnitRequest, accept_ssh_wish
+from gpu_platform.domain.unit_requests import Image, StorageMounts, UnitRequest, accept_ssh_wish
 from gpu_platform.domain.value import Value
 
 Json = dict[str, Any]
@@ -48,6 +56,7 @@ class CreateUnit(Value):
     access: Access | None = None
     serverless: Serverless | None = None
     ssh: SshWish | None = None
+    storage_mounts: StorageMounts = ()
     namespace: Annotated[str | None, Field(description="The tenant's own, if it is said at all.")] = None
     stock_namespace: Annotated[str | None, Field(description="runtime-stock, if it is said at all.")] = None
     stock_name: Annotated[
@@ -63,6 +72,7 @@ class CreateUnit(Value):
             access=self.access,
             serverless=self.serverless,
             ssh=accept_ssh_wish(self.ssh),
+            storage_mounts=self.storage_mounts,
             stock_name=self.stock_name,
         )
 
@@ -101,6 +111,7 @@ class UnitView(Value):
     serverless_status: ServerlessStatus | None = None
     ssh: SshView | None = None
     ssh_status: SshStatus | None = None
+    storage_mounts: tuple[StorageMount, ...] = ()
     running: bool
     phase: Phase
     ready_replicas: int
@@ -170,6 +181,7 @@ def view_of(unit: Json) -> UnitView:
         serverless_status=_serverless_status(metadata["namespace"], spec.serverless),
         ssh=_ssh_view(spec.ssh),
         ssh_status=None if is_leaving else status.ssh,
+        storage_mounts=spec.storage_mounts,
         running=spec.running,
         phase=Phase.TERMINATING if is_leaving else status.phase or Phase.PENDING,
         ready_replicas=status.ready_replicas,

@@ -55,6 +55,10 @@ def no_capacity(message: str) -> ApiError:
     return ApiError(409, "insufficient_capacity", message)
 
 
+def storage_in_use(message: str) -> ApiError:
+    return ApiError(409, "storage_in_use", message)
+
+
 def changed_meanwhile(message: str) -> ApiError:
     return ApiError(412, "precondition_failed", message)
 

@@ -11,15 +11,18 @@ from pydantic import ValidationError
 from gpu_platform.domain.function_requests import check_function
 from gpu_platform.domain.gpu_functions import GPUFunctionSpec
 from gpu_platform.domain.gpu_specs import GPUSpecSpec
+from gpu_platform.domain.gpu_storages import GPUStorageSpec
 from gpu_platform.domain.gpu_units import GPUUnitSpec
 from gpu_platform.domain.openapi_schema import build_schema
 from gpu_platform.domain.quantities import QuantityError, parse_amount
+from gpu_platform.domain.storage_requests import check_prepare, normalise_size
 from gpu_platform.domain.tenants import DEFAULT_TENANT, TENANT_NAME
 from gpu_platform.domain.unit_requests import (
     RequestError,
     check_serverless,
     check_template,
     normalise_access,
+    normalise_mounts,
     normalise_ssh,
 )
 from gpu_platform.domain.value import Value
@@ -114,6 +117,11 @@ def _find_meaning_failures(spec: Value) -> Iterator[Failure]:
                 normalise_access(spec.template, spec.access)
                 check_serverless(spec.serverless)
                 normalise_ssh(spec.template, spec.ssh)
+                normalise_mounts(spec.storage_mounts)
+            case GPUStorageSpec():
+                normalise_size(spec.size)
+                if spec.prepare is not None:
+                    check_prepare(spec.prepare)
             case GPUFunctionSpec():
                 check_function(spec)
     except RequestError as error:

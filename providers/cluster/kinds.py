@@ -6,17 +6,20 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpu_platform.adapters.kube import ResourcePath
-from gpu_platform.adapters.kube.paths import GPU_FUNCTIONS, GPU_SPECS, GPU_UNITS, STOCK_POOLS
+from gpu_platform.adapters.kube.paths import GPU_FUNCTIONS, GPU_SPECS, GPU_STORAGES, GPU_UNITS, STOCK_POOLS
 from gpu_platform.domain import names
 from gpu_platform.domain.crds import POOL_NAME_LIMIT, SPEC_NAME_LIMIT
-from gpu_platform.domain.function_requests import NAME_RULE, is_function_name
+from gpu_platform.domain.function_requests import NAME_RULE as FUNCTION_NAME_RULE
+from gpu_platform.domain.function_requests import is_function_name
 from gpu_platform.domain.gpu_functions import GPUFunctionSpec
 from gpu_platform.domain.gpu_specs import GPUSpecSpec
+from gpu_platform.domain.gpu_storages import GPUStorageSpec
 from gpu_platform.domain.gpu_units import GPUUnitSpec
 from gpu_platform.domain.stock_pools import StockPoolSpec
+from gpu_platform.domain.storage_requests import NAME_RULE as STORAGE_NAME_RULE
 from gpu_platform.domain.tenants import DEFAULT_TENANT, tenant_namespace, tenant_of
 from gpu_platform.domain.value import Value
-from providers.cluster.package import GPU_FUNCTION, GPU_SPEC, GPU_UNIT, STOCK_POOL
+from providers.cluster.package import GPU_FUNCTION, GPU_SPEC, GPU_STORAGE, GPU_UNIT, STOCK_POOL
 
 Json = dict[str, Any]
 
@@ -36,6 +39,9 @@ class Kind:
 
     fixed_once_set: frozenset[str] = frozenset()
     is_of_tenant: bool = False
+    finalizers: tuple[str, ...] = ()
+    """With which an object is made: it stays until whoever they are for lets it go."""
+
     has_accepted_spec: bool = True
     """Whether what was accepted stands in an annotation. Else it is what the spec says."""
 
@@ -65,12 +71,23 @@ KINDS = {
             is_of_tenant=True,
         ),
         Kind(
+            GPU_STORAGE,
+            "GPUStorage",
+            GPU_STORAGES,
+            GPUStorageSpec,
+            names.is_unit_name,
+            STORAGE_NAME_RULE,
+            fixed=frozenset({"storageClassName", "prepare"}),
+            is_of_tenant=True,
+            finalizers=(names.STORAGE_FINALIZER,),
+        ),
+        Kind(
             GPU_FUNCTION,
             "GPUFunction",
             GPU_FUNCTIONS,
             GPUFunctionSpec,
             is_function_name,
-            NAME_RULE,
+            FUNCTION_NAME_RULE,
             fixed=frozenset({"specName"}),
             is_of_tenant=True,
         ),
@@ -112,7 +129,7 @@ def build_id(namespace: str | None, name: str) -> str:
 
 
 def parse_id(kind: Kind, text: str) -> tuple[str | None, str]:
-    """Namespace and name. A name alone will do; a unit or function is the default tenant's then."""
+    """Namespace and name. A name alone will do; what tenants have is the default tenant's then."""
     namespace, separator, name = text.rpartition("/")
     place = namespace if separator else kind.namespace_of({"tenant": DEFAULT_TENANT}) or ""
     if not kind.is_name(name) or not _is_place(kind, place):

@@ -5,6 +5,7 @@ Objects are never applied: created by POST, changed by PUT as they were seen, de
 
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -12,15 +13,19 @@ from pydantic import ValidationError
 
 from gpu_platform.adapters.fault_points import pass_point
 from gpu_platform.adapters.kube import AlreadyExistsError, ConflictError, KubeClient, KubeError, NotFoundError
-from gpu_platform.adapters.kube.paths import OPERATIONS
+from gpu_platform.adapters.kube.paths import GPU_STORAGES, OPERATIONS
 from gpu_platform.adapters.kube.requests import delete_that, find
 from gpu_platform.adapters.ledger import build_deletion, open_operation, settle_creation
+from gpu_platform.adapters.storage_deletions import delete_unused_storage
+from gpu_platform.adapters.storage_mounts import StorageHeldError, release_storages
 from gpu_platform.domain.operations import OPERATORS, delete_operation_name
 from gpu_platform.domain.stock import is_from
+from gpu_platform.domain.storage_mounts import hold_of
 from gpu_platform.domain.tenants import tenant_of
 from gpu_platform.domain.unit_requests import build_started
 from providers.cluster.claiming import claim_stock, give_back
 from providers.cluster.kinds import Kind, build_id, parse_id
+from providers.cluster.mounting import hold_mounts
 from providers.cluster.objects import (
     Wanted,
     build_changed,
@@ -43,6 +48,18 @@ TRIES = 5
 
 GONE_SECONDS = 60.0
 """For an object to go with its children, where the program says nothing else."""
+
+
+UNMOUNTED_SECONDS = 30.0
+"""For a storage to be free: of a unit that has just gone, the reconciler gives it back within a second or two."""
+
+
+@dataclass(frozen=True)
+class Taken:
+    """For a unit that is made or changed."""
+
+    stock: Json | None
+    storages: tuple[Json, ...]
 
 
 class Lifecycle:
@@ -92,9 +109,12 @@ class Lifecycle:
         live = await self._find(namespace, name)
         if live is None or live["metadata"]["uid"] != uid:
             return
+        if self._kind.path == GPU_STORAGES:
+            await self._wait_until_unmounted(resource, live)
         try:
-            await self._record_deletion(live)
-            await delete_that(self._client, self._kind.path, live["metadata"])
+            await self._delete_on_record(live)
+        except StorageHeldError as error:
+            raise ResourceFailedError(f"{self._label(namespace, name)} is not deleted: {error}") from error
         except (NotFoundError, ConflictError):
             # Gone, and perhaps another one has its name by now. That one was not meant.
             return
@@ -119,25 +139,24 @@ class Lifecycle:
         """None: somebody was faster, look again."""
         if await self._is_ended(wanted):
             raise _ended(wanted)
-        stock = await self._claim(resource, wanted)
+        taken = await self._take(resource, wanted, None, needs_stock=wanted.runs)
         pass_point("provider.stock-claimed")
         try:
             path = self._kind.path.collection(wanted.namespace)
-            made = await self._client.create(path, build_object(wanted, stock))
+            made = await self._client.create(path, build_object(wanted, taken.stock))
         except AlreadyExistsError:
-            await self._give_back(wanted, stock)
+            await self._give_back(wanted, taken)
             return None
         except KubeError as error:
             # When nobody knows whether it was made, the claim is left to the unit, or to the janitor.
             if error.is_refusal or isinstance(error, NotFoundError):
-                await self._give_back(wanted, stock)
+                await self._give_back(wanted, taken)
             raise self._failure(error, wanted.namespace, wanted.name) from error
         # Whoever asks for its end writes that down and looks then, as it is made and looked here: one sees the other.
         if await self._is_ended(wanted):
-            with suppress(NotFoundError, ConflictError):
+            with suppress(NotFoundError, ConflictError, StorageHeldError):
                 # On record: a cache that has seen it must not be a reason to make it once more.
-                await self._record_deletion(made)
-                await delete_that(self._client, self._kind.path, made["metadata"])
+                await self._delete_on_record(made)
             raise _ended(wanted)
         return made
 
@@ -157,48 +176,67 @@ class Lifecycle:
     async def _change(self, resource: Resource, wanted: Wanted, live: Json) -> Json | None:
         """None: it was written meanwhile, look again."""
         starts = wanted.runs and not live["spec"].get("running", True)
-        stock = await self._claim(resource, wanted) if starts else None
-        body = build_changed(wanted, build_started(live, stock) if stock is not None else live)
+        taken = await self._take(resource, wanted, live, needs_stock=starts)
+        body = build_changed(wanted, build_started(live, taken.stock) if taken.stock is not None else live)
         try:
             return await self._client.replace(self._kind.path.item(wanted.name, wanted.namespace), body)
         except (ConflictError, NotFoundError):
-            await self._give_back(wanted, stock)
+            await self._give_back(wanted, taken)
             return None
         except KubeError as error:
             if error.is_refusal:
-                await self._give_back(wanted, stock)
+                await self._give_back(wanted, taken)
             raise self._failure(error, wanted.namespace, wanted.name) from error
 
-    async def _claim(self, resource: Resource, wanted: Wanted) -> Json | None:
-        if not wanted.runs:
-            return None
+    async def _take(self, resource: Resource, wanted: Wanted, live: Json | None, *, needs_stock: bool) -> Taken:
+        """The storages first: without them there is no unit, without stock there is one that waits."""
         try:
-            stock = await claim_stock(self._client, wanted, self._now())
+            storages = await hold_mounts(self._client, wanted, live, self._now())
+            stock = await claim_stock(self._client, wanted, self._now()) if needs_stock else None
         except KubeError as error:
             raise self._failure(error, wanted.namespace, wanted.name) from error
-        if stock is None:
+        if needs_stock and stock is None:
             await self._session.log.warn(
                 resource.urn,
                 f"there is no free stock for {wanted.label}: it is made without, and runs once its GPUs are free",
             )
-        return stock
+        return Taken(stock, storages)
 
-    async def _give_back(self, wanted: Wanted, stock: Json | None) -> None:
-        """Unless the unit stands on it: another try for the same unit has the same claim, and may have been faster."""
-        if stock is None:
+    async def _give_back(self, wanted: Wanted, taken: Taken) -> None:
+        """Stock unless the unit stands on it: another try for the same unit has the same claim, and may have been
+        faster."""
+        await release_storages(self._client, taken.storages)
+        if taken.stock is None:
             return
         live = await self._find(wanted.namespace, wanted.name)
-        if live is None or not is_from(live, stock):
-            await give_back(self._client, wanted, stock)
+        if live is None or not is_from(live, taken.stock):
+            await give_back(self._client, wanted, taken.stock)
 
-    async def _record_deletion(self, live: Json) -> None:
+    async def _delete_on_record(self, live: Json) -> None:
         """The wish is recorded first: from then on nobody puts the object back."""
-        if not self._kind.has_accepted_spec:
+        if self._kind.path == GPU_STORAGES:
+            await delete_unused_storage(self._client, live, self._record_deletion)
             return
+        if self._kind.has_accepted_spec:
+            await self._record_deletion(live)
+        await delete_that(self._client, self._kind.path, live["metadata"])
+
+    async def _record_deletion(self, live: Json) -> Json:
         tenant = self._ledger_tenant_of(live["metadata"]["namespace"])
         if self._kind.is_of_tenant:
             await settle_creation(self._client, live, tenant, self._now())
-        await open_operation(self._client, build_deletion(live, tenant))
+        return (await open_operation(self._client, build_deletion(live, tenant))).operation
+
+    async def _wait_until_unmounted(self, resource: Resource, live: Json) -> None:
+        namespace, name = live["metadata"]["namespace"], live["metadata"]["name"]
+
+        async def look() -> Verdict:
+            found = await self._find(namespace, name)
+            hold = hold_of(found) if found is not None else None
+            return READY if hold is None else Verdict(ready=False, reason=f"{hold.holder} uses it")
+
+        patience = self._patience(resource, UNMOUNTED_SECONDS)
+        await wait_until(look, patience, f"{self._label(namespace, name)} is in use", ResourceFailedError)
 
     async def _wait_until_gone(self, resource: Resource, live: Json) -> None:
         namespace, name, uid = (live["metadata"].get(key) for key in ("namespace", "name", "uid"))
@@ -209,11 +247,14 @@ class Lifecycle:
                 return READY
             return Verdict(ready=False, reason="it goes when everything that belongs to it is gone")
 
+        patience = self._patience(resource, GONE_SECONDS)
+        await wait_until(look, patience, f"{self._label(namespace, name)} is not gone", ResourceFailedError)
+
+    def _patience(self, resource: Resource, seconds: float) -> Patience:
         async def report(message: str) -> None:
             await self._session.log.show(resource.urn, message)
 
-        patience = Patience(resource.timeout_seconds or GONE_SECONDS, report, self._session.cancelled)
-        await wait_until(look, patience, f"{self._label(namespace, name)} is not gone", ResourceFailedError)
+        return Patience(resource.timeout_seconds or seconds, report, self._session.cancelled)
 
     async def _find(self, namespace: str | None, name: str) -> Json | None:
         try:

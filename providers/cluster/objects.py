@@ -95,6 +95,8 @@ def build_object(wanted: Wanted, stock: Json | None) -> Json:
     metadata: Json = {"name": wanted.name, "labels": labels, "annotations": annotations}
     if wanted.namespace:
         metadata["namespace"] = wanted.namespace
+    if wanted.kind.finalizers:
+        metadata["finalizers"] = list(wanted.kind.finalizers)
     return {
         "apiVersion": names.API_VERSION,
         "kind": wanted.kind.name,

@@ -5,6 +5,7 @@ VERSION = "0.1.0"
 """Of the resources' inputs and outputs, which programs depend on; not the platform's own."""
 
 GPU_UNIT = f"{PACKAGE}:index:GpuUnit"
+GPU_STORAGE = f"{PACKAGE}:index:GpuStorage"
 GPU_FUNCTION = f"{PACKAGE}:index:GpuFunction"
 STOCK_POOL = f"{PACKAGE}:index:StockPool"
 GPU_SPEC = f"{PACKAGE}:index:GpuSpec"

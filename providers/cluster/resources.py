@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 import pulumi
 
-from providers.cluster.package import GPU_FUNCTION, GPU_SPEC, GPU_UNIT, STOCK_POOL, VERSION
+from providers.cluster.package import GPU_FUNCTION, GPU_SPEC, GPU_STORAGE, GPU_UNIT, STOCK_POOL, VERSION
 
 Spec = pulumi.Input[Mapping[str, Any]]
 
@@ -78,6 +78,13 @@ class GpuUnit(_OfTenant):
     exist: made, in the place of free stock where there is some."""
 
     token = GPU_UNIT
+
+
+class GpuStorage(_OfTenant):
+    """A storage of a tenant: a volume that outlives the units which mount it. One that exists already as it is declared
+    here is taken over, with its data."""
+
+    token = GPU_STORAGE
 
 
 class GpuFunction(_OfTenant):

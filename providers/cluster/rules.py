@@ -6,9 +6,11 @@ from gpu_platform.domain.names import GROUP
 RULES = (
     Rule((Scope.TENANTS,), GROUP, ("gpuunits",), ("get", "create", "update", "delete")),
     Rule((Scope.TENANTS,), GROUP, ("gpufunctions",), ("get", "create", "update", "delete")),
+    # A unit holds the storages that it mounts (patch).
+    Rule((Scope.TENANTS,), GROUP, ("gpustorages",), ("get", "create", "update", "patch", "delete")),
     # A unit that is made new takes the place of free stock.
     Rule((Scope.STOCK,), GROUP, ("gpuunits",), ("list", "patch")),
-    # That a unit or a function is deleted on purpose is recorded first, and what made it is marked as done.
+    # That what a tenant has is deleted on purpose is recorded first, and what made it is marked as done.
     Rule((Scope.TENANTS,), GROUP, ("operations",), ("get", "create")),
     Rule((Scope.TENANTS,), GROUP, ("operations/status",), ("patch",)),
     Rule((Scope.STOCK,), GROUP, ("operations",), ("get", "create")),

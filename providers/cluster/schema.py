@@ -37,7 +37,7 @@ def build_package_schema() -> Json:
         "name": PACKAGE,
         "version": VERSION,
         "displayName": "GPU platform",
-        "description": "GPU units, functions, stock pools and the catalogue of the GPU platform.",
+        "description": "GPU units, storages, functions, stock pools and the catalogue of the GPU platform.",
         "license": "Apache-2.0",
         "types": {token: each for kind in KINDS.values() for token, each in _types(kind)},
         "resources": {token: _resource(kind) for token, kind in KINDS.items()},

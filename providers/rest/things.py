@@ -15,8 +15,11 @@ Json = dict[str, Any]
 T = TypeVar("T")
 
 STOCK_SECONDS = 20.0
-"""How long a wish waits for stock and for its name: when a unit is replaced, the stock that it freed is made anew
-within seconds."""
+"""How long a wish waits for stock, for its name and for a storage that it mounts: when a unit is replaced, the stock
+that it freed is made anew within seconds, and its storages are free as soon."""
+
+LATER = ("insufficient_capacity", "storage_in_use", "operation_conflict")
+"""Refusals that may be over in a moment."""
 
 GONE_SECONDS = 120.0
 FIRST_PAUSE_SECONDS = 0.1
@@ -32,7 +35,7 @@ class NotSettledError(PlatformError):
 
 
 class Things:
-    """A tenant's units or functions."""
+    """A tenant's units, storages or functions."""
 
     def __init__(self, form: Form[Any], api: RestApi, key: str) -> None:
         self._form = form
@@ -104,15 +107,22 @@ class Things:
             )
 
     def _delete(self, name: str, operation_id: str | None) -> Answer | None:
-        """That very one, as it was seen: another one of its name is not meant. None when it is gone already."""
-        for _ in range(CHANGES):
+        """That very one, as it was seen: another one of its name is not meant. None when it is gone already. A storage
+        is waited for: of a unit that has just gone, it is given back within a second or two."""
+        deadline = time.monotonic() + STOCK_SECONDS
+        tries = 0
+        while tries < CHANGES:
             answer = self.find(name, operation_id)
             if answer is None:
                 return None
             try:
                 self._api.call("DELETE", self._path(name), etag=answer.etag)
             except RefusedError as error:
+                if error.code == "storage_in_use" and time.monotonic() < deadline:
+                    time.sleep(LONGEST_PAUSE_SECONDS)
+                    continue
                 if error.code == "precondition_failed":
+                    tries += 1
                     continue
                 if error.code != self._form.absence:
                     raise
@@ -128,7 +138,7 @@ class Things:
             try:
                 return self._api.call("POST", self._form.collection, request)
             except RefusedError as error:
-                if error.code not in ("insufficient_capacity", "operation_conflict"):
+                if error.code not in LATER:
                     raise
                 there = self.find(name, None) if error.code == "operation_conflict" else None
                 if there is not None and not is_made_for(there.data.get("operationID"), self._key, owner):

@@ -4,14 +4,14 @@ from typing import Annotated, Any
 
 from pydantic import Field, ValidationError
 
-from gpu_platform.domain.gpu_units import Access, Serverless, Template
+from gpu_platform.domain.gpu_units import Access, Serverless, StorageMount, Template
 from gpu_platform.domain.unit_requests import RequestError, UnitRequest, normalise_access, normalise_request
 from providers.rest.forms import Form, Owner, ReadyWithin, Words, contains_unknown
 
 Json = dict[str, Any]
 
 
-PUT_FIELDS = ("image", "template", "access", "serverless")
+PUT_FIELDS = ("image", "template", "access", "serverless", "storageMounts")
 
 
 class UnitWish(UnitRequest):
@@ -32,7 +32,8 @@ def _is_replacing(field: str, news: Json) -> bool:
     | stockName, no longer said          | none: the unit has long taken its place                        |
     | template, empty while it was not   | replace: to a PUT, an empty one is none                        |
     | serverless, no longer said         | replace: a PUT cannot take it away                             |
-    | image, template, access, serverless | update, by PUT                                                |
+    | image, template, access,           | update, by PUT                                                 |
+    | serverless, storageMounts          |                                                                |
     | running                            | update, by stop or start                                       |
     | readyWithinSeconds, owner          | none: they are about Pulumi, not about the unit                |
     """
@@ -55,6 +56,7 @@ def _build_live(view: Json) -> Json:
         "template": Template.model_validate(view["template"]).to_json(),
         **access,
         **({"serverless": Serverless.model_validate(serverless).to_json()} if serverless else {}),
+        "storageMounts": [StorageMount.model_validate(mount).to_json() for mount in view.get("storageMounts") or ()],
         "running": view["running"],
     }
 

@@ -36,6 +36,7 @@ class DriftController:
         self._metrics = metrics
         self._objects = {
             StackKind.GPU_UNIT: world.units,
+            StackKind.GPU_STORAGE: world.storages,
             StackKind.GPU_FUNCTION: world.functions,
             StackKind.STOCK_POOL: world.pools,
         }

@@ -5,7 +5,7 @@ from gpu_platform.domain.names import GROUP
 
 RULES = (
     # The accepted spec is put back.
-    Rule((Scope.TENANTS,), GROUP, ("gpufunctions", "gpuunits"), ("update",)),
+    Rule((Scope.TENANTS,), GROUP, ("gpufunctions", "gpustorages", "gpuunits"), ("update",)),
     Rule((Scope.STOCK,), GROUP, ("stockpools",), ("update",)),
     # A repeated Event is found by its name and counted up.
     Rule(UNIT_SCOPES, "", ("events",), ("get", "create", "patch")),

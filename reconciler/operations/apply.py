@@ -1,11 +1,15 @@
 """Takes one step of an operation. Every write is guarded, so that of two who take the same step one changes nothing."""
 
+from datetime import datetime
+
 from gpu_platform.adapters.creations import NameTakenError
 from gpu_platform.adapters.fault_points import pass_point
-from gpu_platform.adapters.kube import AlreadyExistsError, KubeError, NotFoundError
+from gpu_platform.adapters.kube import AlreadyExistsError, ConflictError, KubeError, NotFoundError
 from gpu_platform.adapters.kube.paths import GPU_FUNCTIONS, GPU_SPECS, GPU_UNITS, STOCK_POOLS, ResourcePath
 from gpu_platform.adapters.kube.requests import delete_that
 from gpu_platform.adapters.ledger import patch_operation_status, remove_operation
+from gpu_platform.adapters.storage_deletions import delete_as_seen
+from gpu_platform.adapters.storage_mounts import StorageHeldError, StorageMissingError
 from gpu_platform.adapters.unit_writes import (
     UnitClient,
     create_or_adopt_unit,
@@ -20,6 +24,7 @@ from reconciler.operations.steps import (
     CreateUnit,
     DeleteFunction,
     DeletePool,
+    DeleteStorage,
     DeleteUnit,
     ReleaseClaims,
     RemoveOperation,
@@ -33,13 +38,13 @@ class RefusedError(Exception):
     """The API server will never accept what this step writes."""
 
 
-async def apply_step(step: Step, record: Record, client: UnitClient) -> None:
+async def apply_step(step: Step, record: Record, client: UnitClient, now: datetime) -> None:
     match step:
         case ReleaseClaims(claims):
             await release_claims(client, claims)
             pass_point("operations.released")
         case CreateUnit() | StartUnit() | CreateSpec() | CreatePool():
-            await _make(step, client)
+            await _make(step, client, now)
         case DeleteUnit(unit):
             await _delete(GPU_UNITS, unit["metadata"], client)
             pass_point("operations.unit-deleted")
@@ -49,6 +54,9 @@ async def apply_step(step: Step, record: Record, client: UnitClient) -> None:
         case DeleteFunction(function):
             await _delete(GPU_FUNCTIONS, function["metadata"], client)
             pass_point("operations.function-deleted")
+        case DeleteStorage(storage):
+            await _delete_storage(storage, client)
+            pass_point("operations.storage-deleted")
         case WriteStatus(status):
             await patch_operation_status(client, record.item, status)
             pass_point("operations.finished" if status.phase in FINAL_PHASES else "operations.begun")
@@ -57,11 +65,11 @@ async def apply_step(step: Step, record: Record, client: UnitClient) -> None:
             pass_point("operations.removed")
 
 
-async def _make(step: CreateUnit | StartUnit | CreateSpec | CreatePool, client: UnitClient) -> None:
+async def _make(step: CreateUnit | StartUnit | CreateSpec | CreatePool, client: UnitClient, now: datetime) -> None:
     try:
         match step:
             case CreateUnit(body):
-                await create_or_adopt_unit(client, body)
+                await create_or_adopt_unit(client, body, now)
                 pass_point("operations.unit-created")
             case StartUnit(body):
                 await replace_unit(client, body)
@@ -75,6 +83,8 @@ async def _make(step: CreateUnit | StartUnit | CreateSpec | CreatePool, client: 
     except (AlreadyExistsError, NameTakenError):
         # Somebody was faster; the next look says who.
         return
+    except (StorageMissingError, StorageHeldError) as error:
+        raise RefusedError(str(error)) from error
     except KubeError as error:
         if error.is_refusal:
             raise RefusedError(error.message) from error
@@ -85,4 +95,12 @@ async def _delete(path: ResourcePath, metadata: dict[str, str], client: UnitClie
     try:
         await delete_that(client, path, metadata)
     except NotFoundError:
+        return
+
+
+async def _delete_storage(storage: dict[str, dict[str, str]], client: UnitClient) -> None:
+    try:
+        await delete_as_seen(client, storage)
+    except (ConflictError, NotFoundError):
+        # The next look says who uses it by now, or that it is gone.
         return

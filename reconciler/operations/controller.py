@@ -47,6 +47,7 @@ class OperationsController:
             Trigger(world.operations, lambda operation: [key_of(operation)]),
             Trigger(world.units, self._keys_of_object),
             Trigger(world.pools, self._keys_of_object),
+            Trigger(world.storages, self._keys_of_object),
             Trigger(world.functions, self._keys_of_object),
         )
 
@@ -65,7 +66,7 @@ class OperationsController:
         if plan.step is None:
             return
         record = observed.record
-        await apply_step(plan.step, record, self._client)
+        await apply_step(plan.step, record, self._client, self._now())
         namespace, name = key_of(record.item)
         fields = {"namespace": namespace, "object": name, "operation": record.spec.operation_id}
         log.info("operation.step", extra=fields | {"step": type(plan.step).__name__, "why": plan.why})

@@ -7,12 +7,12 @@ from pydantic import ValidationError
 
 from gpu_platform.adapters.kube import ResourcePath
 from gpu_platform.adapters.kube.cache import ObjectCache
-from gpu_platform.adapters.kube.paths import GPU_FUNCTIONS, GPU_SPECS, GPU_UNITS, OPERATIONS, STOCK_POOLS
+from gpu_platform.adapters.kube.paths import GPU_FUNCTIONS, GPU_SPECS, GPU_STORAGES, GPU_UNITS, OPERATIONS, STOCK_POOLS
 from gpu_platform.adapters.kube.requests import find
 from gpu_platform.adapters.ledger import spec_of, status_of
 from gpu_platform.adapters.unit_writes import UnitClient, find_unit, list_claims
 from gpu_platform.domain.operations import FINAL_PHASES, OperationKind, is_made_by
-from reconciler.operations.observed import JOBS, OF_FUNCTIONS, Observed, Record
+from reconciler.operations.observed import JOBS, OF_FUNCTIONS, OF_STORAGES, Observed, Record
 from reconciler.operations.plan import due_at, parse_stock_request
 from reconciler.world import World
 
@@ -54,6 +54,8 @@ async def _look(client: UnitClient, record: Record) -> Observed:
         return Observed(record, pool=await find(client, STOCK_POOLS, target.name, target.namespace))
     if record.spec.kind in OF_FUNCTIONS:
         return Observed(record, function=await find(client, GPU_FUNCTIONS, target.name, target.namespace))
+    if record.spec.kind in OF_STORAGES:
+        return Observed(record, storage=await find(client, GPU_STORAGES, target.name, target.namespace))
     # The claims first: one that was consumed since then shows as its unit, which is looked for after it.
     claims = () if record.spec.kind is OperationKind.DELETE_UNIT else await list_claims(client, record.name)
     return Observed(record, unit=await find_unit(client, target.namespace, target.name), claims=claims)
@@ -64,6 +66,7 @@ async def _object_exists(world: World, client: UnitClient, record: Record) -> bo
     target = record.spec.target
     kinds: dict[str, tuple[ResourcePath, ObjectCache]] = {
         "GPUUnit": (GPU_UNITS, world.units),
+        "GPUStorage": (GPU_STORAGES, world.storages),
         "GPUFunction": (GPU_FUNCTIONS, world.functions),
         "StockPool": (STOCK_POOLS, world.pools),
     }

@@ -8,11 +8,17 @@ from gpu_platform.domain.operations import OperationKind, OperationSpec, Operati
 Json = dict[str, Any]
 
 JOBS = (OperationKind.SEED_STOCK_UNITS, OperationKind.CREATE_STOCK_POOL)
-DELETIONS = (OperationKind.DELETE_UNIT, OperationKind.DELETE_STOCK_POOL, OperationKind.DELETE_FUNCTION)
+DELETIONS = (
+    OperationKind.DELETE_UNIT,
+    OperationKind.DELETE_STOCK_POOL,
+    OperationKind.DELETE_FUNCTION,
+    OperationKind.DELETE_STORAGE,
+)
 OF_STOCK = (*JOBS, OperationKind.DELETE_STOCK_POOL)
 """About pools, which live with the stock."""
 
 OF_FUNCTIONS = (OperationKind.CREATE_FUNCTION, OperationKind.DELETE_FUNCTION)
+OF_STORAGES = (OperationKind.CREATE_STORAGE, OperationKind.RECOVER_STORAGE, OperationKind.DELETE_STORAGE)
 
 
 @dataclass(frozen=True)
@@ -58,6 +64,9 @@ class Observed:
 
     function: Json | None = None
     """Of one about a function: whatever has the name of its function."""
+
+    storage: Json | None = None
+    """Of one about a storage: whatever has the name of its storage."""
 
     refusal: str | None = None
     """In the API server's words: why it will never accept what was tried in this pass."""

@@ -31,14 +31,16 @@ from gpu_platform.domain.pool_requests import (
 )
 from gpu_platform.domain.stacks import as_accepted
 from gpu_platform.domain.stock import claimed_at, is_from
+from gpu_platform.domain.storage_mounts import hold_of
 from gpu_platform.domain.unit_requests import UnitRequest, build_started, build_unit
-from reconciler.operations.observed import DELETIONS, JOBS, OF_FUNCTIONS, OF_STOCK, Observed, Record
+from reconciler.operations.observed import DELETIONS, JOBS, OF_FUNCTIONS, OF_STOCK, OF_STORAGES, Observed, Record
 from reconciler.operations.steps import (
     CreatePool,
     CreateSpec,
     CreateUnit,
     DeleteFunction,
     DeletePool,
+    DeleteStorage,
     DeleteUnit,
     Plan,
     ReleaseClaims,
@@ -58,8 +60,8 @@ LONGEST_WAIT = timedelta(hours=1)
 
 
 def plan_operation(observed: Observed, now: datetime) -> Plan:
-    """Rows of one kind are tried from top to bottom. *Its* unit, claims, pool and function are those that name this
-    operation; *others* of its claims are those for stock that the unit does not come from.
+    """Rows of one kind are tried from top to bottom. *Its* unit, claims, pool, function and storage are those that name
+    this operation; *others* of its claims are those for stock that the unit does not come from.
 
     | operation                | state                                               | step                               |
     | ------------------------ | --------------------------------------------------- | ---------------------------------- |
@@ -69,14 +71,17 @@ def plan_operation(observed: Observed, now: datetime) -> Plan:
     | at its end               | expiry passed, its object was made again            | expires in 7 days                  |
     | at its end               | expiry passed                                       | remove                             |
     | any                      | its target is in another namespace; a pool's, not   | Failed · InvalidTarget             |
-    |                          | in that of the stock; a function's, in that         |                                    |
-    | CreateUnit, StartUnit,   | younger than 15 s                                   | none, look again then              |
-    | CreateFunction           |                                                     |                                    |
+    |                          | in that of the stock; a function's or a storage's,  |                                    |
+    |                          | in that                                             |                                    |
+    | Create…, StartUnit,      | younger than 15 s                                   | none, look again then              |
+    | RecoverStorage           |                                                     |                                    |
     | CreateUnit               | its unit exists, it holds others                    | release them                       |
     | CreateUnit               | its unit exists                                     | Succeeded                          |
     | CreateUnit               | a unit of another operation exists, it holds claims | release them                       |
-    | CreateUnit               | no unit, it holds claims                            | create the unit from the oldest    |
-    | CreateUnit               | the API server refuses that, or nobody can read it  | release the claims                 |
+    | CreateUnit               | no unit, it holds claims                            | hold its storages, create the unit |
+    |                          |                                                     | from the oldest                    |
+    | CreateUnit               | the API server refuses that, nobody can read it, or | release the claims                 |
+    |                          | its storages are not to be had                      |                                    |
     | CreateUnit               | its unit is not there, no claims                    | remove: nothing was accepted       |
     | StartUnit                | that unit is gone or going, it holds claims         | release them                       |
     | StartUnit                | that unit is gone or going                          | Failed · UnitGone                  |
@@ -87,11 +92,16 @@ def plan_operation(observed: Observed, now: datetime) -> Plan:
     | StartUnit                | the API server refuses that                         | release the claims                 |
     | StartUnit                | it is stopped, no claims                            | remove: nothing was accepted       |
     | CreateFunction           | its function exists                                 | Succeeded                          |
-    | CreateFunction           | none, or one of another operation                   | remove: nothing was accepted       |
+    | CreateStorage            | its storage exists                                  | Succeeded                          |
+    | CreateFunction,          | none, or one of another operation                   | remove: nothing was accepted       |
+    | CreateStorage            |                                                     |                                    |
+    | RecoverStorage           | that storage was told, by its nonce                 | Succeeded                          |
+    | RecoverStorage           | any other                                           | remove: nothing was accepted       |
     | Delete…                  | younger than 2 s                                    | none, look again then              |
-    | Delete…                  | that unit, pool or function exists                  | delete it                          |
-    | Delete…                  | that unit, pool or function is going                | none, its end brings the next look |
-    | Delete…                  | that unit, pool or function is gone                 | Succeeded, expires in 7 days       |
+    | DeleteStorage            | that storage exists, and somebody holds it          | remove: nothing was accepted       |
+    | Delete…                  | that object exists                                  | delete it                          |
+    | Delete…                  | that object is going                                | none, its end brings the next look |
+    | Delete…                  | that object is gone                                 | Succeeded, expires in 7 days       |
     | SeedStockUnits, CreateStockPool | nobody can read the request                  | Failed · InvalidRequest            |
     | SeedStockUnits, CreateStockPool | the API server refuses spec or pool          | Failed · Refused                   |
     | SeedStockUnits, CreateStockPool | not begun                                    | Running                            |
@@ -114,19 +124,32 @@ def plan_operation(observed: Observed, now: datetime) -> Plan:
         return _fail(record, now, "InvalidTarget", "its target is not where it may change something")
     if (left := due_at(record) - now) > timedelta():
         return Plan(wait=left, why="its owner may be at work")
-    match record.spec.kind:
+    return _plan_due(observed, now)
+
+
+def _plan_due(observed: Observed, now: datetime) -> Plan:
+    match observed.record.spec.kind:
         case OperationKind.CREATE_UNIT:
             return _plan_create(observed, now)
         case OperationKind.START_UNIT:
             return _plan_start(observed, now)
         case OperationKind.CREATE_FUNCTION:
-            return _plan_create_function(observed, now)
-        case OperationKind.DELETE_UNIT | OperationKind.DELETE_STOCK_POOL | OperationKind.DELETE_FUNCTION:
+            return _plan_declare(observed, observed.function, now)
+        case OperationKind.CREATE_STORAGE:
+            return _plan_declare(observed, observed.storage, now)
+        case OperationKind.RECOVER_STORAGE:
+            return _plan_recover(observed, now)
+        case (
+            OperationKind.DELETE_UNIT
+            | OperationKind.DELETE_STOCK_POOL
+            | OperationKind.DELETE_FUNCTION
+            | OperationKind.DELETE_STORAGE
+        ):
             return _plan_delete(observed, now)
         case OperationKind.SEED_STOCK_UNITS | OperationKind.CREATE_STOCK_POOL:
             return _plan_job(observed, now)
         case OperationKind.PREVIEW_UNIT:
-            return _plan_preview(record, now)
+            return _plan_preview(observed.record, now)
 
 
 def due_at(record: Record) -> datetime:
@@ -145,7 +168,9 @@ def _is_in_reach(record: Record) -> bool:
     if namespace != record.item["metadata"]["namespace"]:
         return False
     is_with_stock = names.is_stock_namespace(namespace)
-    return not is_with_stock if record.spec.kind in OF_FUNCTIONS else is_with_stock or record.spec.kind not in OF_STOCK
+    if record.spec.kind in (*OF_FUNCTIONS, *OF_STORAGES):
+        return not is_with_stock
+    return is_with_stock or record.spec.kind not in OF_STOCK
 
 
 def _plan_end(observed: Observed, now: datetime) -> Plan:
@@ -211,12 +236,18 @@ def _plan_persisted(observed: Observed, unit: Json, now: datetime) -> Plan:
     return _succeed(observed.record, now, unit["metadata"]["uid"])
 
 
-def _plan_create_function(observed: Observed, now: datetime) -> Plan:
-    """A function takes nothing of anybody: what was not made can simply be asked for again."""
-    function = observed.function
-    if function is not None and is_made_by(function, observed.record.spec):
-        return _succeed(observed.record, now, function["metadata"]["uid"])
+def _plan_declare(observed: Observed, item: Json | None, now: datetime) -> Plan:
+    """It takes nothing of anybody: what was not made can simply be asked for again."""
+    if item is not None and is_made_by(item, observed.record.spec):
+        return _succeed(observed.record, now, item["metadata"]["uid"])
     return Plan(RemoveOperation(), why="nothing was accepted")
+
+
+def _plan_recover(observed: Observed, now: datetime) -> Plan:
+    storage = _find_target(observed)
+    if storage is None or annotations_of(storage).get(names.ANNOTATION_RECOVERY_NONCE) != observed.record.name:
+        return Plan(RemoveOperation(), why="nothing was accepted")
+    return _succeed(observed.record, now, storage["metadata"]["uid"])
 
 
 def _plan_delete(observed: Observed, now: datetime) -> Plan:
@@ -225,12 +256,16 @@ def _plan_delete(observed: Observed, now: datetime) -> Plan:
         return _succeed(observed.record, now, observed.record.spec.target.uid, object_is_gone=True)
     if _is_going(target):
         return Plan(why="it is on its way out")
+    if observed.record.spec.kind in OF_STORAGES and hold_of(target) is not None:
+        return Plan(RemoveOperation(), why="somebody was faster, and holds the storage: its end was not accepted")
     return Plan(_build_deletion(observed.record.spec.kind, target))
 
 
 def _build_deletion(kind: OperationKind, target: Json) -> Step:
     if kind in OF_FUNCTIONS:
         return DeleteFunction(target)
+    if kind in OF_STORAGES:
+        return DeleteStorage(target)
     return DeletePool(target) if kind in OF_STOCK else DeleteUnit(target)
 
 
@@ -294,9 +329,15 @@ def _finish(record: Record, now: datetime, update: Json, *, object_is_gone: bool
 
 def _find_target(observed: Observed) -> Json | None:
     """That very object, not another one of its name."""
-    kind = observed.record.spec.kind
-    found = observed.function if kind in OF_FUNCTIONS else observed.pool if kind in OF_STOCK else observed.unit
+    found = _find_named(observed)
     return found if found is not None and found["metadata"]["uid"] == observed.record.spec.target.uid else None
+
+
+def _find_named(observed: Observed) -> Json | None:
+    kind = observed.record.spec.kind
+    if kind in OF_STORAGES:
+        return observed.storage
+    return observed.function if kind in OF_FUNCTIONS else observed.pool if kind in OF_STOCK else observed.unit
 
 
 def _was_changed_since(unit: Json, record: Record) -> bool:

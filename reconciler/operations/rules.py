@@ -10,6 +10,8 @@ RULES = (
     Rule((Scope.TENANTS,), GROUP, ("gpuunits",), ("get", "create", "update", "delete")),
     # A function is looked for, and deleted. None is made: without the API's own write, none was accepted.
     Rule((Scope.TENANTS,), GROUP, ("gpufunctions",), ("get", "delete")),
+    # Nor is a storage. It is held for a unit that mounts it (patch).
+    Rule((Scope.TENANTS,), GROUP, ("gpustorages",), ("get", "patch", "delete")),
     # Claims: those of an operation are listed, and given back.
     Rule((Scope.STOCK,), GROUP, ("gpuunits",), ("list", "patch")),
     # Jobs make pools and remove them, and they make the catalogue entry of a spec that is new.

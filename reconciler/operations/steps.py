@@ -40,6 +40,13 @@ class DeleteFunction:
 
 
 @dataclass(frozen=True)
+class DeleteStorage:
+    """Only as it was seen: a hold that came in between wins."""
+
+    storage: Json
+
+
+@dataclass(frozen=True)
 class CreateSpec:
     body: Json
 
@@ -66,6 +73,7 @@ Step = (
     | DeleteUnit
     | DeletePool
     | DeleteFunction
+    | DeleteStorage
     | CreateSpec
     | CreatePool
     | WriteStatus

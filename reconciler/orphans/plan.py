@@ -66,7 +66,8 @@ def plan_orphans(observed: Observed, now: datetime) -> Plan:
     releases = [
         ReleaseClaim(stock, claim_holder_of(stock) or "") for stock in observed.stock if _is_lost(stock, observed, now)
     ]
-    orphans = [child for child in observed.children if _unit_of(child) not in observed.units]
+    of_units = [child for child in observed.children if names.LABEL_UNIT in labels_of(child)]
+    orphans = [child for child in of_units if _unit_of(child) not in observed.units]
     since = {child["metadata"]["uid"]: observed.orphaned_since.get(child["metadata"]["uid"], now) for child in orphans}
     deletes = [DeleteOrphan(child) for child in orphans if now - since[child["metadata"]["uid"]] > CHILD_LIMIT]
     return Plan((*releases, *deletes), since)

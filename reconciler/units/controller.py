@@ -54,6 +54,7 @@ class UnitsController:
             Trigger(world.pods, self._pod_keys),
             Trigger(world.specs, lambda spec: self._indexed("spec", spec["metadata"]["name"])),
             Trigger(world.functions, lambda function: self._indexed("function", "/".join(key_of(function)))),
+            Trigger(world.storages, lambda storage: self._indexed("storage", "/".join(key_of(storage)))),
         )
 
     def _unit_keys(self, unit: Json) -> Iterable[Key]:

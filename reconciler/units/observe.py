@@ -43,7 +43,7 @@ def observe_unit(world: World, namespace: str, name: str) -> Observed | None:
     return Observed(
         unit=unit,
         catalogue=world.find_spec(unit.get("spec", {}).get("specName", "")),
-        restricted=_is_restricted(world, namespace),
+        restricted=is_restricted(world, namespace),
         network_policy=own.get(ChildKind.NETWORK_POLICY),
         service=own.get(ChildKind.SERVICE),
         config_map=own.get(ChildKind.CONFIG_MAP),
@@ -57,6 +57,7 @@ def observe_unit(world: World, namespace: str, name: str) -> Observed | None:
         claims_under_way=_claims_under_way(world, unit) if is_stock else (),
         stock_lurks=is_stock and bool(world.unschedulable_stock_pods()),
         function=_function(world, unit),
+        storages=_storages(world, unit),
     )
 
 
@@ -68,6 +69,12 @@ async def observe_token(client: Getter, observed: Observed) -> Observed:
         return observed
     name = names.ssh_token_secret(metadata["name"], ssh["tokenHash"])
     return replace(observed, token_secret=await find(client, SECRETS, name, metadata["namespace"]))
+
+
+def _storages(world: World, unit: Json) -> dict[str, Json]:
+    wanted = [mount["name"] for mount in unit.get("spec", {}).get("storageMounts") or ()]
+    found = ((name, world.storages.get(unit["metadata"]["namespace"], name)) for name in wanted)
+    return {name: storage for name, storage in found if storage is not None}
 
 
 def _function(world: World, unit: Json) -> GPUFunctionSpec | None:
@@ -85,7 +92,7 @@ def _is_owned(item: Json, unit: Json) -> bool:
     return all(owner["uid"] == unit["metadata"]["uid"] for owner in owners)
 
 
-def _is_restricted(world: World, namespace: str) -> bool:
+def is_restricted(world: World, namespace: str) -> bool:
     item = world.namespaces.get(None, namespace)
     return item is not None and labels_of(item).get(POD_SECURITY_LABEL) == "restricted"
 

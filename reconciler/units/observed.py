@@ -1,7 +1,7 @@
 """What one pass knows about a unit: the values between `observe` and `plan`."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
@@ -58,6 +58,9 @@ class Observed:
     config_map: Json | None = None
     token_secret: Json | None = None
     """Of a unit whose SSH has a token: the Secret that holds it, asked of the API server itself."""
+
+    storages: Mapping[str, Json] = field(default_factory=dict)
+    """Those of its mounts that exist."""
 
     @property
     def is_scaled_up(self) -> bool:

@@ -26,6 +26,7 @@ from reconciler.units.resources import (
 from reconciler.units.serverless_resources import SidecarSettings, find_serverless_problem, plan_worker
 from reconciler.units.ssh_resources import SshSettings, find_ssh_problem, find_token_secret, plan_ssh
 from reconciler.units.status import Verdict, build_status, judge, plain_status, status_of
+from reconciler.units.storage_mounts import find_mount_problem, find_waits
 
 Json = dict[str, Any]
 
@@ -115,6 +116,7 @@ def plan_unit(observed: Observed, settings: UnitSettings, now: datetime) -> Plan
     | access names no port             | any                                     | none                    | Failed · AccessConfigInvalid |
     | takes calls that cannot come     | any                                     | none                    | Failed · ServerlessConfigInvalid |
     | SSH that cannot be               | any                                     | none                    | Failed · SSHConfigInvalid   |
+    | a storage cannot be mounted      | any                                     | none                    | Failed · StorageMountInvalid |
     | claimed stock                    | its holder is scheduled and Ready, or 2 s old | consume it        | as it was                   |
     | claimed stock                    | its holder was stopped or deleted, 2 s old | consume it           | as it was                   |
     | claimed stock                    | other stock lurks for its GPUs          | keep its pod, look again | as it was                   |
@@ -123,6 +125,7 @@ def plan_unit(observed: Observed, settings: UnitSettings, now: datetime) -> Plan
     | free stock, no Deployment        | of other stock, under way               | all but the Deployment  | Progressing · StockNotReady |
     | free stock, unschedulable        | of other stock, under way               | scale to 0              | Pending · Unschedulable     |
     | instance, no Deployment, or at 0 | its stock's pod is still there          | all but the Deployment  | Progressing · UnitProgressing |
+    | a storage is not Ready           | any                                     | all but the Deployment  | Progressing · StorageNotReady, unless a pod says more |
     | any other                        | any                                     | children                | by the pods, see `judge`    |
     """
     if "deletionTimestamp" in observed.unit["metadata"]:
@@ -147,7 +150,11 @@ def plan_unit(observed: Observed, settings: UnitSettings, now: datetime) -> Plan
 
 
 def _plan_running(observed: Observed, build: UnitBuild, now: datetime) -> Plan:
-    status = build_status(observed, build, judge(observed, build), now)
+    verdict = judge(observed, build)
+    storage_wait = find_waits(observed, build.spec)
+    if storage_wait is not None and verdict.phase is Phase.PROGRESSING:
+        verdict = storage_wait
+    status = build_status(observed, build, verdict, now)
     if (wait := _stock_holds_back(observed, build, now)) is not None:
         is_unscheduled = find_unschedulable(observed.pods) is not None
         writes = _child_writes(observed, replace(build, replicas=0), with_deployment=is_unscheduled)
@@ -155,7 +162,7 @@ def _plan_running(observed: Observed, build: UnitBuild, now: datetime) -> Plan:
     if (wait := _handoff_wait(observed, now)) is not None:
         writes = _child_writes(observed, build, with_deployment=False)
         return Plan(writes, status, wait, "the stock's pod is still there")
-    return Plan(_child_writes(observed, build), status)
+    return Plan(_child_writes(observed, build, with_deployment=storage_wait is None), status)
 
 
 def _unhurried(observed: Observed, plan: Plan, now: datetime) -> Plan:
@@ -235,7 +242,7 @@ def find_problem(observed: Observed, spec: GPUUnitSpec | None, settings: UnitSet
         blocked=settings.blocked_egress,
     ):
         return Verdict(Phase.FAILED, Reason.SSH_CONFIG_INVALID, message)
-    return _find_access_problem(spec)
+    return _find_access_problem(spec) or find_mount_problem(observed, spec)
 
 
 def _only(observed: Observed, verdict: Verdict, now: datetime) -> Plan:

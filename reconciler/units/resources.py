@@ -11,7 +11,7 @@ from typing import Any
 
 from gpu_platform.domain import names
 from gpu_platform.domain.gpu_specs import GPUSpecSpec
-from gpu_platform.domain.gpu_units import GPUUnitSpec, Probe
+from gpu_platform.domain.gpu_units import GPUUnitSpec, Probe, StorageMount
 from gpu_platform.domain.quantities import canonical_quantity, format_bytes, parse_amount
 from reconciler.units.capabilities import DROPPED_CAPABILITIES
 from reconciler.units.serverless_resources import WorkerBuild, with_sidecar
@@ -21,12 +21,16 @@ Json = dict[str, Any]
 
 CONTAINER = "runtime-worker"
 SHM_VOLUME = "runtime-shm"
+STORAGE_VOLUME = "storage"
 IDLE_COMMAND = ("sleep", "infinity")
 """What a placeholder runs: it holds its GPUs, needs nothing of the image but coreutils, and never ends."""
 
 RESTARTS_ANNOTATION = f"{names.GROUP}/restarts"
 
 NOBODY = 65_534
+VOLUME_GROUP = {"fsGroup": NOBODY, "fsGroupChangePolicy": "OnRootMismatch"}
+"""Whoever an image runs as may write to the storage; a volume with many files is not walked through at every start."""
+
 STOCK_GRACE_SECONDS = 0
 """A placeholder has nothing to finish, and a tenant waits for its GPUs."""
 
@@ -70,6 +74,10 @@ class UnitBuild:
     @property
     def gpu(self) -> int:
         return self.catalogue.gpu if self.spec.gpu is None else self.spec.gpu
+
+    @property
+    def mounts(self) -> tuple[StorageMount, ...]:
+        return self.spec.storage_mounts
 
     @cached_property
     def pod_template(self) -> Json:
@@ -137,34 +145,44 @@ def build_config_map(build: UnitBuild) -> Json | None:
 
 def build_network_policy(build: UnitBuild) -> Json:
     """Out: names and the internet, but no private range. In: the platform's proxy, on the declared ports."""
-    four = [cidr for cidr in build.blocked_egress if ":" not in cidr]
-    six = [cidr for cidr in build.blocked_egress if ":" in cidr]
     spec: Json = {
         "podSelector": {"matchLabels": {names.LABEL_UNIT: build.name}},
         "policyTypes": ["Ingress", "Egress"],
-        "egress": [
-            {
-                "to": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "kube-system"}}}],
-                "ports": [{"protocol": "UDP", "port": 53}, {"protocol": "TCP", "port": 53}],
-            },
-            {"to": [{"ipBlock": _block("0.0.0.0/0", four)}, {"ipBlock": _block("::/0", six)}]},
-        ],
+        "egress": build_egress(build.blocked_egress),
     }
     if build.worker is not None and build.worker.settings.egress is not None:
         spec["egress"].append(build.worker.settings.egress.to_rule())
     if build.ssh is not None and build.ssh.egress is not None:
         spec["egress"].append(build.ssh.egress.to_rule())
     if not build.is_stock and build.spec.template.ports:
-        system = {"matchLabels": {"kubernetes.io/metadata.name": names.SYSTEM_NAMESPACE}}
-        ports = [{"protocol": port.protocol, "port": port.port} for port in build.spec.template.ports]
-        proxy = {"namespaceSelector": system, "podSelector": {"matchLabels": {names.LABEL_NAME: names.API_NAME_VALUE}}}
-        spec["ingress"] = [{"from": [proxy], "ports": ports}]
+        spec["ingress"] = build_ingress([(port.protocol, port.port) for port in build.spec.template.ports])
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
         "metadata": _metadata(build),
         "spec": spec,
     }
+
+
+def build_egress(blocked: tuple[str, ...]) -> list[Json]:
+    """Names and the internet, but none of these networks."""
+    four = [cidr for cidr in blocked if ":" not in cidr]
+    six = [cidr for cidr in blocked if ":" in cidr]
+    return [
+        {
+            "to": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "kube-system"}}}],
+            "ports": [{"protocol": "UDP", "port": 53}, {"protocol": "TCP", "port": 53}],
+        },
+        {"to": [{"ipBlock": _block("0.0.0.0/0", four)}, {"ipBlock": _block("::/0", six)}]},
+    ]
+
+
+def build_ingress(ports: list[tuple[str, int]]) -> list[Json]:
+    """The API, which passes calls on, on these ports."""
+    system = {"matchLabels": {"kubernetes.io/metadata.name": names.SYSTEM_NAMESPACE}}
+    allowed = [{"protocol": protocol, "port": port} for protocol, port in ports]
+    proxy = {"namespaceSelector": system, "podSelector": {"matchLabels": {names.LABEL_NAME: names.API_NAME_VALUE}}}
+    return [{"from": [proxy], "ports": allowed}]
 
 
 def _hash_of(pod: Json) -> str:
@@ -209,7 +227,26 @@ def _pod(build: UnitBuild) -> Json:
         pod["hostUsers"] = False
     if build.preferred_node:
         pod["affinity"] = _prefer(build.preferred_node)
+    if build.mounts:
+        pod["volumes"] += [claim_volume(f"{STORAGE_VOLUME}-{i}", mount.name) for i, mount in enumerate(build.mounts)]
+        pod["securityContext"] |= VOLUME_GROUP
     return pod
+
+
+def claim_volume(name: str, claim: str) -> Json:
+    return {"name": name, "persistentVolumeClaim": {"claimName": claim}}
+
+
+def _storage_mounts(build: UnitBuild) -> list[Json]:
+    return [
+        {
+            "name": f"{STORAGE_VOLUME}-{index}",
+            "mountPath": mount.mount_path,
+            # False is not stored.
+            **({"readOnly": True} if mount.read_only else {}),
+        }
+        for index, mount in enumerate(build.mounts)
+    ]
 
 
 def _prefer(node: str) -> Json:
@@ -243,7 +280,7 @@ def _container(build: UnitBuild) -> Json:
         "env": _env(build),
         "resources": {"requests": amounts, "limits": amounts},
         "securityContext": _security_context(build),
-        "volumeMounts": [{"name": SHM_VOLUME, "mountPath": "/dev/shm"}],  # noqa: S108
+        "volumeMounts": [{"name": SHM_VOLUME, "mountPath": "/dev/shm"}, *_storage_mounts(build)],  # noqa: S108
     }
     command = template.command
     if build.is_stock or (build.spec.image is None and not (template.command or template.args)):

@@ -26,7 +26,7 @@ def main(arguments: list[str]) -> int:
     if address is None:
         sys.stderr.write(
             f"error: {chosen.stack!r} is no stack; write it as gpu-unit/TENANT.NAME, "
-            "gpu-function/TENANT.NAME or stock-pool/stock.NAME\n"
+            "gpu-storage/TENANT.NAME, gpu-function/TENANT.NAME or stock-pool/stock.NAME\n"
         )
         return MISUSED
     try:

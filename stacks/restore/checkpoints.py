@@ -7,12 +7,13 @@ from typing import Any
 from gpu_platform.domain.stack_plan import SPECS
 from gpu_platform.domain.stacks import Intent, StackAddress, StackKind
 from gpu_platform.domain.unit_requests import accepted_text
-from providers.cluster.package import GPU_FUNCTION, GPU_UNIT, STOCK_POOL
+from providers.cluster.package import GPU_FUNCTION, GPU_STORAGE, GPU_UNIT, STOCK_POOL
 
 Json = dict[str, Any]
 
 TOKENS = {
     StackKind.GPU_UNIT: GPU_UNIT,
+    StackKind.GPU_STORAGE: GPU_STORAGE,
     StackKind.GPU_FUNCTION: GPU_FUNCTION,
     StackKind.STOCK_POOL: STOCK_POOL,
 }
@@ -27,8 +28,9 @@ class Kept:
     """When Pulumi last wrote the state."""
 
     @property
-    def spec_name(self) -> str:
-        name: str = self.intent.spec["specName"]
+    def spec_name(self) -> str | None:
+        """The GPUSpec that it needs; None for what needs none, such as a storage."""
+        name: str | None = self.intent.spec.get("specName")
         return name
 
     @property

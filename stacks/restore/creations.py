@@ -53,6 +53,8 @@ def _build_request(intent: Intent) -> tuple[OperationKind, StockRequest | None]:
     match intent.address.kind:
         case StackKind.GPU_UNIT:
             return OperationKind.CREATE_UNIT, None
+        case StackKind.GPU_STORAGE:
+            return OperationKind.CREATE_STORAGE, None
         case StackKind.GPU_FUNCTION:
             return OperationKind.CREATE_FUNCTION, None
         case StackKind.STOCK_POOL:

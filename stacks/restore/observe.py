@@ -99,7 +99,7 @@ class Snapshot:
             is_delete_asked=is_delete_asked,
             is_in_ledger=is_in_ledger,
             has_namespace=address.namespace in self.namespaces,
-            has_spec=isinstance(kept, Kept) and kept.spec_name in self.specs,
+            has_spec=isinstance(kept, Kept) and (kept.spec_name is None or kept.spec_name in self.specs),
         )
 
 

@@ -15,9 +15,9 @@ from stacks.restore.checkpoints import Kept, NotKept
 
 Json = dict[str, Any]
 
-STAGES = (StackKind.STOCK_POOL, StackKind.GPU_FUNCTION, StackKind.GPU_UNIT)
-"""In this order. Each may need what an earlier one makes: units take the place of stock, and of a function that is
-missing, one is made after a unit which takes its calls."""
+STAGES = (StackKind.STOCK_POOL, StackKind.GPU_STORAGE, StackKind.GPU_FUNCTION, StackKind.GPU_UNIT)
+"""In this order. Each may need what an earlier one makes: units take the place of stock and mount storages, and of a
+function that is missing, one is made after a unit which takes its calls."""
 
 
 class Action(Enum):

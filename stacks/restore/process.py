@@ -31,7 +31,12 @@ from stacks.worker.settings import StackWorkerSettings
 
 COMPONENT = "gpu-platform-restore"
 
-WORDS = {StackKind.STOCK_POOL: "pools", StackKind.GPU_FUNCTION: "functions", StackKind.GPU_UNIT: "units"}
+WORDS = {
+    StackKind.STOCK_POOL: "pools",
+    StackKind.GPU_STORAGE: "storages",
+    StackKind.GPU_FUNCTION: "functions",
+    StackKind.GPU_UNIT: "units",
+}
 
 
 @dataclass(frozen=True)

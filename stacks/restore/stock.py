@@ -27,7 +27,7 @@ async def wait_for_stock(
 ) -> int:
     """How many units will have to do without. A pool gives no more than it holds: what it makes when some of it was
     taken comes while the units are made."""
-    needed = Counter(kept.spec_name for kept in units if kept.runs)
+    needed = Counter(kept.spec_name for kept in units if kept.runs and kept.spec_name is not None)
     wanted = count_wanted(needed, (await client.get(STOCK_POOLS.collection(STOCK_NAMESPACE)))["items"])
     total, best, grown_at = sum(wanted.values()), 0, clock()
     telling.begin("stock", total)

@@ -125,6 +125,10 @@ def unit_stack(name: str, tenant: str = "default") -> StackAddress:
     return StackAddress(StackKind.GPU_UNIT, tenant, name)
 
 
+def storage_stack(name: str, tenant: str = "default") -> StackAddress:
+    return StackAddress(StackKind.GPU_STORAGE, tenant, name)
+
+
 def function_stack(name: str, tenant: str = "default") -> StackAddress:
     return StackAddress(StackKind.GPU_FUNCTION, tenant, name)
 

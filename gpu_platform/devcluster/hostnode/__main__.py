@@ -45,6 +45,8 @@ def _parse_settings() -> AgentSettings:
     parser.add_argument("--tls-key", type=Path, required=True)
     parser.add_argument("--client-ca", type=Path, required=True)
     parser.add_argument("--gpus", type=int, default=8, help="simulated GPUs to advertise")
+    parser.add_argument("--admin-kubeconfig", type=Path, required=True, help="as whom volumes are made")
+    parser.add_argument("--volumes", type=Path, required=True, help="directory for the volumes")
     arguments = parser.parse_args()
     cluster = os.environ.get(CLUSTER_MARK)
     if not cluster:
@@ -55,6 +57,8 @@ def _parse_settings() -> AgentSettings:
         server_files=ServerFiles(arguments.tls_cert, arguments.tls_key, arguments.client_ca),
         gpus=arguments.gpus,
         cluster=cluster,
+        admin_kubeconfig=arguments.admin_kubeconfig,
+        volumes=arguments.volumes.absolute(),
     )
 
 

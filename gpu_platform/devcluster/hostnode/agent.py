@@ -20,6 +20,7 @@ from gpu_platform.devcluster.hostnode.heartbeat import Heartbeat, read_machine
 from gpu_platform.devcluster.hostnode.names import HOST_NODE_MARK
 from gpu_platform.devcluster.hostnode.pods.podset import PodSet
 from gpu_platform.devcluster.hostnode.pods.worker import Surroundings
+from gpu_platform.devcluster.hostnode.provisioner.provisioner import Provisioner
 from gpu_platform.devcluster.hostnode.server import LogServer, ServerFiles
 
 INHERITED_VARIABLES = ("PATH", "LANG", CLUSTER_MARK)
@@ -34,6 +35,8 @@ class AgentSettings:
     server_files: ServerFiles
     gpus: int
     cluster: str
+    admin_kubeconfig: Path
+    volumes: Path
 
 
 async def run_agent(settings: AgentSettings, stop: asyncio.Event) -> None:
@@ -55,9 +58,12 @@ async def run_agent(settings: AgentSettings, stop: asyncio.Event) -> None:
         server = LogServer(pods, settings.server_files)
         stack.push_async_callback(server.stop)
         heartbeat = Heartbeat(client, machine, await server.start())
+        admin = await stack.enter_async_context(await open_client(settings.admin_kubeconfig))
+        check_is_local(admin.server)
+        provisioner = Provisioner(admin, settings.volumes)
         log.info("pods get addresses in 127.%d.0.0/16", network.number)
 
-        tasks = [asyncio.create_task(part.run()) for part in (heartbeat, pods, recorder)]
+        tasks = [asyncio.create_task(part.run()) for part in (heartbeat, pods, recorder, provisioner)]
         await stop.wait()
         for task in tasks:
             task.cancel()

@@ -143,6 +143,29 @@ def health(**changes: Any) -> Json:
     }
 
 
+def storage(name: str = "weights", **changes: Any) -> Json:
+    return {
+        "name": name,
+        "namespace": "runtime-instance",
+        "size": "10Gi",
+        "accessor": {"enabled": False},
+        "retain": False,
+        "phase": "Ready",
+        "claimName": name,
+        "capacity": "10Gi",
+        "mountedBy": ["train"],
+        "prepareStatus": {"phase": "NotRequested", "recoveryPhase": "None"},
+        "accessorStatus": {"phase": "Disabled"},
+        "operationID": "cli-1",
+        "generation": 1,
+        "observedGeneration": 1,
+        "createdAt": ago(minutes=5, seconds=2),
+        "stack": f"gpu-storage/default.{name}",
+        "reason": "StorageReady",
+        **changes,
+    }
+
+
 def function(name: str = "words", **changes: Any) -> Json:
     return {
         "name": name,

@@ -44,6 +44,7 @@ def test_there_is_one_definition_for_each_kind() -> None:
         (f"gpuspecs.{GROUP}", ["gspec"]),
         (f"stockpools.{GROUP}", ["spool"]),
         (f"gpuunits.{GROUP}", ["gunit"]),
+        (f"gpustorages.{GROUP}", ["gstore"]),
         (f"gpufunctions.{GROUP}", ["gfn"]),
         (f"operations.{GROUP}", ["gop"]),
     ]
@@ -54,6 +55,7 @@ def test_only_the_catalogue_belongs_to_the_whole_cluster() -> None:
         "GPUSpec": "Cluster",
         "StockPool": "Namespaced",
         "GPUUnit": "Namespaced",
+        "GPUStorage": "Namespaced",
         "GPUFunction": "Namespaced",
         "Operation": "Namespaced",
     }
@@ -63,7 +65,7 @@ def test_every_kind_with_a_status_has_it_as_a_subresource() -> None:
     with_status = {kind for kind, crd in CRDS.items() if "status" in schema_of(crd)["properties"]}
     with_subresource = {kind for kind, crd in CRDS.items() if "subresources" in crd["spec"]["versions"][0]}
 
-    assert with_status == with_subresource == {"StockPool", "GPUUnit", "GPUFunction", "Operation"}
+    assert with_status == with_subresource == {"StockPool", "GPUUnit", "GPUStorage", "GPUFunction", "Operation"}
 
 
 @every_crd
@@ -115,6 +117,7 @@ def test_every_column_shows_a_field_that_exists(crd: Crd) -> None:
         ("GPUSpec", ["CPU", "Memory", "GPU", "Product", "Price", "Age"], []),
         ("StockPool", ["Spec", "Desired", "Available", "Phase", "Age"], []),
         ("GPUUnit", ["Spec", "Phase", "Access", "Age"], ["Node", "GPU", "Image", "Reason"]),
+        ("GPUStorage", ["Size", "Capacity", "Phase", "Age"], ["Class", "Mounted-By", "Reason"]),
         ("GPUFunction", ["Spec", "Workers", "Ready", "Phase", "Age"], ["Image", "Reason"]),
         ("Operation", ["Kind", "Target", "Phase", "Age"], []),
     ],

@@ -129,6 +129,7 @@ def test_stacks_of_one_name_in_two_tenants_or_kinds_are_two() -> None:
         StackAddress(StackKind.GPU_UNIT, "default-a", "a"),
         StackAddress(StackKind.STOCK_POOL, "stock", "a"),
         StackAddress(StackKind.GPU_UNIT, "stock", "a"),
+        StackAddress(StackKind.GPU_STORAGE, "default", "a"),
         StackAddress(StackKind.GPU_FUNCTION, "default", "a"),
     ]
     assert len({address.lease for address in addresses}) == len(addresses)
@@ -143,15 +144,15 @@ def test_stacks_of_one_name_in_two_tenants_or_kinds_are_two() -> None:
         ("GPUUnit", "runtime-instance-acme", StackAddress(StackKind.GPU_UNIT, "acme", "a")),
         ("GPUUnit", "runtime-stock", None),
         ("GPUUnit", "kube-system", None),
+        ("GPUStorage", "runtime-instance-acme", StackAddress(StackKind.GPU_STORAGE, "acme", "a")),
+        ("GPUStorage", "runtime-stock", None),
         ("GPUFunction", "runtime-instance-acme", StackAddress(StackKind.GPU_FUNCTION, "acme", "a")),
         ("GPUFunction", "runtime-stock", None),
         ("StockPool", "runtime-stock", StackAddress(StackKind.STOCK_POOL, "stock", "a")),
         ("Deployment", "runtime-instance", None),
     ],
 )
-def test_only_tenants_units_and_functions_and_pools_have_stacks(
-    kind: str, namespace: str, address: StackAddress | None
-) -> None:
+def test_only_what_tenants_have_and_pools_have_stacks(kind: str, namespace: str, address: StackAddress | None) -> None:
     assert address_of({"kind": kind, "metadata": {"name": "a", "namespace": namespace}}) == address
     assert address is None or address.namespace == namespace
 

@@ -275,3 +275,46 @@ def test_one_spec_has_one_text() -> None:
     said = spec(template=Template().to_json(), access=Access(primary_port="web").to_json())
     same = GPUUnitSpec.model_validate(dict(reversed(list(said.to_json().items()))))
     assert accepted_text(said) == accepted_text(same)
+
+
+@pytest.mark.parametrize(
+    ("mounts", "field", "words"),
+    [
+        ([{"name": "Data", "mountPath": "/data"}], "storageMounts[0].name", "1 to 40 lower-case"),
+        ([{"name": "data", "mountPath": "data"}], "storageMounts[0].mountPath", "absolute path"),
+        ([{"name": "data", "mountPath": "/"}], "storageMounts[0].mountPath", "below `/`"),
+        ([{"name": "data", "mountPath": "/a/.."}], "storageMounts[0].mountPath", "below `/`"),
+        ([{"name": "data", "mountPath": "/a:b"}], "storageMounts[0].mountPath", "colons"),
+        ([{"name": "data", "mountPath": "/dev//shm"}], "storageMounts[0].mountPath", "taken by the platform"),
+        (
+            [{"name": "data", "mountPath": "/a"}, {"name": "data", "mountPath": "/b"}],
+            "storageMounts[1].name",
+            "'data' is there twice",
+        ),
+        (
+            [{"name": "a", "mountPath": "/a"}, {"name": "b", "mountPath": "/x/../a/"}],
+            "storageMounts[1].mountPath",
+            "'/a' is there twice",
+        ),
+    ],
+)
+def test_what_cannot_be_mounted_is_refused_by_field(mounts: list[Json], field: str, words: str) -> None:
+    with pytest.raises(RequestError) as caught:
+        normalise_request(request(storageMounts=mounts))
+    assert caught.value.field == field
+    assert words in caught.value.message
+
+
+def test_mounts_have_clean_paths_and_are_in_the_order_of_their_names() -> None:
+    mounts = [{"name": "b", "mountPath": "//data/./b/", "readOnly": True}, {"name": "a", "mountPath": "/a"}]
+    unit = build_unit(normalise_request(request(storageMounts=mounts)), "runtime-instance", stock(), "op-1", HASH)
+    assert unit["spec"]["storageMounts"] == [
+        {"name": "a", "mountPath": "/a", "readOnly": False},
+        {"name": "b", "mountPath": "/data/b", "readOnly": True},
+    ]
+
+
+def test_mounts_stay_until_they_are_said_anew_and_an_empty_list_unmounts() -> None:
+    mounted = spec(storageMounts=[{"name": "a", "mountPath": "/a"}])
+    assert merge_change(mounted, UnitChange(image="new")).storage_mounts == mounted.storage_mounts
+    assert merge_change(mounted, UnitChange(storage_mounts=())).storage_mounts == ()

@@ -11,6 +11,7 @@ from platform_api.keys.access import Requires
 from platform_api.proxying.endpoints import METHODS
 
 UNITS = "/api/v1/gpu-units"
+STORAGES = "/api/v1/gpu-storages"
 FUNCTIONS = "/api/v1/serverless/functions"
 SERVERLESS = "/api/v1/serverless"
 INVOCATIONS = f"{SERVERLESS}/invocations"
@@ -37,6 +38,13 @@ LOCKED = {
     ("POST", f"{UNITS}/{{name}}/preview"): VIEWERS,
     ("GET", f"{UNITS}/{{name}}/previews/{{operationID:path}}"): VIEWERS,
     **{(method, f"{UNITS}/{{name}}/proxy/{{port}}/{{path:path}}"): EDITORS for method in METHODS},
+    ("POST", STORAGES): EDITORS,
+    ("GET", STORAGES): VIEWERS,
+    ("GET", f"{STORAGES}/{{name}}"): VIEWERS,
+    ("PUT", f"{STORAGES}/{{name}}"): EDITORS,
+    ("POST", f"{STORAGES}/{{name}}/recover"): EDITORS,
+    ("DELETE", f"{STORAGES}/{{name}}"): EDITORS,
+    ("GET", f"{STORAGES}/{{name}}/stack"): VIEWERS,
     ("POST", FUNCTIONS): EDITORS,
     ("GET", FUNCTIONS): VIEWERS,
     ("GET", f"{FUNCTIONS}/{{name}}"): VIEWERS,

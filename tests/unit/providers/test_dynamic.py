@@ -197,7 +197,7 @@ def test_a_field_of_a_newer_api_is_no_change() -> None:
 def test_a_request_has_what_the_api_knows_and_nothing_of_pulumis() -> None:
     request = UNITS.build_request(checked(stockName="g1-0", running=False), "order-1")
 
-    assert set(request) == {"operationID", "name", "specName", "image", "template", "stockName"}
+    assert set(request) == {"operationID", "name", "specName", "image", "template", "storageMounts", "stockName"}
     assert request["operationID"] == "order-1"
 
 

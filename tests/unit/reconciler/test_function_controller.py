@@ -23,7 +23,7 @@ from reconciler.functions.starts import WorkerStarts
 from reconciler.functions.workers import build_worker
 from reconciler.world import World
 from tests.builders import NOW, make_function, make_stock, make_unit
-from tests.unit.reconciler.test_operations_controller import ApiServer, new_store, put
+from tests.unit.reconciler.operations_server import ApiServer, new_store, put
 
 Json = dict[str, Any]
 

@@ -1,162 +1,34 @@
 """The operations controller as a whole: killed after any write, or run twice at once, it comes to the same end."""
 
-# ruff: noqa: ARG002 - the signatures are those of the real client
-
 import asyncio
 import itertools
 import random
-from collections.abc import Callable, Mapping
-from datetime import timedelta
-from typing import Any, cast
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
-from gpu_platform.adapters.kube import ConflictError, KubeError, NotFoundError, PatchType
-from gpu_platform.adapters.kube.paths import GPU_FUNCTIONS, GPU_SPECS, GPU_UNITS, OPERATIONS, STOCK_POOLS, ResourcePath
-from gpu_platform.control.results import Done
+from gpu_platform.adapters.kube.paths import (
+    GPU_FUNCTIONS,
+    GPU_SPECS,
+    GPU_STORAGES,
+    GPU_UNITS,
+    OPERATIONS,
+    STOCK_POOLS,
+)
 from gpu_platform.domain import names
 from gpu_platform.domain.operations import TAKEOVER
 from gpu_platform.domain.stock import is_claimed
-from reconciler.operations.controller import OperationsController
-from reconciler.world import World
-from tests.builders import NOW, make_function, make_stock, make_unit
-from tests.scripted_kube import Store, StoredObjects
+from gpu_platform.domain.storage_mounts import hold_of
+from tests.builders import NOW, make_function, make_stock, make_storage, make_unit
+from tests.scripted_kube import Store
+from tests.unit.reconciler.operations_server import ApiServer, KilledError, in_namespace, new_store, put, run
 from tests.unit.reconciler.test_operations_plan import POOL_REQUEST, SEED_REQUEST, UNIT_REQUEST, claim, make_record
 
 Json = dict[str, Any]
 
 HOME = names.DEFAULT_INSTANCE_NAMESPACE
 STOCK = names.STOCK_NAMESPACE
-
-
-class KilledError(BaseException):
-    """What a SIGKILL is to a test."""
-
-
-class ApiServer(StoredObjects):
-    """With uids, merge patches, preconditions and lists, and a death after the write of this number."""
-
-    def __init__(self, store: Store, *, dies_after: int = -1, refuses: str = "", chance: random.Random | None = None):
-        super().__init__(store)
-        self._dies_after = dies_after
-        self._refuses = refuses
-        self._chance = chance
-        self.writes = 0
-
-    async def get(self, path: str, params: Mapping[str, str] | None = None, *, timeout: float = 10.0) -> Json:
-        if params is None:
-            return await super().get(path, timeout=timeout)
-        await self._begin("get", path)
-        _, _, state = params["labelSelector"].partition("=")
-        items = [each for place, each in self.store.objects.items() if place.startswith(f"{path}/")]
-        return {"items": [each for each in items if each["metadata"]["labels"][names.LABEL_STOCK_STATE] == state]}
-
-    async def create(
-        self, path: str, body: Json, params: Mapping[str, str] | None = None, *, timeout: float = 10.0
-    ) -> Json:
-        if self._refuses and path.endswith(self._refuses):
-            raise KubeError(422, "Invalid", "never")
-        given = {"uid": f"uid-{next(self.store.versions)}", "creationTimestamp": NOW.isoformat()}
-        return await super().create(path, {**body, "metadata": {**body["metadata"], **given}}, params, timeout=timeout)
-
-    async def patch(
-        self,
-        path: str,
-        body: Json | list[Json],
-        patch_type: PatchType = PatchType.MERGE,
-        params: Mapping[str, str] | None = None,
-        *,
-        timeout: float = 10.0,
-    ) -> Json:
-        assert isinstance(body, dict)
-        await self._begin("patch", path)
-        place = path.removesuffix("/status")
-        self._check(place, body["metadata"])
-        return self._store(place, _merge(self._find(place), body))
-
-    async def delete(self, path: str, body: Json | None = None, *, timeout: float = 10.0) -> Json:
-        await self._begin("delete", path)
-        self._check(path, (body or {}).get("preconditions", {}))
-        gone = self.store.objects.pop(path)
-        self._note_write()
-        return gone
-
-    async def _begin(self, method: str, path: str) -> None:
-        await super()._begin(method, path)
-        for _ in range(self._chance.randrange(4) if self._chance else 0):
-            await asyncio.sleep(0)
-
-    def _check(self, path: str, expected: Json) -> None:
-        seen = self._find(path)["metadata"]
-        if any(seen[key] != expected[key] for key in ("uid", "resourceVersion") if key in expected):
-            raise ConflictError(409, "Conflict", path)
-
-    def _store(self, path: str, body: Json) -> Json:
-        stored = super()._store(path, body)
-        self._note_write()
-        return stored
-
-    def _note_write(self) -> None:
-        if self.writes == self._dies_after:
-            raise KilledError
-        self.writes += 1
-
-
-def _merge(target: Json, change: Json) -> Json:
-    merged = dict(target)
-    for key, value in change.items():
-        if value is None:
-            merged.pop(key, None)
-        else:
-            merged[key] = _merge(merged.get(key) or {}, value) if isinstance(value, dict) else value
-    return merged
-
-
-class CurrentWorld:
-    """Caches that are never behind."""
-
-    def __init__(self, store: Store) -> None:
-        self.operations = _Cache(store, OPERATIONS)
-        self.units = _Cache(store, GPU_UNITS)
-        self.pools = _Cache(store, STOCK_POOLS)
-        self.functions = _Cache(store, GPU_FUNCTIONS)
-
-
-class _Cache:
-    def __init__(self, store: Store, path: ResourcePath) -> None:
-        self._store = store
-        self._path = path
-
-    def get(self, namespace: str, name: str) -> Json | None:
-        return self._store.objects.get(self._path.item(name, namespace))
-
-
-def new_store() -> Store:
-    """Its versions are above those of the objects that a scene puts there."""
-    store = Store()
-    store.versions = itertools.count(100)
-    return store
-
-
-def put(store: Store, path: ResourcePath, item: Json) -> None:
-    store.objects[path.item(item["metadata"]["name"], item["metadata"].get("namespace"))] = item
-
-
-def in_namespace(store: Store, path: ResourcePath, namespace: str | None) -> list[Json]:
-    return [each for place, each in store.objects.items() if place.startswith(f"{path.collection(namespace)}/")]
-
-
-async def run(store: Store, client: ApiServer, namespace: str) -> None:
-    """Pass after pass, as the loop makes them, until nothing follows."""
-    controller = OperationsController(cast("World", CurrentWorld(store)), client, lambda: NOW)
-    for _ in range(50):
-        try:
-            result = await controller.reconcile(namespace, "op-1")
-        except (ConflictError, NotFoundError):
-            continue
-        if result == Done() or getattr(result, "delay", timedelta()) > timedelta():
-            return
-    raise AssertionError("it does not come to an end")
 
 
 def a_claim_without_a_unit() -> Store:
@@ -216,6 +88,71 @@ def a_function_that_was_never_made() -> Store:
     return store
 
 
+def a_claim_for_a_unit_that_mounts(*storages: Json) -> Store:
+    store = new_store()
+    mounts = [{"name": "weights", "mountPath": "/weights"}, {"name": "data", "mountPath": "/data"}]
+    put(store, OPERATIONS, make_record("CreateUnit", {**UNIT_REQUEST, "storageMounts": mounts}).item)
+    put(store, GPU_UNITS, claim("pool-0", NOW - TAKEOVER))
+    for storage in storages:
+        put(store, GPU_STORAGES, storage)
+    return store
+
+
+def held_by(unit: str, storage: Json) -> Json:
+    storage["metadata"]["annotations"] |= {
+        names.ANNOTATION_MOUNTED_BY: f"unit/{unit}",
+        names.ANNOTATION_MOUNTED_AT: NOW.isoformat(),
+    }
+    return storage
+
+
+def a_claim_and_free_storages() -> Store:
+    return a_claim_for_a_unit_that_mounts(make_storage("weights"), make_storage("data"))
+
+
+def a_claim_and_storages_held_for_it() -> Store:
+    return a_claim_for_a_unit_that_mounts(
+        held_by("demo", make_storage("weights")), held_by("demo", make_storage("data"))
+    )
+
+
+def a_claim_and_a_storage_of_another() -> Store:
+    return a_claim_for_a_unit_that_mounts(held_by("other", make_storage("weights")), make_storage("data"))
+
+
+def a_claim_and_a_storage_that_is_gone() -> Store:
+    return a_claim_for_a_unit_that_mounts(make_storage("data"))
+
+
+def a_deletion_of_a_storage() -> Store:
+    store = new_store()
+    put(store, OPERATIONS, make_record("DeleteStorage", uid="uid-demo").item)
+    put(store, GPU_STORAGES, make_storage("demo"))
+    return store
+
+
+def a_deletion_of_a_storage_that_was_mounted_meanwhile() -> Store:
+    store = a_deletion_of_a_storage()
+    put(store, GPU_STORAGES, held_by("other", make_storage("demo")))
+    return store
+
+
+def a_recovery_that_was_told() -> Store:
+    store = new_store()
+    put(store, OPERATIONS, make_record("RecoverStorage", uid="uid-demo").item)
+    storage = make_storage("demo")
+    storage["metadata"]["annotations"] = {names.ANNOTATION_RECOVERY_NONCE: "op-1"}
+    put(store, GPU_STORAGES, storage)
+    return store
+
+
+def a_recovery_that_was_not_told() -> Store:
+    store = new_store()
+    put(store, OPERATIONS, make_record("RecoverStorage", uid="uid-demo").item)
+    put(store, GPU_STORAGES, make_storage("demo"))
+    return store
+
+
 def a_seed_job() -> Store:
     store = new_store()
     put(store, OPERATIONS, make_record("SeedStockUnits", SEED_REQUEST).item)
@@ -232,16 +169,23 @@ Summary = tuple[str | None, list[str], list[str], list[str], list[str]]
 
 
 def summarise(store: Store, namespace: str) -> Summary:
-    """How the operation ended, and what there is then: units or functions, stock that is held, pools, specs."""
+    """How the operation ended, and what there is then: what tenants have, with who holds it; stock that is held, pools,
+    specs."""
     operation = store.objects.get(OPERATIONS.item("op-1", namespace))
     phase = operation.get("status", {}).get("phase") if operation else "removed"
     units = [
         each["metadata"]["name"] for path in (GPU_UNITS, GPU_FUNCTIONS) for each in in_namespace(store, path, HOME)
     ]
+    units += [describe_storage(each) for each in in_namespace(store, GPU_STORAGES, HOME)]
     held = [each["metadata"]["name"] for each in in_namespace(store, GPU_UNITS, STOCK) if is_claimed(each)]
     pools = [each["metadata"]["name"] for each in in_namespace(store, STOCK_POOLS, STOCK)]
     specs = [each["metadata"]["name"] for each in in_namespace(store, GPU_SPECS, None)]
     return phase, units, held, pools, specs
+
+
+def describe_storage(storage: Json) -> str:
+    hold = hold_of(storage)
+    return f"{storage['metadata']['name']} of {hold.holder}" if hold else str(storage["metadata"]["name"])
 
 
 every_scene = pytest.mark.parametrize(
@@ -254,6 +198,24 @@ every_scene = pytest.mark.parametrize(
         (a_deletion_of_a_function, HOME, ("Succeeded", [], [], [], [])),
         (a_function_without_the_mark, HOME, ("Succeeded", ["demo"], [], [], [])),
         (a_function_that_was_never_made, HOME, ("removed", [], [], [], [])),
+        (
+            a_claim_and_free_storages,
+            HOME,
+            ("Succeeded", ["demo", "weights of unit/demo", "data of unit/demo"], ["pool-0"], [], []),
+        ),
+        (
+            a_claim_and_storages_held_for_it,
+            HOME,
+            ("Succeeded", ["demo", "weights of unit/demo", "data of unit/demo"], ["pool-0"], [], []),
+        ),
+        (a_deletion_of_a_storage, HOME, ("Succeeded", [], [], [], [])),
+        (
+            a_deletion_of_a_storage_that_was_mounted_meanwhile,
+            HOME,
+            ("removed", ["demo of unit/other"], [], [], []),
+        ),
+        (a_recovery_that_was_told, HOME, ("Succeeded", ["demo"], [], [], [])),
+        (a_recovery_that_was_not_told, HOME, ("removed", ["demo"], [], [], [])),
         (a_seed_job, STOCK, ("Running", [], [], ["pool"], ["g1.1"])),
         (a_pool_job, STOCK, ("Succeeded", [], [], ["pool"], ["g1.1"])),
     ],
@@ -303,6 +265,27 @@ async def test_a_unit_that_the_api_server_refuses_for_good_is_given_up() -> None
     store = a_claim_without_a_unit()
     await run(store, ApiServer(store, refuses="gpuunits"), HOME)
     assert summarise(store, HOME) == ("removed", [], [], [], [])
+
+
+@pytest.mark.parametrize(
+    ("scene", "left"),
+    [
+        (a_claim_and_a_storage_of_another, ["weights of unit/other", "data"]),
+        (a_claim_and_a_storage_that_is_gone, ["data"]),
+    ],
+)
+async def test_a_unit_whose_storages_are_not_to_be_had_is_given_up_with_all_that_was_taken_for_it(
+    scene: Callable[[], Store], left: list[str]
+) -> None:
+    store = scene()
+    await run(store, ApiServer(store), HOME)
+    assert summarise(store, HOME) == ("removed", left, [], [], [])
+
+
+async def test_a_unit_with_storages_that_the_api_server_refuses_gives_them_back() -> None:
+    store = a_claim_and_free_storages()
+    await run(store, ApiServer(store, refuses="gpuunits"), HOME)
+    assert summarise(store, HOME) == ("removed", ["weights", "data"], [], [], [])
 
 
 async def test_a_pool_that_the_api_server_refuses_for_good_fails_the_job() -> None:

@@ -45,8 +45,9 @@ def make_record(
 ) -> Record:
     is_job = kind in ("SeedStockUnits", "CreateStockPool")
     home = names.STOCK_NAMESPACE if is_job else "runtime-instance"
-    target_kind = "StockPool" if is_job else "GPUFunction" if kind.endswith("Function") else "GPUUnit"
-    target = {"kind": target_kind, "namespace": home, "name": "pool" if is_job else "demo"}
+    kinds = {"Function": "GPUFunction", "Storage": "GPUStorage"}
+    of_tenants = next((each for word, each in kinds.items() if kind.endswith(word)), "GPUUnit")
+    target = {"kind": "StockPool" if is_job else of_tenants, "namespace": home, "name": "pool" if is_job else "demo"}
     spec = {"operationID": "mine", "kind": kind, "requestHash": HASH, "request": request or {}, "target": target}
     if uid:
         target["uid"] = uid

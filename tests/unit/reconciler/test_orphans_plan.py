@@ -100,3 +100,11 @@ def test_an_operation_has_ended_once_it_succeeded_or_failed() -> None:
         {"metadata": {"name": "d"}, "status": {"phase": "Failed"}},
     ]
     assert ends_of(operations) == {"a": False, "b": False, "c": True, "d": True}
+
+
+def test_what_belongs_to_a_storage_is_no_orphan_of_a_unit() -> None:
+    child = {
+        "kind": "Service",
+        "metadata": {"name": "accessor-x", "namespace": "a", "uid": "u", "labels": names.storage_labels("x")},
+    }
+    assert plan_orphans(observe(children=(child,)), NOW).orphaned_since == {}

@@ -22,7 +22,7 @@ def test_without_anything_there_are_defaults() -> None:
 
     assert settings == ReconcilerSettings()
     assert settings.leader_elect
-    assert settings.controllers == ("units", "stock", "operations", "orphans", "drift", "functions")
+    assert settings.controllers == ("units", "storages", "stock", "operations", "orphans", "drift", "functions")
     assert settings.resync.total_seconds() == 300
     assert "169.254.0.0/16" in settings.blocked_egress_cidrs
 
@@ -65,6 +65,12 @@ def test_every_setting_can_come_from_the_environment() -> None:
         "SIDECAR_IMAGE": "image:2",
         "SIDECAR_COMMAND": "/venv/python,-m,serverless.sidecar",
         "WORKER_GRACE_SECONDS": "30",
+        "STORAGE_CLASS": "fast",
+        "STORAGE_NODE_SELECTOR": "disk=fast",
+        "STORAGE_TOLERATIONS": "storage,disk=fast:NoSchedule",
+        "COPY_IMAGE": "image:3",
+        "ACCESSOR_IMAGE": "image:4",
+        "ACCESSOR_COMMAND": "dufs,/data",
         "KUBECONFIG": "file",
         "LOG_LEVEL": "debug",
     }
@@ -100,6 +106,12 @@ def test_every_setting_can_come_from_the_environment() -> None:
         sidecar_image="image:2",
         sidecar_command=("/venv/python", "-m", "serverless.sidecar"),
         worker_grace_seconds=30,
+        storage_class="fast",
+        storage_node_selector=("disk=fast",),
+        storage_tolerations=("storage", "disk=fast:NoSchedule"),
+        copy_image="image:3",
+        accessor_image="image:4",
+        accessor_command=("dufs", "/data"),
         kubeconfig=Path("file"),
         log_level="debug",
     )
@@ -167,10 +179,10 @@ def test_the_variables_that_kubernetes_adds_for_a_service_of_our_name_are_not_se
         ("leaseName: ''", '{file}: leaseName is "", and should have at least 1 character'),
         ("wokers: 8", "{file}: there is no setting 'wokers'; did you mean workers?"),
         ("lease_name: x", "{file}: there is no setting 'lease_name'; did you mean leaseName?"),
-        ("zzz: 1", "{file}: there is no setting 'zzz'; there are: blockedEgressCIDRs, controllers, "),
+        ("zzz: 1", "{file}: there is no setting 'zzz'; there are: accessorCommand, accessorImage, "),
         (
             "controllers: [units, uints]",
-            "{file}: controllers[1] is \"uints\", and should be 'units', 'stock', 'operations', 'orphans', 'drift'",
+            "{file}: controllers[1] is \"uints\", and should be 'units', 'storages', 'stock', 'operations', 'orphans'",
         ),
         (
             "metricsAddress: '9401'",
@@ -203,7 +215,7 @@ def test_a_bad_file_is_one_sentence_with_place_key_and_fix(text: str, sentence: 
         (
             "CONTROLLERS",
             "units,x",
-            "CONTROLLERS: controllers[1] is \"x\", and should be 'units', 'stock', 'operations', 'orphans', 'drift'",
+            "CONTROLLERS: controllers[1] is \"x\", and should be 'units', 'storages', 'stock', 'operations', 'orphans'",
         ),
         (
             "BLOCKED_EGRESS_CIDRS",

@@ -93,13 +93,15 @@ def test_every_combination_has_an_answer_and_nothing_is_made_where_something_is(
 
 POOL = StackAddress(StackKind.STOCK_POOL, "stock", "warm")
 OTHER = StackAddress(StackKind.GPU_UNIT, "default", "web")
+STORAGE = StackAddress(StackKind.GPU_STORAGE, "default", "weights")
 FUNCTION = StackAddress(StackKind.GPU_FUNCTION, "default", "words")
 
 
 @pytest.mark.parametrize(
     ("patterns", "chosen"),
     [
-        ((), (POOL, FUNCTION, ADDRESS, OTHER)),
+        ((), (POOL, STORAGE, FUNCTION, ADDRESS, OTHER)),
+        (("gpu-storage/*",), (STORAGE,)),
         (("gpu-function/*",), (FUNCTION,)),
         (("gpu-unit/*",), (ADDRESS, OTHER)),
         (("gpu-unit/default.web",), (OTHER,)),
@@ -107,7 +109,7 @@ FUNCTION = StackAddress(StackKind.GPU_FUNCTION, "default", "words")
         (("web",), ()),
     ],
 )
-def test_pools_come_before_functions_and_these_before_units_and_only_says_which(
+def test_pools_and_storages_come_before_functions_and_these_before_units_and_only_says_which(
     patterns: tuple[str, ...], chosen: tuple[StackAddress, ...]
 ) -> None:
-    assert choose((OTHER, POOL, FUNCTION, ADDRESS), patterns) == chosen
+    assert choose((OTHER, POOL, FUNCTION, STORAGE, ADDRESS), patterns) == chosen

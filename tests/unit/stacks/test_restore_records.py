@@ -12,6 +12,7 @@ import pytest
 from rich.console import Console
 
 from gpu_platform.domain.gpu_functions import GPUFunctionSpec
+from gpu_platform.domain.gpu_storages import GPUStorageSpec
 from gpu_platform.domain.gpu_units import GPUUnitSpec
 from gpu_platform.domain.operations import OperationKind, OperationSpec
 from gpu_platform.domain.pool_requests import PoolRequest, StockUnitsRequest, seed_pool_name
@@ -39,6 +40,8 @@ UNIT = StackAddress(StackKind.GPU_UNIT, "acme", "train")
 POOL = StackAddress(StackKind.STOCK_POOL, "stock", "warm")
 SPEC = GPUUnitSpec(spec_name="g1.1", image="example/train")
 FUNCTION = StackAddress(StackKind.GPU_FUNCTION, "acme", "words")
+STORAGE = StackAddress(StackKind.GPU_STORAGE, "acme", "weights")
+STORAGE_SPEC = GPUStorageSpec(size="10Gi")
 POOL_SPEC = StockPoolSpec(spec_name="g1.1", replicas=3)
 FUNCTION_SPEC = GPUFunctionSpec(spec_name="g1.1", image="example/words", min_workers=1)
 
@@ -72,6 +75,17 @@ def test_a_state_says_what_was_accepted_for_its_one_object() -> None:
     function = {"type": "gpuplatform:index:GpuFunction", "inputs": said, "outputs": {"uid": "u1"}}
     assert parse_checkpoint(FUNCTION, state(function)) == Kept(intent(FUNCTION, FUNCTION_SPEC), NOW)
     assert not Kept(intent(FUNCTION, FUNCTION_SPEC), NOW).runs
+    said = {"tenant": "acme", "name": "weights", "spec": STORAGE_SPEC.to_json(), "operationID": "op-1"}
+    storage = {
+        "type": "gpuplatform:index:GpuStorage",
+        "inputs": {**said, "requestHash": HASH},
+        "outputs": {"uid": "u1"},
+    }
+    kept = parse_checkpoint(STORAGE, state(storage))
+    assert kept == Kept(intent(STORAGE, STORAGE_SPEC), NOW)
+    assert isinstance(kept, Kept)
+    # It needs neither stock nor an entry of the catalogue.
+    assert (kept.runs, kept.spec_name) == (False, None)
     pool = {"type": "gpuplatform:index:StockPool", "inputs": {"name": "warm", "spec": POOL_SPEC.to_json()}}
     assert parse_checkpoint(POOL, state(pool)) == Kept(Intent(POOL, "", accepted_text(POOL_SPEC), "", ""), NOW)
 
@@ -130,6 +144,12 @@ def test_the_ledger_knows_a_function_too_and_the_operations_controller_needs_no_
     made = build_creation(intent(FUNCTION, FUNCTION_SPEC))
     assert (made.kind, made.request_hash, made.request) == (OperationKind.CREATE_FUNCTION, HASH, {})
     assert made.target.to_json() == {"kind": "GPUFunction", "namespace": "runtime-instance-acme", "name": "words"}
+
+
+def test_the_ledger_knows_a_storage_too() -> None:
+    made = build_creation(intent(STORAGE, STORAGE_SPEC))
+    assert (made.kind, made.request_hash, made.request) == (OperationKind.CREATE_STORAGE, HASH, {})
+    assert made.target.to_json() == {"kind": "GPUStorage", "namespace": "runtime-instance-acme", "name": "weights"}
 
 
 def test_the_ledger_can_be_finished_by_the_operations_controller() -> None:

@@ -76,6 +76,17 @@ def write_volume(directory: Path, files: Iterable[VolumeFile]) -> None:
         path.chmod(file.mode)
 
 
+def link_volume(directory: Path, target: Path) -> None:
+    """Make the volume that directory. A short path in the pod's own directory, however long the other one is."""
+    if directory.is_symlink():
+        if directory.readlink() == target:
+            return
+        directory.unlink()
+    else:
+        directory.rmdir()
+    directory.symlink_to(target, target_is_directory=True)
+
+
 def _replace(path: Path, content: bytes) -> None:
     """At once, so that no process reads half a file."""
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -9,7 +9,7 @@ from datetime import datetime
 from gpu_platform.adapters.kube import KubeClient
 from gpu_platform.adapters.kube.client import Json
 from gpu_platform.devcluster.hostnode.launch.build import Launch, build_launch, check_support
-from gpu_platform.devcluster.hostnode.launch.directory import PodDirectory, write_volume
+from gpu_platform.devcluster.hostnode.launch.directory import PodDirectory, link_volume, write_volume
 from gpu_platform.devcluster.hostnode.launch.fields import NodeFacts
 from gpu_platform.devcluster.hostnode.launch.sources import (
     SourceReader,
@@ -17,7 +17,7 @@ from gpu_platform.devcluster.hostnode.launch.sources import (
     find_env_references,
     find_volume_references,
 )
-from gpu_platform.devcluster.hostnode.launch.volumes import plan_volume
+from gpu_platform.devcluster.hostnode.launch.volumes import VolumeLink, plan_volume
 
 
 class Preparation:
@@ -63,6 +63,10 @@ class Preparation:
         volumes = pod["spec"].get("volumes") or []
         planned = [(volume, plan_volume(volume, pod, sources, self._facts)) for volume in volumes]
         self._directory.ensure(pod)
-        for volume, files in planned:
-            if files is not None:
-                write_volume(self._directory.volume(pod, volume["name"]), files)
+        for volume, content in planned:
+            place = self._directory.volume(pod, volume["name"])
+            match content:
+                case VolumeLink(directory):
+                    link_volume(place, directory)
+                case tuple(files):
+                    write_volume(place, files)

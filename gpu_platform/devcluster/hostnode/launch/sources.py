@@ -1,10 +1,11 @@
-"""ConfigMaps, Secrets and ServiceAccount tokens: which of them a pod names, and what they hold.
+"""ConfigMaps, Secrets, claims and ServiceAccount tokens: which of them a pod names, and what they hold.
 
 The worker of a pod reads them before each start. Finding is pure; only `SourceReader` talks to the API.
 """
 
 import asyncio
 import base64
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -12,7 +13,13 @@ from typing import Literal
 
 from gpu_platform.adapters.kube import KubeClient, KubeError, NotFoundError
 from gpu_platform.adapters.kube.client import Json
-from gpu_platform.adapters.kube.paths import CONFIG_MAPS, SECRETS, SERVICE_ACCOUNTS
+from gpu_platform.adapters.kube.paths import (
+    CONFIG_MAPS,
+    PERSISTENT_VOLUME_CLAIMS,
+    PERSISTENT_VOLUMES,
+    SECRETS,
+    SERVICE_ACCOUNTS,
+)
 from gpu_platform.devcluster.hostnode.launch.errors import CannotStartError
 
 DEFAULT_TOKEN_SECONDS = 3600
@@ -29,7 +36,7 @@ moment ago may be news to the authorizer (403) and to the issuer of tokens (404)
 
 @dataclass(frozen=True)
 class Reference:
-    kind: Literal["ConfigMap", "Secret", "Token"]
+    kind: Literal["ConfigMap", "Secret", "Token", "Claim"]
     name: str
     """Of a token: its audience, empty for that of the API server."""
     seconds: int = 0
@@ -37,7 +44,9 @@ class Reference:
 
 Content = Mapping[str, bytes]
 Sources = Mapping[Reference, Content | None]
-"""`None` for an object that does not exist. A token is under the key `token`."""
+"""`None` for an object that does not exist. A token is under the key `token`, a claim's directory under `path`."""
+
+CLAIM_PATH = "path"
 
 
 def config_map(name: str) -> Reference:
@@ -46,6 +55,10 @@ def config_map(name: str) -> Reference:
 
 def secret(name: str) -> Reference:
     return Reference("Secret", name)
+
+
+def claim(name: str) -> Reference:
+    return Reference("Claim", name)
 
 
 def token(projection: Json) -> Reference:
@@ -89,6 +102,8 @@ def _volume_references(volume: Json) -> Iterator[Reference]:
         yield config_map(volume["configMap"]["name"])
     if "secret" in volume:
         yield secret(volume["secret"]["secretName"])
+    if "persistentVolumeClaim" in volume:
+        yield claim(volume["persistentVolumeClaim"]["claimName"])
     for part in (volume.get("projected") or {}).get("sources") or []:
         if "configMap" in part:
             yield config_map(part["configMap"]["name"])
@@ -137,10 +152,21 @@ class SourceReader:
                 case "Secret":
                     path = SECRETS.item(reference.name, namespace)
                     return _decode((await self._client.get(path)).get("data"))
+                case "Claim":
+                    return await self._claim(reference.name)
         except NotFoundError:
             if reference.kind == "Token":
                 raise
             return None
+
+    async def _claim(self, name: str) -> Content:
+        found = await self._client.get(PERSISTENT_VOLUME_CLAIMS.item(name, self._metadata["namespace"]))
+        if (found.get("status") or {}).get("phase") != "Bound":
+            raise CannotStartError(f"claim {name!r} is not bound to a volume yet")
+        volume = await self._client.get(PERSISTENT_VOLUMES.item(found["spec"]["volumeName"]))
+        if "hostPath" not in volume["spec"]:
+            raise CannotStartError(f"claim {name!r} has a volume that is no directory of this machine")
+        return {CLAIM_PATH: os.fsencode(volume["spec"]["hostPath"]["path"])}
 
     async def _token(self, reference: Reference, now: datetime) -> Content:
         known = self._tokens.get(reference)

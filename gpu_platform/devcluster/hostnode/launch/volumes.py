@@ -1,14 +1,18 @@
 """The files of a volume, planned from the objects behind it. Pure; `directory` writes them."""
 
+import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from gpu_platform.adapters.kube.client import Json
 from gpu_platform.devcluster.hostnode.launch.errors import CannotStartError
 from gpu_platform.devcluster.hostnode.launch.fields import NodeFacts, read_field, read_resource
 from gpu_platform.devcluster.hostnode.launch.sources import (
+    CLAIM_PATH,
     Reference,
     Sources,
+    claim,
     config_map,
     content_of,
     secret,
@@ -27,10 +31,23 @@ class VolumeFile:
     mode: int
 
 
-def plan_volume(volume: Json, pod: Json, sources: Sources, facts: NodeFacts) -> tuple[VolumeFile, ...] | None:
-    """All files that the volume holds; `None` when it belongs to the pod's processes and starts empty."""
+@dataclass(frozen=True)
+class VolumeLink:
+    """The volume is a directory that outlives the pod."""
+
+    directory: Path
+
+
+def plan_volume(
+    volume: Json, pod: Json, sources: Sources, facts: NodeFacts
+) -> tuple[VolumeFile, ...] | VolumeLink | None:
+    """All files that the volume holds, or where they are; `None` when it belongs to the pod's processes and starts
+    empty."""
     if "emptyDir" in volume:
         return None
+    if spec := volume.get("persistentVolumeClaim"):
+        content = content_of(claim(spec["claimName"]), sources, optional=False) or {}
+        return VolumeLink(Path(os.fsdecode(content[CLAIM_PATH])))
     if spec := volume.get("configMap"):
         return tuple(_files_of(config_map(spec["name"]), spec, _default_mode(spec), sources))
     if spec := volume.get("secret"):
@@ -44,7 +61,7 @@ def plan_volume(volume: Json, pod: Json, sources: Sources, facts: NodeFacts) -> 
     kinds = ", ".join(key for key in volume if key != "name")
     raise CannotStartError(
         f"volume {volume['name']!r} is of kind {kinds}, which the host node does not provide: it has emptyDir, "
-        "configMap, secret, downwardAPI and projected volumes"
+        "configMap, secret, downwardAPI, projected and persistentVolumeClaim volumes"
     )
 
 

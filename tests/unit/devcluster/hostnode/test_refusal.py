@@ -38,7 +38,8 @@ def run_agent(tmp_path: Path, **environment: str) -> subprocess.CompletedProcess
         "users": [{"name": "c", "user": {}}],
     }
     (tmp_path / "kubeconfig").write_text(json.dumps(kubeconfig))
-    options = [f"--{name}={tmp_path / name}" for name in ("kubeconfig", "root", "tls-cert", "tls-key", "client-ca")]
+    paths = ("kubeconfig", "root", "tls-cert", "tls-key", "client-ca", "admin-kubeconfig", "volumes")
+    options = [f"--{name}={tmp_path / name}" for name in paths]
     return subprocess.run(
         [sys.executable, "-m", "gpu_platform.devcluster.hostnode", *options],
         env={"PATH": os.environ["PATH"], **environment},

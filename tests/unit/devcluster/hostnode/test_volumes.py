@@ -4,16 +4,17 @@ from typing import Any
 
 import pytest
 
-from gpu_platform.devcluster.hostnode.launch.directory import PodDirectory, write_volume
+from gpu_platform.devcluster.hostnode.launch.directory import PodDirectory, link_volume, write_volume
 from gpu_platform.devcluster.hostnode.launch.errors import CannotStartError
 from gpu_platform.devcluster.hostnode.launch.sources import (
     Reference,
     Sources,
+    claim,
     config_map,
     find_volume_references,
     secret,
 )
-from gpu_platform.devcluster.hostnode.launch.volumes import VolumeFile, plan_volume
+from gpu_platform.devcluster.hostnode.launch.volumes import VolumeFile, VolumeLink, plan_volume
 from tests.unit.devcluster.hostnode.builders import FACTS, make_container, make_pod
 
 TOKEN = Reference("Token", "vault", 600)
@@ -28,7 +29,27 @@ SOURCES: Sources = {
 def files(**volume: Any) -> dict[str, tuple[bytes, int]] | None:
     container = make_container(resources={"limits": {"memory": "2Mi"}})
     planned = plan_volume({"name": "v", **volume}, make_pod(container), SOURCES, FACTS)
+    assert not isinstance(planned, VolumeLink)
     return None if planned is None else {file.path: (file.content, file.mode) for file in planned}
+
+
+def test_a_claim_is_the_directory_of_its_volume() -> None:
+    volume = {"name": "v", "persistentVolumeClaim": {"claimName": "data"}}
+    sources: Sources = {claim("data"): {"path": b"/srv/data"}}
+    assert find_volume_references(make_pod(volumes=[volume])) == {claim("data")}
+    assert plan_volume(volume, make_pod(), sources, FACTS) == VolumeLink(Path("/srv/data"))
+
+
+def test_a_linked_volume_follows_its_target_and_its_files_outlive_the_pod(tmp_path: Path) -> None:
+    first, second, place = tmp_path / "first", tmp_path / "second", tmp_path / "pod" / "0"
+    for directory in (first, second, place):
+        directory.mkdir(parents=True)
+    for target in (first, first, second):
+        link_volume(place, target)
+        (place / "file").write_text(target.name)
+    assert ((first / "file").read_text(), (second / "file").read_text()) == ("first", "second")
+    PodDirectory(tmp_path / "pod").remove()
+    assert (second / "file").exists()
 
 
 def test_an_empty_dir_belongs_to_the_processes() -> None:
@@ -95,7 +116,7 @@ def test_optional_sources_may_be_missing() -> None:
         ({"configMap": {"name": "missing"}}, 'configmap "missing" not found'),
         ({"configMap": {"name": "settings", "items": [{"key": "none", "path": "x"}]}}, "non-existent key: none"),
         ({"hostPath": {"path": "/"}}, "of kind hostPath"),
-        ({"persistentVolumeClaim": {"claimName": "c"}}, "of kind persistentVolumeClaim"),
+        ({"persistentVolumeClaim": {"claimName": "c"}}, 'claim "c" not found'),
         ({"projected": {"sources": [{"clusterTrustBundle": {}}]}}, "clusterTrustBundle"),
     ],
 )

@@ -9,17 +9,23 @@ from hypothesis import strategies as st
 from gpu_platform.domain.gpu_units import GPUUnitSpec
 from providers.cluster.checking import check_inputs, normalise_spec
 from providers.cluster.kinds import KINDS, Kind
-from providers.cluster.package import GPU_FUNCTION, GPU_SPEC, GPU_UNIT, STOCK_POOL
+from providers.cluster.package import GPU_FUNCTION, GPU_SPEC, GPU_STORAGE, GPU_UNIT, STOCK_POOL
 from providers.protocol.property_values import UNKNOWN
 
 Json = dict[str, Any]
 
-UNIT, FUNCTION, POOL, SPEC = (KINDS[token] for token in (GPU_UNIT, GPU_FUNCTION, STOCK_POOL, GPU_SPEC))
+UNIT, STORAGE, FUNCTION, POOL, SPEC = (
+    KINDS[token] for token in (GPU_UNIT, GPU_STORAGE, GPU_FUNCTION, STOCK_POOL, GPU_SPEC)
+)
 PORT = {"name": "web", "port": 80}
 
 
 def unit(**spec: Any) -> Json:
     return {"name": "web", "spec": {"specName": "g1.1", "image": "example/web", **spec}}
+
+
+def storage(**spec: Any) -> Json:
+    return {"name": "weights", "spec": {"size": "1Gi", **spec}}
 
 
 def failures_of(kind: Kind, news: Json) -> dict[str, str]:
@@ -66,6 +72,12 @@ SIZE: Json = {"memory": "1Gi", "gpu": 1}
         (UNIT, unit(access={"primaryPort": "web"}), "spec.access.primaryPort", "'web' is no port of the template"),
         (UNIT, unit(memory="lots"), "spec.memory", "'lots' is not a quantity; write it like 16Gi, 500m or 2"),
         (UNIT, unit(serverless=OUTSIDE), "spec.serverless.framework.socketPath", "should name a file"),
+        (UNIT, unit(storageMounts=[{"name": "a", "mountPath": "b"}]), "spec.storageMounts[0].mountPath", "absolute"),
+        (STORAGE, {**storage(), "name": "a.b"}, "name", SHORT_NAME),
+        (STORAGE, storage(size="many"), "spec.size", "'many' is not a quantity"),
+        (STORAGE, storage(size="0"), "spec.size", "must be more than zero"),
+        (STORAGE, storage(prepare={"fromImage": "a"}), "spec.prepare.command", "what `fromImage` is to run"),
+        (STORAGE, storage(accessor={"on": True}), "spec.accessor.on", "is not a field that is known here"),
         (FUNCTION, {**unit(), "name": "a" * 31}, "name", "should be 1 to 30 lower-case letters"),
         (FUNCTION, unit(minWorkers=2), "spec.minWorkers", "2 is more than 1"),
         (FUNCTION, unit(ackWaitSeconds=1), "spec.ackWaitSeconds", "3"),

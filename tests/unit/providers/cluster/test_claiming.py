@@ -13,7 +13,7 @@ from gpu_platform.domain.stock import claim_holder_of
 from gpu_platform.domain.unit_requests import source_annotations
 from providers.cluster.claiming import claim_mark, claim_stock
 from providers.cluster.kinds import KINDS
-from providers.cluster.lifecycle import Lifecycle
+from providers.cluster.lifecycle import Lifecycle, Taken
 from providers.cluster.objects import Wanted
 from providers.cluster.package import GPU_UNIT
 from providers.cluster.sessions import Sessions
@@ -112,5 +112,5 @@ async def test_a_claim_is_given_back_unless_the_unit_stands_on_it(source: str | 
     unit = {"metadata": {"annotations": source_annotations(stock(source))}} if source else None
     room = StockRoom(claimed, unit=unit)
     lifecycle = Lifecycle(room, WANTED.kind, Sessions().of("engine"), lambda: NOW)
-    await lifecycle._give_back(WANTED, claimed)
+    await lifecycle._give_back(WANTED, Taken(claimed, storages=()))
     assert claim_holder_of(room.stock["ours"]) == holder

@@ -3,7 +3,7 @@
 from typing import Any
 
 from gpu_platform.domain.access import Scope
-from providers.cluster.package import GPU_FUNCTION, GPU_SPEC, GPU_UNIT, STOCK_POOL, VERSION
+from providers.cluster.package import GPU_FUNCTION, GPU_SPEC, GPU_STORAGE, GPU_UNIT, STOCK_POOL, VERSION
 from providers.cluster.rules import RULES
 from providers.cluster.schema import build_package_schema
 from providers.cluster.sessions import LIMIT, Sessions
@@ -20,7 +20,7 @@ def test_the_schema_has_every_resource_and_every_type_that_it_speaks_of() -> Non
     schema = build_package_schema()
 
     assert (schema["name"], schema["version"]) == ("gpuplatform", VERSION)
-    assert set(schema["resources"]) == {GPU_UNIT, GPU_FUNCTION, STOCK_POOL, GPU_SPEC}
+    assert set(schema["resources"]) == {GPU_UNIT, GPU_STORAGE, GPU_FUNCTION, STOCK_POOL, GPU_SPEC}
     assert references(schema) == {f"#/types/{token}" for token in schema["types"]}
 
 

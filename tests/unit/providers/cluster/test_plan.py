@@ -12,7 +12,7 @@ from providers.cluster.checking import check_inputs
 from providers.cluster.differences import find_difference
 from providers.cluster.kinds import KINDS, Kind, parse_id
 from providers.cluster.objects import Wanted, build_object, build_planned_outputs, build_wanted, observe_object
-from providers.cluster.package import GPU_SPEC, GPU_UNIT, STOCK_POOL
+from providers.cluster.package import GPU_SPEC, GPU_STORAGE, GPU_UNIT, STOCK_POOL
 from providers.cluster.plan import Change, Keep, Make, Refuse, plan_create, plan_update
 from providers.protocol import diffing
 from providers.protocol.property_values import UNKNOWN, Path, Properties
@@ -21,7 +21,7 @@ from tests.builders import make_stock
 
 Json = dict[str, Any]
 
-UNIT, POOL, SPEC = KINDS[GPU_UNIT], KINDS[STOCK_POOL], KINDS[GPU_SPEC]
+UNIT, STORAGE, POOL, SPEC = KINDS[GPU_UNIT], KINDS[GPU_STORAGE], KINDS[STOCK_POOL], KINDS[GPU_SPEC]
 OURS = Resource("urn:pulumi:default.web::gpu-unit::gpuplatform:index:GpuUnit::web", GPU_UNIT)
 THEIRS = Resource("urn:pulumi:prod::shop::gpuplatform:index:GpuUnit::web", GPU_UNIT)
 UID = "5f2b"
@@ -161,6 +161,11 @@ def test_a_new_unit_says_what_was_accepted_where_it_is_from_and_whose_it_is() ->
         (UNIT, {"spec": {"specName": "a"}}, {"spec": {"specName": "b"}}, {("spec", "specName")}),
         (UNIT, {"spec": {"memory": "1Gi"}}, {"spec": {"memory": "2Gi"}}, {("spec", "memory")}),
         (UNIT, {"spec": {"gpu": 1}}, {"spec": {}}, {("spec", "gpu")}),
+        (STORAGE, {"spec": {"storageClassName": "a"}}, {"spec": {}}, {("spec", "storageClassName")}),
+        (STORAGE, {"spec": {}}, {"spec": {"prepare": {"fromImage": "a"}}}, {("spec", "prepare")}),
+        # Refused by the API server when it is tried, and no reason to throw the data away.
+        (STORAGE, {"spec": {"size": "2Gi"}}, {"spec": {"size": "1Gi"}}, set()),
+        (STORAGE, {"spec": {"retain": True}}, {"spec": {"retain": False}}, set()),
         (UNIT, {"spec": {}}, {"spec": {"gpu": 1}}, set()),
         (UNIT, {"spec": {"image": "a"}}, {"spec": {"image": "b"}}, set()),
         (POOL, {"spec": {"specName": "a"}}, {"spec": {"specName": "b"}}, {("spec", "specName")}),
@@ -232,3 +237,10 @@ def test_an_id_says_where_an_object_is(kind: Kind, text: str, place: tuple[str |
 def test_an_id_of_somewhere_else_is_refused(kind: Kind, text: str) -> None:
     with pytest.raises(ValueError, match="write"):
         parse_id(kind, text)
+
+
+def test_a_storage_is_made_with_what_protects_it() -> None:
+    checked = check_inputs(STORAGE, {"name": "weights", "spec": {"size": "1Gi"}})
+    made = build_object(build_wanted(STORAGE, THEIRS, checked.inputs), None)
+    assert made["metadata"]["finalizers"] == [names.STORAGE_FINALIZER]
+    assert "finalizers" not in build_object(wanted(), None)["metadata"]

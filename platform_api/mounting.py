@@ -1,0 +1,46 @@
+"""The storages that a unit mounts: looked at before anything is taken for it, and refused in words for the caller."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from gpu_platform.adapters.kube.paths import GPU_STORAGES
+from gpu_platform.adapters.kube.requests import find
+from gpu_platform.adapters.storage_mounts import StorageHeldError, StorageMissingError
+from gpu_platform.domain.storage_mounts import HolderKind, hold_of, unit_holder
+from gpu_platform.domain.unit_requests import UnitRequest
+from platform_api.bounded_client import BoundedClient
+from platform_api.http.errors import ApiError, not_found, storage_in_use
+
+
+async def check_mounts(client: BoundedClient, namespace: str, request: UnitRequest) -> None:
+    """It spares a claim that would have to be given back. Holding them is what decides."""
+    with mounts_refused_in_words():
+        for mount in request.storage_mounts:
+            storage = await find(client, GPU_STORAGES, mount.name, namespace)
+            if storage is None or "deletionTimestamp" in storage["metadata"]:
+                raise StorageMissingError(mount.name)
+            hold = hold_of(storage)
+            if hold is not None and hold.holder != unit_holder(request.name):
+                raise StorageHeldError(mount.name, hold.holder)
+
+
+@contextmanager
+def mounts_refused_in_words() -> Iterator[None]:
+    try:
+        yield
+    except StorageMissingError as error:
+        raise not_found(
+            "gpustorage_not_found", f"storageMounts: there is no storage {error.name!r}; create it first"
+        ) from error
+    except StorageHeldError as error:
+        raise as_api_error(error) from error
+
+
+def as_api_error(error: StorageHeldError) -> ApiError:
+    name, holder = error.name, error.holder
+    if holder.kind is HolderKind.UNIT:
+        return storage_in_use(
+            f"the storage {name!r} is mounted by the unit {holder.name!r}; one unit at a time may have it: unmount it "
+            "there, or delete that unit"
+        )
+    return storage_in_use(f"the storage {name!r} is being copied into the storage {holder.name!r}; wait for its end")

@@ -1,0 +1,1 @@
+"""Storages: volumes that outlive the units which mount them."""

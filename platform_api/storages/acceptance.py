@@ -1,0 +1,57 @@
+"""Accepting a storage: a declaration, whose source is there if it is to be a copy."""
+
+from collections.abc import Callable
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+from gpu_platform.adapters.kube.paths import GPU_STORAGES
+from gpu_platform.adapters.kube.requests import find
+from gpu_platform.adapters.ledger import build_operation, spec_of
+from gpu_platform.domain.operations import (
+    OperationKind,
+    OperationSpec,
+    OperationTarget,
+    operation_name,
+    request_hash,
+)
+from gpu_platform.domain.storage_requests import StorageRequest, build_storage, normalise_storage
+from platform_api.bounded_client import BoundedClient
+from platform_api.declarations import Declarations, Declared
+from platform_api.http.errors import not_found
+from platform_api.keys.key_ring import Caller
+from platform_api.storages.schemas import CreateStorage
+
+Json = dict[str, Any]
+
+
+class StorageAcceptance:
+    def __init__(self, client: BoundedClient, now: Callable[[], datetime]) -> None:
+        self._client = client
+        self._declarations = Declarations(client, GPU_STORAGES, "storage", now)
+
+    async def accept(self, caller: Caller, body: CreateStorage) -> Declared:
+        request = normalise_storage(body.to_request())
+        wanted = build_creation(caller, body.operation_id, request)
+        storage = build_storage(request, caller.namespace, body.operation_id, spec_of(wanted).request_hash)
+        return await self._declarations.accept(wanted, storage, partial(self._check_source, caller, request))
+
+    async def _check_source(self, caller: Caller, request: StorageRequest) -> None:
+        """One that goes after this look is missed by the storage's controller, which says so."""
+        source = request.prepare.from_storage_name if request.prepare else None
+        if source is None:
+            return
+        found = await find(self._client, GPU_STORAGES, source, caller.namespace)
+        if found is None or "deletionTimestamp" in found["metadata"]:
+            raise not_found("gpustorage_not_found", f"prepare.fromStorageName: there is no storage {source!r}")
+
+
+def build_creation(caller: Caller, operation_id: str, request: StorageRequest) -> Json:
+    spec = OperationSpec(
+        operation_id=operation_id,
+        kind=OperationKind.CREATE_STORAGE,
+        request_hash=request_hash(request),
+        request=request.to_json(),
+        target=OperationTarget(kind="GPUStorage", namespace=caller.namespace, name=request.name),
+    )
+    return build_operation(operation_name(caller.tenant, operation_id), caller.namespace, spec)

@@ -1,0 +1,120 @@
+"""`/api/v1/gpu-storages`."""
+
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Depends, Header, Query
+from fastapi.responses import Response
+
+from gpu_platform.domain.gpu_storages import StoragePhase
+from gpu_platform.domain.storage_requests import StorageChange
+from gpu_platform.domain.tenants import Role
+from gpu_platform.domain.value import Value
+from platform_api.deps import storages_of
+from platform_api.http.decoding import body_of, decoded
+from platform_api.http.envelope import Envelope, Page, answer
+from platform_api.http.etags import etag_of
+from platform_api.keys.access import Requires
+from platform_api.keys.key_ring import Caller
+from platform_api.stacks.schemas import StackView
+from platform_api.stacks.service import get_stack
+from platform_api.storages.schemas import CreateStorage, RecoverStorage, StorageView, view_of
+from platform_api.storages.service import StorageService
+
+BODIES: tuple[type[Value], ...] = (CreateStorage, StorageChange, RecoverStorage)
+
+PAGE_LIMIT = 500
+
+router = APIRouter(prefix="/api/v1/gpu-storages", tags=["GPU storages"])
+
+Viewer = Annotated[Caller, Depends(Requires(Role.VIEWER))]
+Editor = Annotated[Caller, Depends(Requires(Role.EDITOR))]
+Storages = Annotated[StorageService, Depends(storages_of)]
+
+
+@router.post(
+    "",
+    status_code=201,
+    response_model=Envelope[StorageView],
+    responses={200: {"model": Envelope[StorageView], "description": "The storage of an earlier try"}},
+    openapi_extra=body_of(CreateStorage),
+)
+async def create_storage(
+    caller: Editor,
+    storages: Storages,
+    body: Annotated[CreateStorage, Depends(decoded(CreateStorage))],
+    wait: Annotated[
+        Literal["recorded"] | None, Query(description="Answer when its stack is recorded, or after 30 s.")
+    ] = None,
+) -> Response:
+    """Make a storage. Answered when it is accepted, not when it is ready: see its `phase`."""
+    accepted = await storages.acceptance.accept(caller, body)
+    stack_recorded = await storages.recordings.wait(accepted.item) if wait else None
+    return _shown(accepted.item, 201 if accepted.is_new else 200, stack_recorded)
+
+
+@router.get("", response_model=Page[StorageView])
+async def list_storages(
+    caller: Viewer,
+    storages: Storages,
+    limit: Annotated[int, Query(ge=1, le=PAGE_LIMIT, description="Storages of one page.")] = 100,
+    token: Annotated[str | None, Query(alias="continue", max_length=4_096, description="The next page.")] = None,
+    phase: Annotated[StoragePhase | None, Query()] = None,
+) -> Response:
+    """The tenant's storages, page by page."""
+    found, next_token = await storages.list_page(caller, limit, token, phase)
+    beside = {"continue": next_token} if next_token else {}
+    return answer([view_of(storage) for storage in found], beside=beside)
+
+
+@router.get("/{name}", response_model=Envelope[StorageView])
+async def get_storage(caller: Viewer, storages: Storages, name: str) -> Response:
+    """A storage, with its ETag."""
+    return _shown(await storages.get(caller, name))
+
+
+@router.put("/{name}", response_model=Envelope[StorageView], openapi_extra=body_of(StorageChange))
+async def change_storage(
+    caller: Editor,
+    storages: Storages,
+    name: str,
+    body: Annotated[StorageChange, Depends(decoded(StorageChange))],
+    if_match: Annotated[str | None, Header(description="Only if the storage still has this ETag.")] = None,
+) -> Response:
+    """Let it grow, open or close its file browser, keep its data at the end or not. What is not said stays."""
+    return _shown(await storages.update(caller, name, body, if_match))
+
+
+@router.post("/{name}/recover", response_model=Envelope[StorageView], openapi_extra=body_of(RecoverStorage))
+async def recover_storage(
+    caller: Editor,
+    storages: Storages,
+    name: str,
+    body: Annotated[RecoverStorage, Depends(decoded(RecoverStorage))],
+) -> Response:
+    """Prepare a storage once more, after its preparation has failed and while nobody mounts it."""
+    return _shown(await storages.recoveries.accept(caller, name, body.operation_id))
+
+
+@router.delete("/{name}", status_code=204, response_class=Response)
+async def delete_storage(
+    caller: Editor,
+    storages: Storages,
+    name: str,
+    if_match: Annotated[
+        str | None, Header(description="Only if the storage has this ETag when it is asked for.")
+    ] = None,
+) -> Response:
+    """Take a storage away, and its data with it unless it is to be retained. Refused while a unit mounts it."""
+    await storages.delete(caller, name, if_match)
+    return Response(status_code=204)
+
+
+@router.get("/{name}/stack", response_model=Envelope[StackView])
+async def get_storage_stack(caller: Viewer, storages: Storages, name: str) -> Response:
+    """What Pulumi has recorded of a storage."""
+    return answer(await get_stack(storages.client, await storages.get(caller, name), "storage"))
+
+
+def _shown(storage: dict[str, Any], status: int = 200, stack_recorded: bool | None = None) -> Response:
+    view = view_of(storage).model_copy(update={"stack_recorded": stack_recorded})
+    return answer(view, status, {"ETag": etag_of(storage)})

@@ -1,0 +1,195 @@
+"""Carries out a storage's plan: its objects in order, then the status, last and only if it changed."""
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any, Literal, Protocol
+
+from gpu_platform.adapters.fault_points import pass_point
+from gpu_platform.adapters.kube import (
+    AlreadyExistsError,
+    ConflictError,
+    KubeError,
+    NotFoundError,
+    ResourcePath,
+    UnreachableError,
+)
+from gpu_platform.adapters.kube.paths import (
+    DEPLOYMENTS,
+    GPU_STORAGES,
+    JOBS,
+    NETWORK_POLICIES,
+    PERSISTENT_VOLUME_CLAIMS,
+    PODS,
+    SERVICES,
+)
+from gpu_platform.adapters.kube.requests import as_seen, find
+from gpu_platform.adapters.storage_mounts import try_hold
+from gpu_platform.domain import names
+from gpu_platform.domain.conditions import find_condition
+from gpu_platform.domain.gpu_storages import ACCESSOR_READY, PREPARED, READY, GPUStorageStatus, StorageReason
+from gpu_platform.domain.metadata import labels_of
+from gpu_platform.domain.storage_mounts import Holder, HolderKind
+from reconciler.children import FIELD_MANAGER
+from reconciler.guarded_writes import delete_seen, patch_status
+from reconciler.own_writes import OwnWrites, Place
+from reconciler.storages.observed import ChildKind, Observed
+from reconciler.storages.plan import (
+    CreateChild,
+    DeleteChild,
+    PatchClaim,
+    Plan,
+    ReplaceChild,
+    SetFinalizers,
+    TakeSource,
+    Write,
+)
+from reconciler.storages.status import reason_of, status_of, with_refusal
+from reconciler.writer import Recorder, Writer
+
+Json = dict[str, Any]
+
+PATHS: dict[ChildKind, ResourcePath] = {
+    ChildKind.CLAIM: PERSISTENT_VOLUME_CLAIMS,
+    ChildKind.NETWORK_POLICY: NETWORK_POLICIES,
+    ChildKind.JOB: JOBS,
+    ChildKind.SERVICE: SERVICES,
+    ChildKind.DEPLOYMENT: DEPLOYMENTS,
+    ChildKind.POD: PODS,
+}
+MANAGER = {"fieldManager": FIELD_MANAGER}
+TRANSIENT = (AlreadyExistsError, ConflictError, NotFoundError, UnreachableError)
+"""The world moved, or is not there: looked at again, and no fault of the storage."""
+
+TOLD: dict[str, Literal["Normal", "Warning"]] = {
+    StorageReason.READY: "Normal",
+    StorageReason.PREPARE_READY: "Normal",
+    StorageReason.ACCESSOR_READY: "Normal",
+    StorageReason.IN_USE: "Warning",
+    StorageReason.CLAIM_LOST: "Warning",
+    StorageReason.PVC_SYNC_FAILED: "Warning",
+    StorageReason.INVALID_SPEC: "Warning",
+    StorageReason.PREPARE_FAILED: "Warning",
+    StorageReason.ACCESSOR_FAILED: "Warning",
+}
+"""The reasons that are worth an Event; what only passes by is not."""
+
+
+class Client(Writer, Protocol):
+    """The guarded writes, and a look at the API server itself."""
+
+    async def get(self, path: str, params: dict[str, str] | None = None) -> Json: ...
+
+
+class RefusedError(Exception):
+    """The API server refused an object; the status says so, and the loop tries again later."""
+
+
+def places_of(observed: Observed) -> Iterator[tuple[Place, Json | None]]:
+    """Every object that a storage's plan may write, as it was seen."""
+    yield place_of(observed.storage), observed.storage
+    namespace, name = observed.storage["metadata"]["namespace"], observed.storage["metadata"]["name"]
+    single = {
+        ChildKind.CLAIM: name,
+        ChildKind.NETWORK_POLICY: names.storage_policy_name(name),
+        ChildKind.SERVICE: names.accessor_name(name),
+        ChildKind.DEPLOYMENT: names.accessor_name(name),
+    }
+    for kind, child in single.items():
+        yield (kind, namespace, child), next(iter(observed.live(kind)), None)
+    for kind in (ChildKind.JOB, ChildKind.POD):
+        for item in observed.live(kind):
+            yield (kind, namespace, item["metadata"]["name"]), item
+
+
+def place_of(storage: Json) -> Place:
+    return "GPUStorage", storage["metadata"]["namespace"], storage["metadata"]["name"]
+
+
+async def apply_plan(
+    plan: Plan, observed: Observed, client: Client, events: Recorder, own_writes: OwnWrites, now: datetime
+) -> None:
+    failure: KubeError | None = None
+    status = plan.status
+    for write in plan.writes:
+        try:
+            await _apply_write(write, observed, client, own_writes, now)
+        except KubeError as error:
+            kind = _kind_of(write)
+            is_accessor = kind in (ChildKind.SERVICE, ChildKind.DEPLOYMENT)
+            if kind is None or status is None or (isinstance(error, TRANSIENT) and not is_accessor):
+                raise
+            # The others are tried all the same: what concerns the file browser must not hold up the data.
+            failure, status = failure or error, with_refusal(status, kind, error.message)
+    if status is not None:
+        await _apply_status(observed.storage, status, client, events, own_writes)
+    if failure is not None:
+        raise RefusedError(str(failure)) from failure
+
+
+async def _apply_status(
+    storage: Json, status: GPUStorageStatus, client: Client, events: Recorder, own_writes: OwnWrites
+) -> None:
+    old = status_of(storage)
+    if not await patch_status(client, GPU_STORAGES, storage, old, status):
+        return
+    own_writes.remember(place_of(storage), storage)
+    pass_point(f"storages.status-{status.prepare.phase.lower()}")
+    for type_ in (READY, PREPARED, ACCESSOR_READY):
+        condition = find_condition(status.conditions, type_)
+        if condition is not None and reason_of(old, type_) != condition.reason and condition.reason in TOLD:
+            await events.record(storage, TOLD[condition.reason], condition.reason, condition.message)
+
+
+async def _apply_write(write: Write, observed: Observed, client: Client, own_writes: OwnWrites, now: datetime) -> None:
+    storage = observed.storage
+    namespace = storage["metadata"]["namespace"]
+    match write:
+        case SetFinalizers(finalizers):
+            body = {"metadata": {**as_seen(storage), "finalizers": list(finalizers)}}
+            pass_point("storages.before-finalizers")
+            await client.patch(GPU_STORAGES.item(storage["metadata"]["name"], namespace), body)
+            own_writes.remember(place_of(storage), storage)
+        case CreateChild(kind, body):
+            await _create(kind, body, client)
+            own_writes.remember((kind, namespace, body["metadata"]["name"]), None)
+            pass_point(f"storages.made-{kind.lower()}")
+        case ReplaceChild(kind, body):
+            name = body["metadata"]["name"]
+            await client.replace(PATHS[kind].item(name, namespace), body, MANAGER)
+            own_writes.remember((kind, namespace, name), body)
+        case DeleteChild(kind, live):
+            await delete_seen(client, PATHS[kind], live)
+            own_writes.remember((kind, namespace, live["metadata"]["name"]), live)
+            pass_point(f"storages.deleted-{kind.lower()}")
+        case PatchClaim(claim, changes):
+            metadata = {**as_seen(claim), **changes.get("metadata", {})}
+            path = PERSISTENT_VOLUME_CLAIMS.item(claim["metadata"]["name"], namespace)
+            await client.patch(path, {**changes, "metadata": metadata})
+            own_writes.remember((ChildKind.CLAIM, namespace, claim["metadata"]["name"]), claim)
+            pass_point("storages.patched-claim")
+        case TakeSource(source):
+            await try_hold(client, source, Holder(HolderKind.STORAGE, storage["metadata"]["name"]), now)
+            pass_point("storages.took-source")
+
+
+async def _create(kind: ChildKind, body: Json, client: Client) -> None:
+    metadata = body["metadata"]
+    try:
+        await client.create(PATHS[kind].collection(metadata["namespace"]), body, MANAGER)
+    except AlreadyExistsError as error:
+        if kind is not ChildKind.CLAIM:
+            raise
+        live = await find(client, PERSISTENT_VOLUME_CLAIMS, metadata["name"], metadata["namespace"])
+        if live is None or labels_of(live).get(names.LABEL_STORAGE) == metadata["name"]:
+            raise
+        message = f"there is a claim {metadata['name']!r} that is not the platform's; give the storage another name"
+        raise KubeError(422, "Invalid", message) from error
+
+
+def _kind_of(write: Write) -> ChildKind | None:
+    match write:
+        case CreateChild(kind) | ReplaceChild(kind):
+            return kind
+        case PatchClaim():
+            return ChildKind.CLAIM
+    return None

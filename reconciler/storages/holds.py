@@ -1,0 +1,101 @@
+"""Keeps the hold on a storage true: gives it to a unit that mounts it, confirms it, and ends it.
+
+Whether a holder still needs the storage is asked of the API server itself: with a cache that lags, a hold would end
+under a unit that was just changed back, and two units would mount one storage.
+"""
+
+from collections.abc import Iterable, Iterator
+from datetime import datetime, timedelta
+from typing import Any
+
+from gpu_platform.adapters.kube.paths import GPU_STORAGES, GPU_UNITS, PODS
+from gpu_platform.adapters.kube.requests import find
+from gpu_platform.adapters.storage_mounts import StorageClient, apply_hold_plan, try_hold
+from gpu_platform.domain import names
+from gpu_platform.domain.metadata import labels_of
+from gpu_platform.domain.storage_mounts import (
+    Hold,
+    HolderKind,
+    KeepHold,
+    hold_of,
+    plan_hold,
+    unit_holder,
+)
+from reconciler.storages.observe import mounts
+from reconciler.storages.prepare import is_copying
+from reconciler.world import World
+
+Json = dict[str, Any]
+
+FINISHED = ("Succeeded", "Failed")
+
+
+async def tend_hold(world: World, client: StorageClient, storage: Json, now: datetime) -> tuple[bool, timedelta | None]:
+    """Whether the storage was written, or would have been had nobody else done so; else how long the hold may stay
+    unconfirmed."""
+    hold = hold_of(storage)
+    if hold is None:
+        unit = find_next_unit(world, storage)
+        if unit is None or "deletionTimestamp" in storage["metadata"]:
+            return False, None
+        await try_hold(client, storage, unit_holder(unit["metadata"]["name"]), now)
+        return True, None
+    if _is_seen_to_be_needed(world, storage, hold):
+        return False, None
+    plan = plan_hold(hold, await _find_need(client, storage, hold), now)
+    if isinstance(plan, KeepHold):
+        return False, plan.until - now if plan.until is not None else None
+    await apply_hold_plan(client, storage, plan)
+    return True, None
+
+
+def find_next_unit(world: World, storage: Json) -> Json | None:
+    """The oldest unit that mounts it and has no hold: kubectl made it, or it came too late for one."""
+    metadata = storage["metadata"]
+    candidates = [
+        unit
+        for unit in world.units_mounting(metadata["namespace"], metadata["name"])
+        if "deletionTimestamp" not in unit["metadata"] and mounts(unit, metadata["name"])
+    ]
+    return min(
+        candidates, key=lambda unit: (unit["metadata"]["creationTimestamp"], unit["metadata"]["name"]), default=None
+    )
+
+
+def _is_seen_to_be_needed(world: World, storage: Json, hold: Hold) -> bool:
+    """The cache is enough to leave things as they are."""
+    if hold.uid is None:
+        return False
+    namespace, name = storage["metadata"]["namespace"], storage["metadata"]["name"]
+    if hold.holder.kind is HolderKind.UNIT:
+        holder = world.units.get(namespace, hold.holder.name)
+        return holder is not None and holder["metadata"]["uid"] == hold.uid and mounts(holder, name)
+    holder = world.storages.get(namespace, hold.holder.name)
+    return holder is not None and holder["metadata"]["uid"] == hold.uid and is_copying(holder, name)
+
+
+async def _find_need(client: StorageClient, storage: Json, hold: Hold) -> str | None:
+    """The uid of the holder that needs the storage now."""
+    namespace, name = storage["metadata"]["namespace"], storage["metadata"]["name"]
+    if hold.holder.kind is HolderKind.STORAGE:
+        target = await find(client, GPU_STORAGES, hold.holder.name, namespace)
+        return target["metadata"]["uid"] if target is not None and is_copying(target, name) else None
+    unit = await find(client, GPU_UNITS, hold.holder.name, namespace)
+    if unit is not None and mounts(unit, name):
+        return str(unit["metadata"]["uid"])
+    # It was unmounted or is gone; what it started may still write.
+    answer = await client.get(PODS.collection(namespace), {"labelSelector": f"{names.LABEL_UNIT}={hold.holder.name}"})
+    return next(_units_of_pods_with(answer["items"], name), None)
+
+
+def _units_of_pods_with(pods: Iterable[Json], claim: str) -> Iterator[str]:
+    for pod in pods:
+        volumes = pod["spec"].get("volumes") or ()
+        is_finished = (pod.get("status") or {}).get("phase") in FINISHED
+        if not is_finished and any(claim_of(volume) == claim for volume in volumes):
+            yield labels_of(pod).get(names.LABEL_UNIT_UID) or pod["metadata"]["uid"]
+
+
+def claim_of(volume: Json) -> str | None:
+    claim = volume.get("persistentVolumeClaim")
+    return str(claim["claimName"]) if claim else None

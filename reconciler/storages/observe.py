@@ -1,0 +1,85 @@
+"""Everything that matters for one storage, from the caches."""
+
+from typing import Any
+
+from pydantic import ValidationError
+
+from gpu_platform.domain import names
+from gpu_platform.domain.gpu_storages import GPUStorageSpec
+from gpu_platform.domain.metadata import labels_of
+from gpu_platform.domain.stacks import as_accepted
+from gpu_platform.domain.storage_mounts import Hold, HolderKind, hold_of
+from reconciler.storages.observed import Observed
+from reconciler.units.observe import is_restricted
+from reconciler.world import World
+
+Json = dict[str, Any]
+
+LATE_BINDING = "WaitForFirstConsumer"
+
+
+def observe_storage(world: World, namespace: str, name: str) -> Observed | None:
+    """None when there is no such storage (any more).
+
+    Whoever edits a storage behind the API changes nothing: it is as it was accepted until `drift` puts that back.
+    """
+    found = world.storages.get(namespace, name)
+    if found is None:
+        return None
+    storage = as_accepted(found)
+    spec = parse_spec(storage)
+    hold = hold_of(storage)
+    place = f"{namespace}/{name}"
+    source = spec.prepare.from_storage_name if spec and spec.prepare else None
+    claim = world.claims.get(namespace, name)
+    return Observed(
+        storage=storage,
+        spec=spec,
+        hold=hold,
+        is_unit_running=_is_unit_running(world, namespace, hold),
+        claim=claim if claim is not None and labels_of(claim).get(names.LABEL_STORAGE) == name else None,
+        binds_late=_binds_late(world, claim),
+        jobs=tuple(job for job in world.jobs.by_index("storage", place) if _is_owned(job, storage)),
+        network_policy=_own(world.network_policies.get(namespace, names.storage_policy_name(name)), storage),
+        service=_own(world.services.get(namespace, names.accessor_name(name)), storage),
+        deployment=_own(world.deployments.get(namespace, names.accessor_name(name)), storage),
+        pods=world.pods.by_index("storage", place),
+        source=world.storages.get(namespace, source) if source else None,
+        restricted=is_restricted(world, namespace),
+    )
+
+
+def parse_spec(storage: Json) -> GPUStorageSpec | None:
+    try:
+        return GPUStorageSpec.model_validate(storage.get("spec", {}))
+    except ValidationError:
+        return None
+
+
+def mounts(unit: Json, storage: str) -> bool:
+    """Whether this unit, as it was accepted, works with the storage."""
+    wanted = as_accepted(unit).get("spec", {}).get("storageMounts") or ()
+    return any(mount["name"] == storage for mount in wanted)
+
+
+def _is_unit_running(world: World, namespace: str, hold: Hold | None) -> bool:
+    if hold is None or hold.holder.kind is not HolderKind.UNIT:
+        return False
+    unit = world.units.get(namespace, hold.holder.name)
+    return unit is not None and bool(as_accepted(unit)["spec"].get("running", True))
+
+
+def _binds_late(world: World, claim: Json | None) -> bool:
+    class_name = claim["spec"].get("storageClassName") if claim else None
+    found = world.storage_classes.get(None, class_name) if class_name else None
+    return found is not None and found.get("volumeBindingMode") == LATE_BINDING
+
+
+def _own(item: Json | None, storage: Json) -> Json | None:
+    return item if item is not None and _is_owned(item, storage) else None
+
+
+def _is_owned(item: Json, storage: Json) -> bool:
+    """By this storage; what an earlier one with its name left is on its way out, by its owner reference."""
+    owners = item["metadata"].get("ownerReferences") or ()
+    return any(owner["uid"] == storage["metadata"]["uid"] for owner in owners)

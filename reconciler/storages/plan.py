@@ -1,0 +1,237 @@
+"""What to do about one storage: a pure function from what was observed to writes and status."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from gpu_platform.domain import names
+from gpu_platform.domain.gpu_storages import GPUStorageSpec, GPUStorageStatus, StoragePhase, StorageReason
+from gpu_platform.domain.quantities import QuantityError, parse_amount, parse_quantity
+from gpu_platform.domain.storage_mounts import mounting_unit_of
+from gpu_platform.domain.storage_requests import check_prepare
+from gpu_platform.domain.unit_requests import RequestError
+from reconciler.children import build_replacement, is_as_desired
+from reconciler.storages.observed import ChildKind, Observed
+from reconciler.storages.prepare import PreparePlan, plan_prepare
+from reconciler.storages.resources import (
+    StorageBuild,
+    StorageSettings,
+    build_accessor,
+    build_accessor_service,
+    build_claim,
+    build_job,
+    build_network_policy,
+)
+from reconciler.storages.status import (
+    Verdict,
+    build_status,
+    has_volume,
+    is_lost,
+    judge,
+    judge_accessor,
+    status_of,
+)
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class SetFinalizers:
+    finalizers: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class CreateChild:
+    kind: ChildKind
+    body: Json
+
+
+@dataclass(frozen=True)
+class ReplaceChild:
+    kind: ChildKind
+    body: Json
+
+
+@dataclass(frozen=True)
+class DeleteChild:
+    kind: ChildKind
+    live: Json
+
+
+@dataclass(frozen=True)
+class PatchClaim:
+    """As it was seen. It grows, or remembers that it was prepared."""
+
+    claim: Json
+    changes: Json
+
+
+@dataclass(frozen=True)
+class TakeSource:
+    """The storage to copy, so that no unit writes to it meanwhile."""
+
+    source: Json
+
+
+Write = SetFinalizers | CreateChild | ReplaceChild | DeleteChild | PatchClaim | TakeSource
+
+
+@dataclass(frozen=True)
+class Plan:
+    writes: tuple[Write, ...]
+    status: GPUStorageStatus | None
+    """None: nothing is said, because the storage is gone with this plan."""
+
+
+def plan_storage(observed: Observed, settings: StorageSettings, now: datetime) -> Plan:
+    """Rows are tried from top to bottom.
+
+    | storage                                  | writes                                      | phase · reason                    |
+    | ---------------------------------------- | ------------------------------------------- | --------------------------------- |
+    | being deleted, held                      | none                                        | Terminating · StorageInUse        |
+    | being deleted, with Jobs or file browser | delete them, then what is left of their pods | Terminating · StorageTerminating |
+    | being deleted, claim there, no `retain`  | delete the claim                            | Terminating · StorageTerminating  |
+    | being deleted, any other                 | give up the finalizer                       | –                                 |
+    | without finalizer                        | put it on                                   | as it was                         |
+    | spec is wrong                            | none                                        | Failed · StorageInvalidSpec       |
+    | its claim is lost                        | none                                        | Failed · StorageClaimLost         |
+    | any other                                | claim, policy, preparation, file browser    | see `judge`                       |
+
+    The file browser is there when it is enabled, the volume is there and the preparation has ended well.
+    """
+    metadata = observed.storage["metadata"]
+    finalizers = tuple(metadata.get("finalizers") or ())
+    if "deletionTimestamp" in metadata:
+        return _plan_deletion(observed, finalizers, now)
+    if names.STORAGE_FINALIZER not in finalizers:
+        return Plan((SetFinalizers((*finalizers, names.STORAGE_FINALIZER)),), status_of(observed.storage))
+    problem = find_problem(observed.spec)
+    if observed.spec is None or problem is not None:
+        return Plan((), _plain_status(observed, problem or _invalid("spec does not fit this version"), now))
+    old = status_of(observed.storage)
+    if is_lost(observed):
+        return Plan((), _plain_status(observed, judge(observed, old.prepare), now))
+    return _plan_children(observed, observed.spec, settings, now)
+
+
+def _plan_children(observed: Observed, spec: GPUStorageSpec, settings: StorageSettings, now: datetime) -> Plan:
+    prepare = plan_prepare(observed, spec.prepare, status_of(observed.storage).prepare, has_volume=has_volume(observed))
+    verdict = judge(observed, prepare.status)
+    shows_files = spec.accessor.enabled and verdict.phase is StoragePhase.READY
+    build = _build(observed, spec, settings)
+    writes = (
+        *_claim_writes(observed, build, prepare),
+        *_policy_writes(observed, build),
+        *_prepare_writes(observed, build, prepare),
+        *_child_writes(ChildKind.SERVICE, build_accessor_service(build) if shows_files else None, observed.service),
+        *_child_writes(ChildKind.DEPLOYMENT, build_accessor(build) if shows_files else None, observed.deployment),
+    )
+    accessor = judge_accessor(observed, enabled=spec.accessor.enabled)
+    return Plan(writes, build_status(observed, verdict, prepare.status, accessor, now))
+
+
+def find_problem(spec: GPUStorageSpec | None) -> Verdict | None:
+    """What makes the storage impossible, in words that say which field to mend."""
+    if spec is None:
+        return None
+    try:
+        parse_amount(spec.size)
+        if spec.prepare is not None:
+            check_prepare(spec.prepare)
+    except QuantityError as error:
+        return _invalid(f"spec.size: {error}")
+    except RequestError as error:
+        return _invalid(f"spec.{error}")
+    return None
+
+
+def _plan_deletion(observed: Observed, finalizers: tuple[str, ...], now: datetime) -> Plan:
+    if names.STORAGE_FINALIZER not in finalizers:
+        return Plan((), None)
+    if observed.hold is not None:
+        return Plan(
+            (),
+            _terminating(observed, StorageReason.IN_USE, f"waits until {observed.hold.holder} no longer uses it", now),
+        )
+    # A pod on the claim holds it up, and a Job that is deleted without care leaves its pod behind.
+    for kinds in ((ChildKind.DEPLOYMENT, ChildKind.JOB), (ChildKind.POD,)):
+        workers = [(kind, item) for kind in kinds for item in observed.live(kind)]
+        if workers:
+            writes = tuple(write for kind, item in workers for write in _removal(kind, item))
+            return Plan(writes, _terminating(observed, StorageReason.TERMINATING, "waits for its pods to go", now))
+    retains = observed.spec is not None and observed.spec.retain
+    if observed.claim is not None and not retains:
+        writes = _removal(ChildKind.CLAIM, observed.claim)
+        return Plan(writes, _terminating(observed, StorageReason.TERMINATING, "waits for its claim to go", now))
+    left = tuple(finalizer for finalizer in finalizers if finalizer != names.STORAGE_FINALIZER)
+    return Plan((SetFinalizers(left),), None)
+
+
+def _terminating(observed: Observed, reason: StorageReason, message: str, now: datetime) -> GPUStorageStatus:
+    return _plain_status(observed, Verdict(StoragePhase.TERMINATING, reason, message), now)
+
+
+def _plain_status(observed: Observed, verdict: Verdict, now: datetime) -> GPUStorageStatus:
+    """What was said of preparation and file browser stays."""
+    old = status_of(observed.storage)
+    enabled = observed.spec is not None and observed.spec.accessor.enabled
+    accessor = judge_accessor(observed, enabled=enabled and verdict.phase is not StoragePhase.TERMINATING)
+    return build_status(observed, verdict, old.prepare, accessor, now)
+
+
+def _invalid(message: str) -> Verdict:
+    return Verdict(StoragePhase.FAILED, StorageReason.INVALID_SPEC, message)
+
+
+def _build(observed: Observed, spec: GPUStorageSpec, settings: StorageSettings) -> StorageBuild:
+    metadata = observed.storage["metadata"]
+    return StorageBuild(
+        namespace=metadata["namespace"],
+        name=metadata["name"],
+        uid=metadata["uid"],
+        spec=spec,
+        restricted=observed.restricted,
+        settings=settings,
+        beside_unit=mounting_unit_of(observed.storage) if observed.is_unit_running else None,
+    )
+
+
+def _claim_writes(observed: Observed, build: StorageBuild, prepare: PreparePlan) -> tuple[Write, ...]:
+    claim = observed.claim
+    desired = build_claim(build)
+    if claim is None:
+        return (CreateChild(ChildKind.CLAIM, desired),)
+    changes: Json = {}
+    wanted = desired["spec"]["resources"]["requests"]["storage"]
+    if parse_quantity(claim["spec"]["resources"]["requests"]["storage"]) < parse_quantity(wanted):
+        changes["spec"] = {"resources": {"requests": {"storage": wanted}}}
+    if prepare.marks_claim:
+        changes["metadata"] = {"annotations": {names.ANNOTATION_PREPARED_DIGEST: prepare.digest}}
+    return (PatchClaim(claim, changes),) if changes else ()
+
+
+def _policy_writes(observed: Observed, build: StorageBuild) -> tuple[Write, ...]:
+    is_needed = build.spec.prepare is not None or build.spec.accessor.enabled
+    desired = build_network_policy(build) if is_needed else None
+    return _child_writes(ChildKind.NETWORK_POLICY, desired, observed.network_policy)
+
+
+def _prepare_writes(observed: Observed, build: StorageBuild, prepare: PreparePlan) -> tuple[Write, ...]:
+    writes = [write for job in prepare.old_jobs for write in _removal(ChildKind.JOB, job)]
+    if prepare.takes_source and observed.source is not None:
+        writes.append(TakeSource(observed.source))
+    if prepare.starts_job and build.spec.prepare is not None and prepare.digest is not None:
+        writes.append(CreateChild(ChildKind.JOB, build_job(build, build.spec.prepare, prepare.digest)))
+    return tuple(writes)
+
+
+def _child_writes(kind: ChildKind, desired: Json | None, live: Json | None) -> tuple[Write, ...]:
+    if desired is None:
+        return _removal(kind, live) if live is not None else ()
+    if live is None:
+        return (CreateChild(kind, desired),)
+    return () if is_as_desired(desired, live) else (ReplaceChild(kind, build_replacement(desired, live)),)
+
+
+def _removal(kind: ChildKind, live: Json) -> tuple[Write, ...]:
+    return () if "deletionTimestamp" in live["metadata"] else (DeleteChild(kind, live),)

@@ -1,0 +1,163 @@
+"""How far the preparation of a storage is, and what it needs next. Pure."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gpu_platform.domain import names
+from gpu_platform.domain.conditions import is_true
+from gpu_platform.domain.gpu_storages import (
+    GPUStorageStatus,
+    Prepare,
+    PreparePhase,
+    PrepareStatus,
+    RecoveryPhase,
+    StoragePhase,
+    prepare_digest,
+)
+from gpu_platform.domain.metadata import annotations_of, labels_of
+from gpu_platform.domain.storage_mounts import Holder, HolderKind, hold_of
+from reconciler.storages.observed import Observed
+from reconciler.units.pods import find_failure, find_unschedulable
+
+Json = dict[str, Any]
+
+ENDED = (PreparePhase.SUCCEEDED, PreparePhase.FAILED)
+
+
+@dataclass(frozen=True)
+class PreparePlan:
+    status: PrepareStatus
+    digest: str | None = None
+    starts_job: bool = False
+    takes_source: bool = False
+    marks_claim: bool = False
+    """The claim is to remember that it was prepared, longer than the storage does."""
+
+    old_jobs: tuple[Json, ...] = ()
+    """Of earlier preparations, and of a copy that has ended."""
+
+
+def plan_prepare(observed: Observed, prepare: Prepare | None, old: PrepareStatus, *, has_volume: bool) -> PreparePlan:
+    """A preparation is known by its digest: what is asked for, and the nonce of the last recovery.
+
+    | what is known of this digest                     | then                                                    |
+    | ------------------------------------------------ | ------------------------------------------------------- |
+    | nothing was asked for                            | NotRequested                                            |
+    | it succeeded, as the status or the claim say     | Succeeded                                               |
+    | no recovery, and the claim was prepared before   | Succeeded: data that were kept are not written over     |
+    | it failed, as the status says                    | Failed, recovery Required; the Job is not made again    |
+    | new, and a unit mounts what an earlier one made  | as the earlier one; it waits for the unit               |
+    | its Job has ended                                | Succeeded, and the claim remembers it; or Failed        |
+    | its Job is there                                 | Running, or Pending with what it waits for              |
+    | no Job, and no volume yet                        | Pending                                                 |
+    | no Job, from an image                            | make the Job                                            |
+    | no Job, the source is missing, not Ready, in use | Pending, and says so                                    |
+    | no Job, the source is free                       | take the source                                         |
+    | no Job, the source is held for this              | make the Job                                            |
+    """
+    if prepare is None:
+        return PreparePlan(PrepareStatus(), old_jobs=observed.jobs)
+    nonce = annotations_of(observed.storage).get(names.ANNOTATION_RECOVERY_NONCE)
+    digest = prepare_digest(prepare, nonce)
+    job_name = names.prepare_job_name(observed.storage["metadata"]["name"], digest)
+    job = next((job for job in observed.jobs if job["metadata"]["name"] == job_name), None)
+    others = tuple(other for other in observed.jobs if other is not job)
+
+    def status(phase: PreparePhase, message: str | None = None) -> PrepareStatus:
+        return PrepareStatus(
+            phase=phase,
+            job_name=job_name,
+            observed_digest=digest,
+            recovery_phase=_recovery_phase(phase, nonce),
+            message=message,
+        )
+
+    # The ended pod of a copy would hold up the deletion of its source.
+    over = observed.jobs if prepare.from_storage_name is not None else others
+    if _is_done(observed.claim, old, digest, nonce):
+        return PreparePlan(status(PreparePhase.SUCCEEDED), digest, old_jobs=over)
+    if old.observed_digest == digest and old.phase is PreparePhase.FAILED:
+        return PreparePlan(old, digest, old_jobs=over)
+    if old.phase is PreparePhase.SUCCEEDED and observed.hold is not None:
+        waits = f"another preparation was asked for; it waits until {observed.hold.holder} no longer uses the storage"
+        return PreparePlan(old.model_copy(update={"message": waits}), digest)
+    if job is not None:
+        pods = [pod for pod in observed.pods if labels_of(pod).get(names.LABEL_STORAGE_PREPARE) == digest[:10]]
+        phase, message = _judge_job(job, pods)
+        return PreparePlan(status(phase, message), digest, marks_claim=phase is PreparePhase.SUCCEEDED, old_jobs=others)
+    if not has_volume:
+        return PreparePlan(status(PreparePhase.PENDING, "waits for the volume"), digest)
+    if others:
+        # Two Jobs must not write at once: the earlier one's pods go first.
+        waits = "waits until the earlier preparation is gone"
+        return PreparePlan(status(PreparePhase.PENDING, waits), digest, old_jobs=others)
+    return _plan_start(observed, prepare, digest, status)
+
+
+def _plan_start(
+    observed: Observed, prepare: Prepare, digest: str, status: Callable[[PreparePhase, str], PrepareStatus]
+) -> PreparePlan:
+    if prepare.from_storage_name is None:
+        return PreparePlan(status(PreparePhase.PENDING, "its Job is being made"), digest, starts_job=True)
+    problem, is_held = _judge_source(observed, prepare.from_storage_name)
+    if problem is not None:
+        return PreparePlan(status(PreparePhase.PENDING, problem), digest)
+    message = "its Job is being made" if is_held else f"takes storage {prepare.from_storage_name}"
+    return PreparePlan(status(PreparePhase.PENDING, message), digest, starts_job=is_held, takes_source=not is_held)
+
+
+def is_copying(target: Json, source: str) -> bool:
+    """Whether this storage, read from the API server, still needs the other one to be filled from."""
+    prepare = Prepare.model_validate((target.get("spec") or {}).get("prepare") or {})
+    if "deletionTimestamp" in target["metadata"] or prepare.from_storage_name != source:
+        return False
+    digest = prepare_digest(prepare, annotations_of(target).get(names.ANNOTATION_RECOVERY_NONCE))
+    known = GPUStorageStatus.model_validate(target.get("status") or {}).prepare
+    return not (known.observed_digest == digest and known.phase in ENDED)
+
+
+def _is_done(claim: Json | None, old: PrepareStatus, digest: str, nonce: str | None) -> bool:
+    if old.observed_digest == digest and old.phase is PreparePhase.SUCCEEDED:
+        return True
+    prepared = annotations_of(claim).get(names.ANNOTATION_PREPARED_DIGEST) if claim is not None else None
+    return prepared == digest or (prepared is not None and nonce is None)
+
+
+def _recovery_phase(phase: PreparePhase, nonce: str | None) -> RecoveryPhase:
+    if phase is PreparePhase.FAILED:
+        return RecoveryPhase.REQUIRED
+    if nonce is None:
+        return RecoveryPhase.NONE
+    return RecoveryPhase.SUCCEEDED if phase is PreparePhase.SUCCEEDED else RecoveryPhase.RUNNING
+
+
+def _judge_job(job: Json, pods: Sequence[Json]) -> tuple[PreparePhase, str | None]:
+    if is_true(job, "Complete"):
+        return PreparePhase.SUCCEEDED, None
+    failure = find_failure(pods)
+    if is_true(job, "Failed"):
+        return PreparePhase.FAILED, failure or _failure_of(job)
+    if (job.get("status") or {}).get("ready") or any(pod.get("status", {}).get("phase") == "Running" for pod in pods):
+        return PreparePhase.RUNNING, None
+    return PreparePhase.PENDING, failure or find_unschedulable(pods) or "its pod is starting"
+
+
+def _failure_of(job: Json) -> str:
+    conditions = (job.get("status") or {}).get("conditions") or ()
+    return next((str(each.get("message")) for each in conditions if each["type"] == "Failed"), "its Job failed")
+
+
+def _judge_source(observed: Observed, name: str) -> tuple[str | None, bool]:
+    """What stands against copying it now, and whether it is held for this storage."""
+    source = observed.source
+    if source is None or "deletionTimestamp" in source["metadata"]:
+        return f"waits for storage {name}, which is not there", False
+    hold = hold_of(source)
+    if hold is not None and hold.holder == Holder(HolderKind.STORAGE, observed.storage["metadata"]["name"]):
+        return None, True
+    if hold is not None:
+        return f"waits until {hold.holder} no longer uses storage {name}", False
+    if GPUStorageStatus.model_validate(source.get("status") or {}).phase is not StoragePhase.READY:
+        return f"waits until storage {name} is Ready", False
+    return None, False

@@ -1,0 +1,211 @@
+"""The objects behind a storage: pure builders.
+
+Values are in the form in which the API server stores them, so that a live object can be compared with them.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from gpu_platform.domain import names
+from gpu_platform.domain.gpu_specs import Toleration
+from gpu_platform.domain.gpu_storages import GPUStorageSpec, Prepare
+from gpu_platform.domain.quantities import canonical_quantity
+from reconciler.units.capabilities import DROPPED_CAPABILITIES
+from reconciler.units.resources import (
+    NOBODY,
+    VOLUME_GROUP,
+    build_egress,
+    build_ingress,
+    claim_volume,
+)
+
+Json = dict[str, Any]
+
+WORKSPACE, SOURCE, DATA = "/workspace", "/source", "/data"
+COPY_COMMAND = ("cp", "-a", f"{SOURCE}/.", f"{WORKSPACE}/")
+
+ACCESSOR_PORT = 5_000
+JOB_KEPT_SECONDS = 86_400
+"""A day, for its logs. How it ended is remembered in the storage's status, so that its removal repeats nothing."""
+
+
+@dataclass(frozen=True)
+class StorageSettings:
+    copy_image: str
+    accessor_image: str
+    accessor_command: tuple[str, ...]
+    blocked_egress: tuple[str, ...]
+    storage_class: str | None = None
+    """For storages that name none; None: the cluster's default."""
+
+    node_selector: Mapping[str, str] = field(default_factory=dict)
+    tolerations: tuple[Toleration, ...] = ()
+    """Where storages are prepared and shown."""
+
+
+@dataclass(frozen=True)
+class StorageBuild:
+    """Everything that a storage's objects are made of."""
+
+    namespace: str
+    name: str
+    uid: str
+    spec: GPUStorageSpec
+    restricted: bool
+    settings: StorageSettings
+    beside_unit: str | None = None
+    """The unit on whose node the file browser has to be: a volume is usually on one node at a time."""
+
+
+def build_claim(build: StorageBuild) -> Json:
+    """Without an owner reference: data go by a decision, never by the garbage collector."""
+    spec: Json = {
+        "accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": canonical_quantity(build.spec.size)}},
+    }
+    if class_name := build.spec.storage_class_name or build.settings.storage_class:
+        spec["storageClassName"] = class_name
+    metadata = {"name": build.name, "namespace": build.namespace, "labels": names.storage_labels(build.name)}
+    return {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": spec}
+
+
+def build_network_policy(build: StorageBuild) -> Json:
+    """Out: as a unit. In: the platform's proxy, to the file browser."""
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": _metadata(build, names.storage_policy_name(build.name)),
+        "spec": {
+            "podSelector": {"matchLabels": {names.LABEL_STORAGE: build.name}},
+            "policyTypes": ["Ingress", "Egress"],
+            "egress": build_egress(build.settings.blocked_egress),
+            "ingress": build_ingress([("TCP", ACCESSOR_PORT)]),
+        },
+    }
+
+
+def build_job(build: StorageBuild, prepare: Prepare, digest: str) -> Json:
+    """One try: what failed is not repeated before somebody asks for it."""
+    is_copy = prepare.from_storage_name is not None
+    mounts: list[Json] = [{"name": "workspace", "mountPath": WORKSPACE}]
+    volumes = [claim_volume("workspace", build.name)]
+    if prepare.from_storage_name is not None:
+        mounts.append({"name": "source", "mountPath": SOURCE, "readOnly": True})
+        volumes.append(claim_volume("source", prepare.from_storage_name))
+    command, args = (COPY_COMMAND, ()) if is_copy else (prepare.command, prepare.args)
+    container: Json = {
+        "name": "prepare",
+        "image": prepare.from_image or build.settings.copy_image,
+        "imagePullPolicy": "IfNotPresent",
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "securityContext": _security_context(build),
+        "volumeMounts": mounts,
+        **({"command": list(command)} if command else {}),
+        **({"args": list(args)} if args else {}),
+    }
+    labels = {**names.storage_labels(build.name), names.LABEL_STORAGE_PREPARE: digest[:10]}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {**_metadata(build, names.prepare_job_name(build.name, digest)), "labels": labels},
+        "spec": {
+            "backoffLimit": 0,
+            "ttlSecondsAfterFinished": JOB_KEPT_SECONDS,
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": {**_pod(build, volumes), "restartPolicy": "Never", "containers": [container]},
+            },
+        },
+    }
+
+
+def build_accessor_service(build: StorageBuild) -> Json:
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": _metadata(build, names.accessor_name(build.name)),
+        "spec": {
+            "type": "ClusterIP",
+            "selector": _accessor_labels(build),
+            "ports": [{"name": "http", "port": ACCESSOR_PORT, "targetPort": ACCESSOR_PORT, "protocol": "TCP"}],
+        },
+    }
+
+
+def build_accessor(build: StorageBuild) -> Json:
+    container: Json = {
+        "name": "accessor",
+        "image": build.settings.accessor_image,
+        "imagePullPolicy": "IfNotPresent",
+        "command": list(build.settings.accessor_command),
+        "env": [{"name": "POD_IP", "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": "status.podIP"}}}],
+        "ports": [{"name": "http", "containerPort": ACCESSOR_PORT, "protocol": "TCP"}],
+        "readinessProbe": {"httpGet": {"path": "/", "port": "http", "scheme": "HTTP"}, "periodSeconds": 2},
+        "securityContext": _security_context(build),
+        "volumeMounts": [{"name": "data", "mountPath": DATA, "readOnly": True}],
+    }
+    pod = {**_pod(build, [claim_volume("data", build.name)]), "containers": [container]}
+    if build.beside_unit is not None:
+        pod["affinity"] = _beside(build.beside_unit)
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": _metadata(build, names.accessor_name(build.name)),
+        "spec": {
+            "replicas": 1,
+            "revisionHistoryLimit": 1,
+            # A second pod could not have the volume before the first one is gone.
+            "strategy": {"type": "Recreate"},
+            "selector": {"matchLabels": _accessor_labels(build)},
+            "template": {
+                "metadata": {"labels": {**names.storage_labels(build.name), **_accessor_labels(build)}},
+                "spec": pod,
+            },
+        },
+    }
+
+
+def accessor_url(namespace: str, storage: str) -> str:
+    return f"http://{names.accessor_name(storage)}.{namespace}.svc.cluster.local:{ACCESSOR_PORT}/"
+
+
+def _accessor_labels(build: StorageBuild) -> dict[str, str]:
+    return {names.LABEL_STORAGE_ACCESSOR: build.uid}
+
+
+def _metadata(build: StorageBuild, name: str) -> Json:
+    return {
+        "name": name,
+        "namespace": build.namespace,
+        "labels": names.storage_labels(build.name),
+        "ownerReferences": [names.owner_reference("GPUStorage", build.name, build.uid)],
+    }
+
+
+def _pod(build: StorageBuild, volumes: list[Json]) -> Json:
+    settings = build.settings
+    pod: Json = {
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "priorityClassName": names.UNIT_PRIORITY_CLASS,
+        "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}, **VOLUME_GROUP},
+        "volumes": volumes,
+    }
+    if settings.node_selector:
+        pod["nodeSelector"] = dict(settings.node_selector)
+    if settings.tolerations:
+        pod["tolerations"] = [toleration.to_json() for toleration in settings.tolerations]
+    return pod
+
+
+def _security_context(build: StorageBuild) -> Json:
+    context: Json = {"allowPrivilegeEscalation": False, "seccompProfile": {"type": "RuntimeDefault"}}
+    if build.restricted:
+        return {**context, "capabilities": {"drop": ["ALL"]}, "runAsNonRoot": True, "runAsUser": NOBODY}
+    return {**context, "capabilities": {"drop": list(DROPPED_CAPABILITIES)}}
+
+
+def _beside(unit: str) -> Json:
+    term = {"labelSelector": {"matchLabels": {names.LABEL_UNIT: unit}}, "topologyKey": "kubernetes.io/hostname"}
+    return {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}

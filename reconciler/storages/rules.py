@@ -1,0 +1,25 @@
+"""What the storages controller may do in Kubernetes."""
+
+from gpu_platform.domain.access import Rule, Scope
+from gpu_platform.domain.names import GROUP
+
+TENANTS = (Scope.TENANTS,)
+
+RULES = (
+    Rule(TENANTS, "", ("persistentvolumeclaims",), ("get", "create", "patch", "delete")),
+    Rule(TENANTS, "batch", ("jobs",), ("create", "delete")),
+    # What a deleted Job left behind.
+    Rule(TENANTS, "", ("pods",), ("delete",)),
+    Rule(TENANTS, "apps", ("deployments",), ("create", "update", "delete")),
+    Rule(TENANTS, "networking.k8s.io", ("networkpolicies",), ("create", "update", "delete")),
+    Rule(TENANTS, "", ("services",), ("create", "update", "delete")),
+    # The finalizer, and who holds it.
+    Rule(TENANTS, GROUP, ("gpustorages",), ("get", "patch")),
+    Rule(TENANTS, GROUP, ("gpustorages/status",), ("patch",)),
+    # Its children block their owner's deletion, which some clusters allow only to those who may hold it up anyway.
+    Rule(TENANTS, GROUP, ("gpustorages/finalizers",), ("update",)),
+    # Whether a holder still needs it is asked of the API server itself.
+    Rule(TENANTS, GROUP, ("gpuunits",), ("get",)),
+    # A repeated Event is found by its name and counted up.
+    Rule(TENANTS, "", ("events",), ("get", "create", "patch")),
+)

@@ -1,0 +1,209 @@
+"""What a storage's status says. Pure."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from gpu_platform.domain import names
+from gpu_platform.domain.conditions import Condition, ConditionStatus, find_condition, with_condition
+from gpu_platform.domain.gpu_storages import (
+    ACCESSOR_READY,
+    PREPARED,
+    READY,
+    AccessorPhase,
+    AccessorStatus,
+    GPUStorageStatus,
+    PreparePhase,
+    PrepareStatus,
+    StoragePhase,
+    StorageReason,
+)
+from gpu_platform.domain.metadata import labels_of
+from gpu_platform.domain.storage_mounts import mounting_unit_of
+from reconciler.storages.observed import ChildKind, Observed
+from reconciler.storages.resources import accessor_url
+from reconciler.units.pods import find_failure
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    phase: StoragePhase
+    reason: StorageReason
+    message: str
+
+
+def status_of(storage: Json) -> GPUStorageStatus:
+    return GPUStorageStatus.model_validate(storage.get("status") or {})
+
+
+def judge(observed: Observed, prepare: PrepareStatus) -> Verdict:
+    """The Ready condition of a storage; rows from top to bottom. The file browser is no part of it.
+
+    | claim                                   | preparation      | verdict                              |
+    | --------------------------------------- | ---------------- | ------------------------------------ |
+    | lost, or gone after it was bound        | any              | Failed · StorageClaimLost            |
+    | not bound, and not because it binds late | any             | Pending · StoragePending             |
+    | any other                               | failed           | Failed · StoragePrepareFailed        |
+    | any other                               | waits or runs    | Pending · StoragePreparePending, …   |
+    | any other                               | ended, or none   | Ready · StorageReady                 |
+    """
+    if is_lost(observed):
+        message = "its claim is gone, and the data with it; delete the storage and make another"
+        return Verdict(StoragePhase.FAILED, StorageReason.CLAIM_LOST, message)
+    if not has_volume(observed):
+        return Verdict(StoragePhase.PENDING, StorageReason.PENDING, "its claim waits for a volume")
+    match prepare.phase:
+        case PreparePhase.FAILED:
+            message = f"its preparation failed, and is repeated when somebody asks for it: {prepare.message}"
+            return Verdict(StoragePhase.FAILED, StorageReason.PREPARE_FAILED, message)
+        case PreparePhase.RUNNING:
+            return Verdict(StoragePhase.PENDING, StorageReason.PREPARE_RUNNING, "is being prepared")
+        case PreparePhase.PENDING:
+            return Verdict(StoragePhase.PENDING, StorageReason.PREPARE_PENDING, prepare.message or "is to be prepared")
+    is_late = not is_bound(observed.claim)
+    message = "gets its volume when the first unit mounts it" if is_late else "can be mounted"
+    return Verdict(StoragePhase.READY, StorageReason.READY, message)
+
+
+def is_bound(claim: Json | None) -> bool:
+    return claim is not None and (claim.get("status") or {}).get("phase") == "Bound"
+
+
+def has_volume(observed: Observed) -> bool:
+    return is_bound(observed.claim) or (observed.claim is not None and observed.binds_late)
+
+
+def is_lost(observed: Observed) -> bool:
+    if observed.claim is None:
+        return status_of(observed.storage).capacity is not None
+    return (observed.claim.get("status") or {}).get("phase") == "Lost"
+
+
+def judge_accessor(observed: Observed, *, enabled: bool) -> tuple[AccessorStatus, str]:
+    """How the file browser is, and why."""
+    if not enabled:
+        return AccessorStatus(), "is switched off"
+    namespace, name = observed.storage["metadata"]["namespace"], observed.storage["metadata"]["name"]
+    service = names.accessor_name(name)
+    pods = [pod for pod in observed.pods if names.LABEL_STORAGE_ACCESSOR in labels_of(pod)]
+    if observed.deployment is not None and (observed.deployment.get("status") or {}).get("availableReplicas"):
+        url = accessor_url(namespace, name)
+        return AccessorStatus(phase=AccessorPhase.READY, service_name=service, access_url=url), "answers"
+    if failure := find_failure(pods):
+        return AccessorStatus(phase=AccessorPhase.FAILED, service_name=service), failure
+    return AccessorStatus(phase=AccessorPhase.PENDING, service_name=service), "is starting"
+
+
+def build_status(
+    observed: Observed,
+    verdict: Verdict,
+    prepare: PrepareStatus,
+    accessor: tuple[AccessorStatus, str],
+    now: datetime,
+) -> GPUStorageStatus:
+    old = status_of(observed.storage)
+    shown, why = accessor
+    conditions = old.conditions
+    for type_, status, reason, message in (
+        (READY, verdict.phase is StoragePhase.READY, verdict.reason, verdict.message),
+        _prepared_condition(prepare),
+        _accessor_condition(shown, why),
+    ):
+        conditions = with_condition(conditions, _condition(observed, type_, status, reason, message, now))
+    unit = mounting_unit_of(observed.storage)
+    claim = observed.claim
+    return GPUStorageStatus(
+        phase=verdict.phase,
+        claim_name=claim["metadata"]["name"] if claim is not None else old.claim_name,
+        capacity=_capacity(claim) if claim is not None else old.capacity,
+        prepare=prepare,
+        accessor=shown,
+        mounted_by=(unit,) if unit is not None else (),
+        observed_generation=observed.storage["metadata"].get("generation"),
+        last_sync_time=now,
+        conditions=conditions,
+    )
+
+
+def with_refusal(status: GPUStorageStatus, kind: ChildKind, message: str) -> GPUStorageStatus:
+    """The status after the API server refused one of the storage's objects. What exists goes on working: a claim that
+    cannot grow, a file browser that cannot be made."""
+    match kind:
+        case ChildKind.SERVICE | ChildKind.DEPLOYMENT:
+            accessor = AccessorStatus(phase=AccessorPhase.FAILED, service_name=status.accessor.service_name)
+            changed = _reworded(status, ACCESSOR_READY, "False", StorageReason.ACCESSOR_FAILED, message)
+            return changed.model_copy(update={"accessor": accessor})
+        case ChildKind.CLAIM if status.phase is StoragePhase.READY:
+            return _reworded(status, READY, "True", StorageReason.PVC_SYNC_FAILED, message)
+        case ChildKind.CLAIM:
+            changed = _reworded(status, READY, "False", StorageReason.PVC_SYNC_FAILED, message)
+            return changed.model_copy(update={"phase": StoragePhase.FAILED})
+        case ChildKind.JOB | ChildKind.NETWORK_POLICY | ChildKind.POD:
+            prepare = status.prepare.model_copy(update={"message": message})
+            changed = _reworded(status, PREPARED, "False", StorageReason.PREPARE_PENDING, message)
+            return changed.model_copy(update={"prepare": prepare})
+
+
+def reason_of(status: GPUStorageStatus, type_: str) -> str | None:
+    condition = find_condition(status.conditions, type_)
+    return condition.reason if condition else None
+
+
+def _capacity(claim: Json) -> str | None:
+    return ((claim.get("status") or {}).get("capacity") or {}).get("storage")
+
+
+def _prepared_condition(prepare: PrepareStatus) -> tuple[str, bool, StorageReason, str]:
+    reasons = {
+        PreparePhase.NOT_REQUESTED: StorageReason.PREPARE_NOT_REQUESTED,
+        PreparePhase.PENDING: StorageReason.PREPARE_PENDING,
+        PreparePhase.RUNNING: StorageReason.PREPARE_RUNNING,
+        PreparePhase.SUCCEEDED: StorageReason.PREPARE_READY,
+        PreparePhase.FAILED: StorageReason.PREPARE_FAILED,
+    }
+    is_done = prepare.phase in (PreparePhase.NOT_REQUESTED, PreparePhase.SUCCEEDED)
+    return PREPARED, is_done, reasons[prepare.phase], prepare.message or ""
+
+
+def _accessor_condition(accessor: AccessorStatus, why: str) -> tuple[str, bool, StorageReason, str]:
+    reasons = {
+        AccessorPhase.DISABLED: StorageReason.ACCESSOR_DISABLED,
+        AccessorPhase.PENDING: StorageReason.ACCESSOR_PENDING,
+        AccessorPhase.READY: StorageReason.ACCESSOR_READY,
+        AccessorPhase.FAILED: StorageReason.ACCESSOR_FAILED,
+    }
+    return ACCESSOR_READY, accessor.phase is AccessorPhase.READY, reasons[accessor.phase], why
+
+
+def _condition(
+    observed: Observed, type_: str, is_met: bool, reason: StorageReason, message: str, now: datetime
+) -> Condition:
+    return Condition(
+        type=type_,
+        status="True" if is_met else "False",
+        reason=reason,
+        message=message,
+        observed_generation=observed.storage["metadata"].get("generation"),
+        last_transition_time=now,
+    )
+
+
+def _reworded(
+    status: GPUStorageStatus, type_: str, is_met: ConditionStatus, reason: StorageReason, message: str
+) -> GPUStorageStatus:
+    old = find_condition(status.conditions, type_)
+    if old is None:
+        return status
+    moved = status.last_sync_time or old.last_transition_time
+    new = old.model_copy(
+        update={
+            "status": is_met,
+            "reason": reason,
+            "message": message,
+            "last_transition_time": old.last_transition_time if old.status == is_met else moved,
+        }
+    )
+    conditions = tuple(new if condition.type == type_ else condition for condition in status.conditions)
+    return status.model_copy(update={"conditions": conditions})

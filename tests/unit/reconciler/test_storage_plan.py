@@ -1,0 +1,280 @@
+"""The table of `plan_storage`, row by row, and what its objects look like."""
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from gpu_platform.domain import names
+from gpu_platform.domain.conditions import find_condition
+from gpu_platform.domain.gpu_specs import Toleration
+from gpu_platform.domain.gpu_storages import GPUStorageSpec, StoragePhase
+from gpu_platform.domain.storage_mounts import Hold, unit_holder
+from reconciler.storages.observed import ChildKind, Observed
+from reconciler.storages.plan import (
+    CreateChild,
+    DeleteChild,
+    PatchClaim,
+    Plan,
+    ReplaceChild,
+    SetFinalizers,
+    plan_storage,
+)
+from reconciler.storages.resources import StorageSettings
+from reconciler.storages.status import with_refusal
+from tests.builders import NOW, as_stored, make_pod, make_storage
+
+Json = dict[str, Any]
+
+SETTINGS = StorageSettings(
+    copy_image="busybox:1.36", accessor_image="dufs:1", accessor_command=("dufs", "/data"), blocked_egress=()
+)
+ENABLED: Json = {"accessor": {"enabled": True}}
+
+
+def claim(size: str = "1Gi", phase: str = "Bound", **metadata: Any) -> Json:
+    capacity = {"capacity": {"storage": size}} if phase == "Bound" else {}
+    return {
+        "metadata": {
+            "name": "weights",
+            "namespace": "runtime-instance",
+            "uid": "c",
+            "resourceVersion": "1",
+            **metadata,
+        },
+        "spec": {"resources": {"requests": {"storage": size}}},
+        "status": {"phase": phase, **capacity},
+    }
+
+
+def observe(storage: Json, **changes: Any) -> Observed:
+    observed = Observed(
+        storage=storage,
+        spec=GPUStorageSpec.model_validate(storage["spec"]),
+        hold=None,
+        is_unit_running=False,
+        claim=claim(),
+        binds_late=False,
+        jobs=(),
+        network_policy=None,
+        service=None,
+        deployment=None,
+        pods=(),
+        source=None,
+        restricted=False,
+    )
+    return replace(observed, **changes)
+
+
+def leaving(**spec: Any) -> Json:
+    storage = make_storage(**spec)
+    storage["metadata"]["deletionTimestamp"] = "2030-01-01T12:00:00Z"
+    return storage
+
+
+def plan(observed: Observed) -> Plan:
+    return plan_storage(observed, SETTINGS, NOW)
+
+
+def ready_reason(result: Plan) -> tuple[StoragePhase | None, str]:
+    assert result.status is not None
+    condition = find_condition(result.status.conditions, "Ready")
+    assert condition is not None
+    return result.status.phase, condition.reason
+
+
+def test_protection_comes_before_anything_that_needs_it() -> None:
+    storage = make_storage()
+    storage["metadata"]["finalizers"] = ["example.com/other"]
+    result = plan(observe(storage, claim=None))
+    assert result.writes == (SetFinalizers(("example.com/other", names.STORAGE_FINALIZER)),)
+
+
+def test_a_new_storage_gets_a_claim_of_the_clusters_default_class_and_no_owner() -> None:
+    result = plan(observe(make_storage(), claim=None))
+    [write] = result.writes
+    assert isinstance(write, CreateChild)
+    assert write.kind is ChildKind.CLAIM
+    assert "ownerReferences" not in write.body["metadata"]
+    assert write.body["spec"] == {
+        "accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": "1Gi"}},
+    }
+    assert ready_reason(result) == (StoragePhase.PENDING, "StoragePending")
+
+
+@pytest.mark.parametrize(
+    ("spec", "setting", "wanted"),
+    [
+        ({}, "slow", "slow"),
+        ({"storageClassName": "fast"}, "slow", "fast"),
+        ({"storageClassName": "fast"}, None, "fast"),
+    ],
+)
+def test_the_class_is_the_storages_or_else_the_platforms(spec: Json, setting: str | None, wanted: str) -> None:
+    result = plan_storage(observe(make_storage(**spec), claim=None), replace(SETTINGS, storage_class=setting), NOW)
+    [write] = result.writes
+    assert isinstance(write, CreateChild)
+    assert write.body["spec"]["storageClassName"] == wanted
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"claim": claim(phase="Pending")}, (StoragePhase.PENDING, "StoragePending")),
+        ({"claim": claim(phase="Pending"), "binds_late": True}, (StoragePhase.READY, "StorageReady")),
+        ({"claim": claim(phase="Lost")}, (StoragePhase.FAILED, "StorageClaimLost")),
+        ({}, (StoragePhase.READY, "StorageReady")),
+        ({"spec": None}, (StoragePhase.FAILED, "StorageInvalidSpec")),
+    ],
+)
+def test_the_claim_decides_whether_it_can_be_mounted(changes: Json, reason: tuple[StoragePhase, str]) -> None:
+    result = plan(observe(make_storage(), **changes))
+    assert ready_reason(result) == reason
+    assert result.writes == ()
+
+
+def test_a_claim_that_is_gone_with_its_data_is_not_made_anew() -> None:
+    storage = {**make_storage(), "status": {"capacity": "1Gi", "claimName": "weights"}}
+    result = plan(observe(storage, claim=None))
+    assert result.writes == ()
+    assert ready_reason(result) == (StoragePhase.FAILED, "StorageClaimLost")
+
+
+def test_a_claim_grows_and_never_shrinks() -> None:
+    [grows] = plan(observe(make_storage(size="2048Mi"))).writes
+    assert grows == PatchClaim(claim(), {"spec": {"resources": {"requests": {"storage": "2Gi"}}}})
+    assert plan(observe(make_storage(), claim=claim("2Gi"))).writes == ()
+
+
+def test_a_claim_that_cannot_grow_can_still_be_mounted() -> None:
+    status = plan(observe(make_storage(size="2Gi"))).status
+    assert status is not None
+    refused = with_refusal(status, ChildKind.CLAIM, "the class does not allow it")
+    assert refused.phase is StoragePhase.READY
+    condition = find_condition(refused.conditions, "Ready")
+    assert condition is not None
+    assert (condition.status, condition.reason) == ("True", "StoragePVCSyncFailed")
+
+
+@pytest.mark.parametrize("kind", [ChildKind.SERVICE, ChildKind.DEPLOYMENT])
+def test_a_file_browser_that_cannot_be_made_blocks_nobody(kind: ChildKind) -> None:
+    status = plan(observe(make_storage(**ENABLED))).status
+    assert status is not None
+    refused = with_refusal(status, kind, "quota")
+    assert (refused.phase, refused.accessor.phase) == (StoragePhase.READY, "Failed")
+
+
+def settled(storage: Json, **changes: Any) -> Observed:
+    """The same storage after its planned objects were written."""
+    observed = observe(storage, **changes)
+    written = {write.kind: write.body for write in plan(observed).writes if isinstance(write, CreateChild)}
+    return replace(
+        observed,
+        network_policy=as_stored(written[ChildKind.NETWORK_POLICY]),
+        service=as_stored(written[ChildKind.SERVICE]),
+        deployment=as_stored(written[ChildKind.DEPLOYMENT]),
+    )
+
+
+def test_the_file_browser_comes_with_policy_and_service_and_goes_when_switched_off() -> None:
+    observed = settled(make_storage(**ENABLED))
+    assert plan(observed).writes == ()
+    off = replace(observed, storage=make_storage(), spec=GPUStorageSpec(size="1Gi"))
+    assert [write.kind for write in plan(off).writes if isinstance(write, DeleteChild)] == [
+        ChildKind.NETWORK_POLICY,
+        ChildKind.SERVICE,
+        ChildKind.DEPLOYMENT,
+    ]
+
+
+def test_the_file_browser_only_reads_and_waits_for_the_volume() -> None:
+    observed = settled(make_storage(**ENABLED))
+    assert observed.deployment is not None
+    [container] = observed.deployment["spec"]["template"]["spec"]["containers"]
+    assert container["volumeMounts"] == [{"name": "data", "mountPath": "/data", "readOnly": True}]
+    early = plan(observe(make_storage(**ENABLED), claim=claim(phase="Pending")))
+    assert [write.kind for write in early.writes if isinstance(write, CreateChild)] == [ChildKind.NETWORK_POLICY]
+
+
+def test_the_file_browser_is_on_the_node_of_the_unit_that_runs_with_the_storage() -> None:
+    storage = make_storage(**ENABLED)
+    observed = settled(storage)
+    storage["metadata"]["annotations"] = {names.ANNOTATION_MOUNTED_BY: "unit/train"}
+    hold = Hold(unit_holder("train"), NOW, "uid-train")
+    mounted = replace(observed, storage=storage, hold=hold)
+    assert plan(mounted).writes == ()
+    [moved] = plan(replace(mounted, is_unit_running=True)).writes
+    assert isinstance(moved, ReplaceChild)
+    affinity = moved.body["spec"]["template"]["spec"]["affinity"]["podAffinity"]
+    [term] = affinity["requiredDuringSchedulingIgnoredDuringExecution"]
+    assert term["labelSelector"] == {"matchLabels": {names.LABEL_UNIT: "train"}}
+
+
+def test_what_prepares_and_shows_runs_where_the_settings_say() -> None:
+    place = replace(
+        SETTINGS, node_selector={"disk": "fast"}, tolerations=(Toleration(key="storage", operator="Exists"),)
+    )
+    result = plan_storage(observe(make_storage(**ENABLED)), place, NOW)
+    [deployment] = [
+        write.body for write in result.writes if isinstance(write, CreateChild) and write.kind is ChildKind.DEPLOYMENT
+    ]
+    pod = deployment["spec"]["template"]["spec"]
+    assert pod["nodeSelector"] == {"disk": "fast"}
+    assert pod["tolerations"] == [{"key": "storage", "operator": "Exists"}]
+
+
+def test_a_file_browser_that_does_not_start_says_why_and_the_storage_is_ready() -> None:
+    waiting = {"name": "accessor", "state": {"waiting": {"reason": "ErrImagePull", "message": "no such image"}}}
+    pod = make_pod(labels={names.LABEL_STORAGE_ACCESSOR: "uid-weights"})
+    pod["status"] = {"containerStatuses": [waiting]}
+    result = plan(replace(settled(make_storage(**ENABLED)), pods=(pod,)))
+    assert ready_reason(result) == (StoragePhase.READY, "StorageReady")
+    assert result.status is not None
+    assert result.status.accessor.phase == "Failed"
+    condition = find_condition(result.status.conditions, "AccessorReady")
+    assert condition is not None
+    assert "no such image" in condition.message
+
+
+def test_a_held_storage_is_not_deleted() -> None:
+    result = plan(observe(leaving(), hold=Hold(unit_holder("train"), NOW, "uid-train")))
+    assert result.writes == ()
+    assert ready_reason(result) == (StoragePhase.TERMINATING, "StorageInUse")
+
+
+def test_deletion_takes_the_workers_then_their_pods_then_the_claim_then_the_protection() -> None:
+    item = {"metadata": {"name": "x", "namespace": "runtime-instance", "uid": "x", "resourceVersion": "1"}}
+    observed = observe(leaving(), jobs=(item,), deployment=item, pods=(item,))
+    assert plan(observed).writes == (DeleteChild(ChildKind.DEPLOYMENT, item), DeleteChild(ChildKind.JOB, item))
+    observed = replace(observed, jobs=(), deployment=None)
+    assert plan(observed).writes == (DeleteChild(ChildKind.POD, item),)
+    observed = replace(observed, pods=())
+    assert plan(observed).writes == (DeleteChild(ChildKind.CLAIM, claim()),)
+    going = claim(deletionTimestamp="now")
+    assert plan(replace(observed, claim=going)).writes == ()
+    last = plan(replace(observed, claim=None))
+    assert last.writes == (SetFinalizers(()),)
+    assert last.status is None
+
+
+def test_a_retained_claim_stays() -> None:
+    assert plan(observe(leaving(retain=True))).writes == (SetFinalizers(()),)
+
+
+def test_what_others_protect_is_left_to_them() -> None:
+    storage = leaving()
+    storage["metadata"]["finalizers"] = ["foregroundDeletion"]
+    result = plan(observe(storage))
+    assert (result.writes, result.status) == ((), None)
+
+
+def test_a_second_pass_over_an_unchanged_storage_says_nothing_new() -> None:
+    observed = settled(make_storage(**ENABLED))
+    first = plan(observed).status
+    assert first is not None
+    stored = {**observed.storage, "status": first.to_json()}
+    later = plan_storage(replace(observed, storage=stored), SETTINGS, NOW + timedelta(hours=1)).status
+    assert later is not None
+    assert later.model_copy(update={"last_sync_time": None}) == first.model_copy(update={"last_sync_time": None})
