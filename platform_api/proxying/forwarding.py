@@ -13,7 +13,7 @@ from typing import Any
 from fastapi import Request
 from fastapi.responses import Response
 
-from platform_api.http.errors import ApiError, bad_gateway, gateway_timeout, not_found
+from platform_api.http.errors import ApiError, bad_gateway, gateway_timeout, not_found, unauthenticated
 from platform_api.http.frame import Receive, Send, current_request_id
 from platform_api.http.upgrades import find_upgrade
 from platform_api.keys.key_ring import Caller
@@ -86,9 +86,16 @@ class Forwarder:
             raise bad_gateway(f"{target.what} broke off before its answer: {error}") from None
         except CutError as cut:
             self._metrics.count_passage(cut.ending)
-            if cut.ending is Ending.IDLE:
-                raise gateway_timeout(f"{target.what} did not begin to answer in {self._idle_seconds:.0f} s") from None
-            raise ApiError(CALLER_GONE, "caller_gone", "the caller hung up, or may no longer listen") from None
+            raise self._refusal_of(cut.ending, target) from None
+
+    def _refusal_of(self, ending: Ending, target: Target) -> ApiError:
+        match ending:
+            case Ending.IDLE:
+                return gateway_timeout(f"{target.what} did not begin to answer in {self._idle_seconds:.0f} s")
+            case Ending.KEY_REVOKED:
+                return unauthenticated("this API key is no longer valid")
+            case Ending.CALLER_GONE:
+                return ApiError(CALLER_GONE, "caller_gone", "the caller hung up")
 
 
 class _Exchange:

@@ -129,6 +129,24 @@ async def test_logs_that_are_not_there_are_a_409_that_says_why(
     await delete_unit(kube, "logless")
 
 
+async def test_the_logs_of_the_container_before_the_last_restart_are_kept(
+    api: httpx.AsyncClient, kube: KubeClient
+) -> None:
+    twice = "[ -e /dev/shm/lived ] && echo second && exec sleep 1000; touch /dev/shm/lived; echo first; exit 3"
+    await create_unit(kube, unit_body("reborn", specName="host.1", template={"command": ["sh", "-c", twice]}))
+
+    async def words(**params: str) -> str:
+        answer = await api.get(f"{UNITS}/reborn/logs", params=params)
+        return answer.text if answer.status_code == 200 else ""
+
+    async def is_reborn() -> bool:
+        return await words() == "second\n"
+
+    await eventually(is_reborn)
+    assert await words(previous="true") == "first\n"
+    await delete_unit(kube, "reborn")
+
+
 async def test_its_events_tell_its_story_oldest_first(api: httpx.AsyncClient, web: str) -> None:
     async def told() -> list[Json]:
         events: list[Json] = (await api.get(f"{web}/events")).json()["data"]

@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import signal
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -31,6 +32,7 @@ TEMPLATE = {
     "probes": {"readiness": {"http": {"path": "/hanging", "port": "http"}, "periodSeconds": 1}},
 }
 CALLED = f"{UNITS}/called/proxy"
+DEVELOPMENT = {"GPU_PLATFORM_API_DEVELOPMENT_ADDRESSES": "true"}
 MEGABYTE = 1 << 20
 HELD_AT_MOST = 48 * MEGABYTE
 """By which an API process may grow while it passes on much more than that."""
@@ -146,11 +148,10 @@ async def test_a_websocket_without_a_key_is_a_401(api: httpx.AsyncClient, unit: 
 async def test_bodies_of_any_size_pass_without_being_held(
     cluster: RunningCluster, unit: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    settings = {"GPU_PLATFORM_API_DEVELOPMENT_ADDRESSES": "true"}
     log = tmp_path_factory.mktemp("api") / "log"
     async with (
         asyncio.timeout(300),
-        api_process(cluster.kubeconfig, log, settings) as (daemon, url),
+        api_process(cluster.kubeconfig, log, DEVELOPMENT) as (daemon, url),
         open_api(url, cluster.record.api_key) as api,
     ):
         await wait_ready(api)
@@ -170,6 +171,26 @@ async def test_bodies_of_any_size_pass_without_being_held(
                 received += len(data)
         assert received == count * MEGABYTE
         assert peak_memory(daemon.pid) - before < HELD_AT_MOST
+
+
+async def test_a_process_that_is_told_to_stop_cuts_what_is_open(
+    cluster: RunningCluster, unit: str, tmp_path: Path
+) -> None:
+    async with (
+        asyncio.timeout(120),
+        api_process(cluster.kubeconfig, tmp_path / "log", DEVELOPMENT) as (daemon, url),
+        open_api(url, cluster.record.api_key) as api,
+        aiohttp.ClientSession(headers={"Authorization": f"Bearer {cluster.record.api_key}"}) as session,
+    ):
+        await wait_ready(api)
+        async with session.ws_connect(f"{url}{unit}/ws") as socket:
+            await socket.send_str("hello")
+            assert await socket.receive_str() == "HELLO"
+            daemon.signal(signal.SIGTERM)
+            assert await daemon.ends() == 0
+            assert (await socket.receive()).type in (aiohttp.WSMsgType.CLOSED, aiohttp.WSMsgType.ERROR)
+        [line] = [entry for entry in daemon.entries() if entry.get("path") == f"{unit}/ws"]
+        assert (line["status"], line["tenant"]) == (101, "default")
 
 
 def peak_memory(pid: int) -> int:

@@ -275,6 +275,12 @@ async def test_a_call_ends_with_its_key() -> None:
         await door.ended("key_revoked")
 
 
+async def test_a_call_whose_key_ends_before_the_answer_is_a_401() -> None:
+    async with asyncio.timeout(20), listening(answer_nothing) as port, platform(port) as door, door.client() as client:
+        door.keys.clear()
+        assert error_of(await client.get("/")) == (401, "unauthenticated")
+
+
 async def test_more_calls_than_a_tenants_share_are_a_429() -> None:
     async with listening(answer_nothing) as port, platform(port, limit=8) as door, door.client() as client:
         open_ones = [await hang(door) for _ in range(2)]
