@@ -27,6 +27,7 @@ from gpu_platform.cli.views import (
     SpecView,
     StackView,
     StockUnitView,
+    UnitMetricsView,
     UnitView,
 )
 
@@ -129,6 +130,10 @@ class PlatformClient:
     def list_events(self, name: str) -> list[EventView]:
         views: list[EventView] = self._data("GET", f"{_unit_path(name)}/events")
         return views
+
+    def get_unit_metrics(self, name: str) -> UnitMetricsView:
+        view: UnitMetricsView = self._data("GET", f"{_unit_path(name)}/metrics")
+        return view
 
     def get_address(self, name: str) -> AddressView:
         view: AddressView = self._data("GET", f"{_unit_path(name)}/address")
