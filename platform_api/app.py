@@ -15,6 +15,7 @@ from platform_api.deps import Deps
 from platform_api.documents import endpoints as documents
 from platform_api.drift import endpoints as drift
 from platform_api.functions import endpoints as functions
+from platform_api.gpu_metrics import endpoints as gpu_metrics
 from platform_api.gpu_units import endpoints as gpu_units
 from platform_api.health import endpoints as health
 from platform_api.http.decoding import refusal
@@ -37,6 +38,7 @@ RESOURCES = (
     gpu_units,
     proxying,
     storages,
+    gpu_metrics,
     functions,
     invocations,
     stock_units,

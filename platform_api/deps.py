@@ -10,6 +10,7 @@ from fastapi import Request
 from platform_api.cluster import Cluster
 from platform_api.drift.tracking import DriftTracker
 from platform_api.functions.service import FunctionService
+from platform_api.gpu_metrics.reader import GpuReader
 from platform_api.gpu_units.service import UnitService
 from platform_api.http.errors import unavailable
 from platform_api.http.streams import Streams
@@ -39,6 +40,7 @@ class Deps:
     """All there where the cluster is."""
 
     queue: QueueLink
+    gpus: GpuReader
     key_ring: KeyRing
     rate_limit: RateLimit
     streams: Streams

@@ -20,6 +20,7 @@ from platform_api.cluster import Cluster
 from platform_api.deps import Deps
 from platform_api.drift.tracking import DriftTracker
 from platform_api.functions.service import FunctionService
+from platform_api.gpu_metrics.reader import GpuReader
 from platform_api.gpu_units.service import UnitService
 from platform_api.health.collector import register_platform_metrics
 from platform_api.health.report import report_for_ever
@@ -85,6 +86,7 @@ def build_deps(settings: ApiSettings, client: KubeClient | None) -> Deps:
         invocations=InvocationService(cluster, queue, counts, settings, metrics, now_utc) if cluster else None,
         drift=DriftTracker(cluster, now_utc) if cluster else None,
         queue=queue,
+        gpus=GpuReader(settings.nvidia_metrics_endpoint, now_utc),
         key_ring=KeyRing(now_utc),
         rate_limit=RateLimit(settings.requests_per_second, settings.burst),
         streams=Streams(settings.max_streams, metrics),
@@ -121,6 +123,7 @@ async def _first_contact(client: KubeClient) -> None:
 def _background(deps: Deps, client: KubeClient | None) -> Iterable[Coroutine[Any, Any, None]]:
     yield report_for_ever(deps, deps.settings.report_interval_seconds)
     yield deps.queue.run()
+    yield deps.gpus.run()
     if deps.cluster is not None and client is not None:
         yield deps.cluster.run()
         yield deps.key_ring.follow(client)

@@ -42,6 +42,7 @@ class ApiSettings(Settings):
     nats_ca: Annotated[Path | None, Field(alias="natsCA")] = None
     max_invocation_bytes: Annotated[int, Field(ge=1_024, le=INVOCATION_CEILING)] = LARGEST_BODY
     result_retention_seconds: Annotated[int, Field(ge=60, le=30 * 86_400)] = 86_400
+    nvidia_metrics_endpoint: Annotated[str | None, Field(pattern=r"^https?://[!-~]+$")] = None
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
     @property

@@ -28,6 +28,7 @@ from gpu_platform.cli.views import (
     StackView,
     StockUnitView,
     StorageView,
+    UnitMetricsView,
     UnitView,
 )
 
@@ -131,6 +132,10 @@ class PlatformClient:
     def list_events(self, name: str) -> list[EventView]:
         views: list[EventView] = self._data("GET", f"{_unit_path(name)}/events")
         return views
+
+    def get_unit_metrics(self, name: str) -> UnitMetricsView:
+        view: UnitMetricsView = self._data("GET", f"{_unit_path(name)}/metrics")
+        return view
 
     def get_address(self, name: str) -> AddressView:
         view: AddressView = self._data("GET", f"{_unit_path(name)}/address")

@@ -13,6 +13,7 @@ HINTS = {
     "gpuunit_not_found": "see `gpu-platform units list`",
     "stockunit_not_found": "see `gpu-platform stock list`",
     "stockpool_not_found": "see `gpu-platform pools list`",
+    "gpu_metrics_not_configured": "an operator can say where they are: nvidiaMetricsEndpoint of the API",
     "spec_not_found": "see `gpu-platform specs list`",
     "job_not_found": "see `gpu-platform ops list`",
     "not_found": "the API does not know this route; is it older than this command?",

@@ -1,4 +1,4 @@
-"""What a unit says, what happens to it and where it is: `units events`, `logs`, `url`, `ssh` and `watch`."""
+"""What a unit says, what happens to it and where it is: `units events`, `logs`, `metrics`, `url`, `ssh`, `watch`."""
 
 import json
 from typing import Annotated
@@ -25,6 +25,7 @@ from gpu_platform.cli.verdicts import build_state
 def add_commands(app: typer.Typer) -> None:
     app.command()(events)
     app.command()(logs)
+    app.command()(metrics)
     app.command("url")(address)
     app.command()(ssh)
     app.command()(watch)
@@ -68,6 +69,30 @@ def logs(
             typer.echo(piece, nl=False)
 
 
+def metrics(name: Name, as_json: AsJson = False, url: Url = None) -> None:
+    """Show how busy a unit's GPUs are, and how much of their memory is used."""
+    with connect(url) as client:
+        read = client.get_unit_metrics(name)
+    if as_json:
+        print_json(read)
+        return
+    print_rows(
+        ("GPU", "PRODUCT", "NODE", "BUSY", "MEMORY USED", "MEMORY FREE"),
+        (
+            (
+                "/".join(part for part in (device["gpu"], device.get("partition")) if part),
+                device["product"],
+                device["node"],
+                _amount(device.get("utilizationPercent"), "%"),
+                _amount(device.get("memoryUsedMiB"), " MiB"),
+                _amount(device.get("memoryFreeMiB"), " MiB"),
+            )
+            for device in read["devices"]
+        ),
+        empty=f"nobody says which GPUs are those of {name}; does it run?",
+    )
+
+
 def address(name: Name, as_json: AsJson = False, url: Url = None) -> None:
     """Print where a unit answers, and nothing else: on this machine, or else through the platform."""
     with connect(url) as client:
@@ -109,6 +134,10 @@ def watch(as_json: AsJson = False, url: Url = None) -> None:
                 typer.echo(json.dumps(raw, ensure_ascii=False))
             else:
                 _print_event(event)
+
+
+def _amount(value: float | None, unit: str) -> str | None:
+    return None if value is None else f"{value:.0f}{unit}"
 
 
 def _print_event(event: ServerEvent) -> None:

@@ -47,6 +47,24 @@ class AddressView(TypedDict):
     proxyURL: NotRequired[str | None]
 
 
+class GpuView(TypedDict):
+    gpu: str
+    uuid: str
+    product: str
+    node: str
+    partition: NotRequired[str]
+    utilizationPercent: NotRequired[float]
+    memoryUsedMiB: NotRequired[float]
+    memoryFreeMiB: NotRequired[float]
+    memoryTotalMiB: NotRequired[float]
+
+
+class UnitMetricsView(TypedDict):
+    unit: str
+    readAt: str
+    devices: list[GpuView]
+
+
 class StackView(TypedDict):
     name: str
     recorded: bool

@@ -1,12 +1,12 @@
 """The platform's figures for Prometheus, under the names that dashboards know, counted from memory at each scrape.
 
 While Kubernetes is away, its figures are left out rather than repeated: a gap is honest, and
-`runtime_metrics_scrape_success` says why. There is no DCGM endpoint to ask and there are no storages yet: these names
-are announced without figures, or with zero where zero is true.
+`runtime_metrics_scrape_success` says why. So are those of the GPUs while nobody can ask them. There are no storages
+yet: these names are announced without figures.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,18 +17,23 @@ from prometheus_client.registry import Collector
 from gpu_platform.domain import names
 from platform_api.cluster import Cluster
 from platform_api.deps import Deps
+from platform_api.gpu_metrics.reader import GpuReader
+from platform_api.gpu_metrics.readings import Reading
 from platform_api.inventory.nodes import GpuNode, read_nodes
 
 Json = dict[str, Any]
 
 NODE_LABELS = ("node", "gpu_product")
-DEVICE_LABELS = ("node", "gpu", "uuid", "gpu_product")
+DEVICE_LABELS = ("node", "gpu", "uuid", "gpu_product", "partition")
+
+DEVICE_FIGURES: tuple[tuple[str, str, Callable[[Reading], float | None]], ...] = (
+    ("runtime_nvidia_gpu_memory_used_mib", "Used memory of a GPU", lambda reading: reading.used_mib),
+    ("runtime_nvidia_gpu_memory_free_mib", "Free memory of a GPU", lambda reading: reading.free_mib),
+    ("runtime_nvidia_gpu_memory_total_mib", "Memory of a GPU", lambda reading: reading.total_mib),
+    ("runtime_nvidia_gpu_utilization_percent", "Utilization of a GPU", lambda reading: reading.utilization_percent),
+)
 
 WITHOUT_FIGURES = (
-    ("runtime_nvidia_gpu_memory_used_mib", "Used memory of a GPU", DEVICE_LABELS),
-    ("runtime_nvidia_gpu_memory_free_mib", "Free memory of a GPU", DEVICE_LABELS),
-    ("runtime_nvidia_gpu_memory_total_mib", "Memory of a GPU", DEVICE_LABELS),
-    ("runtime_nvidia_gpu_utilization_percent", "Utilization of a GPU", DEVICE_LABELS),
     ("runtime_gpu_storages", "Storages, by phase", ("phase",)),
     ("runtime_gpu_storage_prepare", "Preparations of storages, by phase", ("phase",)),
     ("runtime_gpu_storage_accessor", "Accessors of storages, by phase", ("phase",)),
@@ -41,6 +46,8 @@ class Figures:
     is_listed: bool
     nodes: tuple[GpuNode, ...] = ()
     units: tuple[Json, ...] = ()
+    gpus: tuple[Reading, ...] | None = None
+    """None where they are not asked, or do not answer."""
 
     @property
     def are_current(self) -> bool:
@@ -48,25 +55,28 @@ class Figures:
 
 
 def register_platform_metrics(registry: CollectorRegistry, deps: Deps) -> None:
-    registry.register(PlatformCollector(deps.cluster))
+    registry.register(PlatformCollector(deps.cluster, deps.gpus))
 
 
 class PlatformCollector(Collector):
-    def __init__(self, cluster: Cluster | None) -> None:
+    def __init__(self, cluster: Cluster | None, gpus: GpuReader) -> None:
         self._cluster = cluster
+        self._gpus = gpus
 
     def collect(self) -> Iterable[Metric]:
-        return build_metrics(observe_figures(self._cluster))
+        return build_metrics(observe_figures(self._cluster, self._gpus))
 
 
-def observe_figures(cluster: Cluster | None) -> Figures:
+def observe_figures(cluster: Cluster | None, reader: GpuReader) -> Figures:
+    gpus = reader.readings if reader.is_connected else None
     if cluster is None:
-        return Figures(is_connected=False, is_listed=False)
+        return Figures(is_connected=False, is_listed=False, gpus=gpus)
     return Figures(
         is_connected=cluster.pulse.is_felt,
         is_listed=all(cache.is_synced for cache in cluster.caches),
         nodes=read_nodes(cluster.nodes.objects()),
         units=cluster.units.objects(),
+        gpus=gpus,
     )
 
 
@@ -74,8 +84,7 @@ def build_metrics(figures: Figures) -> Iterator[Metric]:
     yield _single("runtime_metrics_scrape_success", "1 when all figures are current", figures.are_current)
     yield _single("runtime_kubernetes_up", "1 when Kubernetes answers", figures.is_connected)
     yield from _node_metrics(figures.nodes if figures.are_current else None)
-    yield _single("runtime_nvidia_metrics_up", "1 when the GPUs themselves can be asked", False)
-    yield _single("runtime_nvidia_gpu_devices_total", "GPUs that were asked", 0)
+    yield from _gpu_metrics(figures.gpus)
     yield _unit_metric(figures.units if figures.are_current else ())
     for name, words, labels in WITHOUT_FIGURES:
         yield GaugeMetricFamily(name, words, labels=labels)
@@ -95,6 +104,19 @@ def _node_metrics(nodes: Sequence[GpuNode] | None) -> Iterator[Metric]:
         capacity.add_metric((node.name, node.product), node.capacity)
         allocatable.add_metric((node.name, node.product), node.allocatable)
     yield from (ready, capacity, allocatable)
+
+
+def _gpu_metrics(readings: Sequence[Reading] | None) -> Iterator[Metric]:
+    """Each device once, however many pods share it."""
+    devices = {reading.device: reading for reading in readings or ()}
+    yield _single("runtime_nvidia_metrics_up", "1 when the GPUs themselves can be asked", readings is not None)
+    yield _single("runtime_nvidia_gpu_devices_total", "GPUs that were asked", len(devices))
+    for name, words, value_of in DEVICE_FIGURES:
+        family = GaugeMetricFamily(name, words, labels=DEVICE_LABELS)
+        for device, reading in devices.items():
+            if (value := value_of(reading)) is not None:
+                family.add_metric((device.node, device.gpu, device.uuid, device.product, device.partition), value)
+        yield family
 
 
 def _unit_metric(units: Iterable[Json]) -> Metric:

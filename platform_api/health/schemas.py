@@ -24,6 +24,7 @@ class HealthView(Value):
     total_gpu_allocatable: Annotated[int, Field(alias="totalGPUAllocatable")]
     gpu_products: tuple[GpuProduct, ...]
     nvidia_metrics_connected: bool = False
+    nvidia_metrics_error: str | None = None
     gpu_device_count: int = 0
     total_gpu_memory_mib: Annotated[int, Field(alias="totalGpuMemoryMiB")] = 0
     used_gpu_memory_mib: Annotated[int, Field(alias="usedGpuMemoryMiB")] = 0

@@ -8,6 +8,7 @@ from typing import Any
 from gpu_platform.domain import names
 from gpu_platform.domain.stock_pools import PoolPhase
 from platform_api.deps import Deps
+from platform_api.gpu_metrics.readings import Reading, sum_readings
 from platform_api.health.schemas import HealthView
 from platform_api.inventory.nodes import GpuNode, read_nodes, sum_products
 from platform_api.stock_pools import schemas as stock_pools
@@ -36,11 +37,27 @@ class Observed:
     queue_error: str | None = None
     """Why calls cannot be taken; None also where none are to be."""
 
+    gpus: tuple[Reading, ...] | None = None
+    """What the GPUs themselves say; None where they are not asked, or do not answer."""
+
+    gpu_error: str | None = None
+    """Why they cannot be asked; None also where they are not to be."""
+
 
 def observe_health(deps: Deps) -> Observed:
     cluster = deps.cluster
+    gpus = deps.gpus.readings if deps.gpus.is_connected else None
+    gpu_error = deps.gpus.problem if deps.gpus.is_configured else None
     if cluster is None:
-        return Observed(deps.started_at, deps.now(), _absence(deps), (), keys_are_missing=False)
+        return Observed(
+            deps.started_at,
+            deps.now(),
+            _absence(deps),
+            (),
+            keys_are_missing=False,
+            gpus=gpus,
+            gpu_error=gpu_error,
+        )
     return Observed(
         started_at=deps.started_at,
         now=deps.now(),
@@ -51,6 +68,8 @@ def observe_health(deps: Deps) -> Observed:
         units=cluster.units.objects(),
         pools=cluster.pools.objects(names.STOCK_NAMESPACE),
         queue_error=deps.queue.problem if deps.queue.is_configured else None,
+        gpus=gpus,
+        gpu_error=gpu_error,
     )
 
 
@@ -64,6 +83,7 @@ def find_unready(deps: Deps) -> tuple[str, ...]:
 
 def build_health(observed: Observed) -> HealthView:
     nodes = read_nodes(observed.nodes)
+    totals = sum_readings(observed.gpus or ())
     stock_count = sum(names.is_stock_namespace(unit["metadata"]["namespace"]) for unit in observed.units)
     return HealthView(
         started_at=observed.started_at,
@@ -77,6 +97,13 @@ def build_health(observed: Observed) -> HealthView:
         total_gpu_capacity=sum(node.capacity for node in nodes),
         total_gpu_allocatable=sum(node.allocatable for node in nodes),
         gpu_products=sum_products(nodes),
+        nvidia_metrics_connected=observed.gpus is not None,
+        nvidia_metrics_error=observed.gpu_error,
+        gpu_device_count=totals.device_count,
+        total_gpu_memory_mib=totals.total_mib,
+        used_gpu_memory_mib=totals.used_mib,
+        free_gpu_memory_mib=totals.free_mib,
+        average_gpu_utilization_percent=totals.average_utilization_percent,
         degraded=find_causes(observed, nodes),
     )
 
@@ -92,6 +119,7 @@ def find_causes(observed: Observed, nodes: Sequence[GpuNode]) -> tuple[str, ...]
     | pools hold less than they should (but see below)   | which, and how much                    |
     | the API keys were not read                         | nobody can be let in                   |
     | NATS is configured, and away                       | no calls are taken                     |
+    | the GPUs are to be asked, and cannot be            | and why                                |
 
     A pool with `replenish: Never` holds what is left of it: that is no lack.
     """
@@ -115,6 +143,8 @@ def find_causes(observed: Observed, nodes: Sequence[GpuNode]) -> tuple[str, ...]
         causes.append("The API keys have not been read yet, so nobody can be let in.")
     if observed.queue_error is not None:
         causes.append(f"No calls of functions are taken: {observed.queue_error}. Those that were accepted are safe.")
+    if observed.gpu_error is not None:
+        causes.append(f"The GPUs' own figures are missing: {observed.gpu_error}.")
     return tuple(causes)
 
 

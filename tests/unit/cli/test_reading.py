@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.unit.cli import views
-from tests.unit.cli.api_server import Answer, ApiServer, data, page
+from tests.unit.cli.api_server import Answer, ApiServer, data, page, refusal
 from tests.unit.cli.shell import KEY, Shell
 
 
@@ -71,6 +71,7 @@ def test_an_empty_list_is_a_remark_and_no_data(api: ApiServer, shell: Shell) -> 
         ("units list", "/gpu-units", [views.unit()]),
         ("units get demo", "/gpu-units/demo", views.unit()),
         ("units events demo", "/gpu-units/demo/events", []),
+        ("units metrics demo", "/gpu-units/demo/metrics", views.unit_metrics()),
         ("units url demo", "/gpu-units/demo/address", {"url": "http://127.0.0.1:1", "reach": "host"}),
         ("units stack demo", "/gpu-units/demo/stack", views.stack()),
         ("pools stack t4", "/operator/stockpools/t4/stack", views.stack()),
@@ -143,6 +144,24 @@ def test_the_url_goes_through_the_platform_where_the_unit_is_not_on_this_machine
 
     assert result.stdout == f"{printed}\n"
     assert ("Authorization: Bearer $GPU_PLATFORM_KEY" in result.stderr) is is_through_the_platform
+
+
+def test_the_gpus_of_a_unit_are_rows(api: ApiServer, shell: Shell) -> None:
+    api.on("GET", "/gpu-units/demo/metrics", data(views.unit_metrics()))
+
+    lines = shell.run("units", "metrics", "demo").stdout.splitlines()
+
+    assert lines[1].split() == ["0", "H100", "node-a", "75%", "61440", "MiB", "20480", "MiB"]
+    assert lines[2].split()[:3] == ["1/2", "H100", "node-a"]
+
+
+def test_a_platform_that_asks_no_gpus_says_who_can_change_that(api: ApiServer, shell: Shell) -> None:
+    api.on("GET", "/gpu-units/demo/metrics", refusal(404, "gpu_metrics_not_configured", "nobody asks the GPUs"))
+
+    result = shell.run("units", "metrics", "demo")
+
+    assert result.exit_code == 1
+    assert "nvidiaMetricsEndpoint" in result.stderr
 
 
 def test_an_address_inside_the_cluster_is_marked_as_such(api: ApiServer, shell: Shell) -> None:

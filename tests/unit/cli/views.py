@@ -46,6 +46,13 @@ def progressing(name: str = "demo", **changes: Any) -> Json:
     return unit(name, **{"phase": "Progressing", "reason": "UnitProgressing", "message": "its pod starts", **changes})
 
 
+def unit_metrics() -> Json:
+    whole = {"gpu": "0", "uuid": "GPU-a", "product": "H100", "node": "node-a"}
+    figures = {"utilizationPercent": 75, "memoryUsedMiB": 61440, "memoryFreeMiB": 20480, "memoryTotalMiB": 81920}
+    part = {**whole, "gpu": "1", "partition": "2"}
+    return {"unit": "demo", "readAt": ago(seconds=3), "devices": [{**whole, **figures}, part]}
+
+
 def stock_unit(name: str = "seed-0", state: str = "available", **changes: Any) -> Json:
     return {
         "name": name,

@@ -6,9 +6,11 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
+from platform_api.gpu_metrics.readings import parse_readings
 from platform_api.health.collector import Figures, build_metrics
 from platform_api.inventory.nodes import read_nodes
 from tests.builders import make_stock, make_unit
+from tests.exporter import exporter_text
 from tests.unit.platform_api.nodes import make_node
 
 NAMES = (
@@ -87,6 +89,16 @@ def test_parity_67_a_scrape_without_kubernetes_says_so_and_repeats_no_old_figure
         "runtime_nvidia_metrics_up 0.0",
         "runtime_nvidia_gpu_devices_total 0.0",
     ]
+
+
+def test_each_gpu_says_how_it_is_while_kubernetes_is_away_too() -> None:
+    lines = scrape(Figures(is_connected=False, is_listed=False, gpus=parse_readings(exporter_text())))
+
+    labels = 'gpu="0",gpu_product="NVIDIA H100",node="node-a",partition="",uuid="GPU-a"'
+    assert "runtime_nvidia_metrics_up 1.0" in lines
+    assert "runtime_nvidia_gpu_devices_total 2.0" in lines
+    assert f"runtime_nvidia_gpu_memory_total_mib{{{labels}}} 81920.0" in lines
+    assert f"runtime_nvidia_gpu_utilization_percent{{{labels}}} 75.0" in lines
 
 
 def test_a_scrape_before_everything_was_listed_is_no_success() -> None:

@@ -3,9 +3,11 @@
 from datetime import timedelta
 from typing import Any
 
+from platform_api.gpu_metrics.readings import parse_readings
 from platform_api.health.report import build_report
 from platform_api.health.service import Observed, build_health
 from tests.builders import NOW, make_pool, make_stock, make_unit
+from tests.exporter import exporter_text
 from tests.unit.platform_api.nodes import make_node
 
 Json = dict[str, Any]
@@ -72,7 +74,7 @@ def test_the_uptime_is_in_whole_seconds_and_never_negative() -> None:
 
 
 def test_every_field_of_the_view_is_there_under_its_name() -> None:
-    assert list(build_health(observed(kube_error="gone")).to_json()) == [
+    assert list(build_health(observed(kube_error="gone", gpu_error="away")).to_json()) == [
         "startedAt",
         "uptimeSeconds",
         "kubernetesConnected",
@@ -85,6 +87,7 @@ def test_every_field_of_the_view_is_there_under_its_name() -> None:
         "totalGPUAllocatable",
         "gpuProducts",
         "nvidiaMetricsConnected",
+        "nvidiaMetricsError",
         "gpuDeviceCount",
         "totalGpuMemoryMiB",
         "usedGpuMemoryMiB",
@@ -128,6 +131,25 @@ def test_each_cause_is_a_sentence() -> None:
         "Stock pools are not full: low (1 of 3).",
         "The API keys have not been read yet, so nobody can be let in.",
     )
+
+
+def test_parity_4_the_gpus_own_figures_are_summed() -> None:
+    health = build_health(observed(gpus=parse_readings(exporter_text()))).to_json()
+
+    assert health["nvidiaMetricsConnected"] is True
+    assert (health["gpuDeviceCount"], health["averageGpuUtilizationPercent"]) == (2, 37.5)
+    assert (health["usedGpuMemoryMiB"], health["freeGpuMemoryMiB"], health["totalGpuMemoryMiB"]) == (
+        61_952,
+        101_888,
+        163_840,
+    )
+
+
+def test_gpus_that_should_be_asked_and_cannot_be_are_said() -> None:
+    health = build_health(observed(gpu_error="no answer in time"))
+
+    assert (health.nvidia_metrics_connected, health.nvidia_metrics_error) == (False, "no answer in time")
+    assert health.degraded == ("The GPUs' own figures are missing: no answer in time.",)
 
 
 def test_a_pool_that_is_made_once_lacks_nothing_when_its_stock_was_taken() -> None:

@@ -34,6 +34,7 @@ LOCKED = {
     ("GET", f"{UNITS}/{{name}}/events"): VIEWERS,
     ("GET", f"{UNITS}/{{name}}/logs"): VIEWERS,
     ("GET", f"{UNITS}/{{name}}/address"): VIEWERS,
+    ("GET", f"{UNITS}/{{name}}/metrics"): VIEWERS,
     ("GET", f"{UNITS}/{{name}}/stack"): VIEWERS,
     ("POST", f"{UNITS}/{{name}}/preview"): VIEWERS,
     ("GET", f"{UNITS}/{{name}}/previews/{{operationID:path}}"): VIEWERS,

@@ -52,6 +52,7 @@ def test_every_setting_can_come_from_the_environment() -> None:
         "NATS_CA": "ca.crt",
         "MAX_INVOCATION_BYTES": "2048",
         "RESULT_RETENTION_SECONDS": "60",
+        "NVIDIA_METRICS_ENDPOINT": "http://dcgm:9400/metrics",
         "LOG_LEVEL": "debug",
     }
     assert load(**environment) == ApiSettings(
@@ -75,6 +76,7 @@ def test_every_setting_can_come_from_the_environment() -> None:
         nats_ca=Path("ca.crt"),
         max_invocation_bytes=2_048,
         result_retention_seconds=60,
+        nvidia_metrics_endpoint="http://dcgm:9400/metrics",
         log_level="debug",
     )
     assert {key.lower() for key in environment} == set(ApiSettings.model_fields)

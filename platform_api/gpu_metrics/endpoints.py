@@ -1,0 +1,41 @@
+"""`/api/v1/gpu-units/{name}/metrics`."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Request
+from fastapi.responses import Response
+
+from gpu_platform.domain.tenants import Role
+from gpu_platform.domain.value import Value
+from platform_api.deps import deps_of, units_of
+from platform_api.gpu_metrics.readings import select_pods
+from platform_api.gpu_metrics.schemas import UnitMetricsView, gpu_view_of
+from platform_api.gpu_units.service import UnitService
+from platform_api.http.envelope import Envelope, answer
+from platform_api.http.errors import not_found, unavailable
+from platform_api.keys.access import Requires
+from platform_api.keys.key_ring import Caller
+
+BODIES: tuple[type[Value], ...] = ()
+
+router = APIRouter(prefix="/api/v1/gpu-units", tags=["GPU units"])
+
+
+@router.get("/{name}/metrics", response_model=Envelope[UnitMetricsView])
+async def read_unit_metrics(
+    caller: Annotated[Caller, Depends(Requires(Role.VIEWER))],
+    units: Annotated[UnitService, Depends(units_of)],
+    request: Request,
+    name: str,
+) -> Response:
+    """How busy the unit's GPUs are, and how much of their memory is used: a few seconds old at most."""
+    gpus = deps_of(request).gpus
+    unit = await units.reads.get(caller, name)
+    if not gpus.is_configured:
+        raise not_found("gpu_metrics_not_configured", "this platform does not ask its GPUs (nvidiaMetricsEndpoint)")
+    if gpus.problem is not None or gpus.read_at is None:
+        raise unavailable(f"the GPUs cannot be asked just now: {gpus.problem}")
+    read_at, readings = gpus.read_at, gpus.readings
+    pods = [pod["metadata"]["name"] for pod in await units.reads.pods_of(unit)]
+    devices = tuple(map(gpu_view_of, select_pods(readings, caller.namespace, pods)))
+    return answer(UnitMetricsView(unit=name, read_at=read_at, devices=devices))
