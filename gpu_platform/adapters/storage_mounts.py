@@ -5,7 +5,7 @@ How the API uses it, so that no two units ever mount one storage, whatever the n
 1. `POST` of a unit with mounts: `hold_storages` for all of them, before the unit is created. It raises
    `StorageMissingError` (404) or `StorageHeldError` (409, names the holder), and holds nothing then.
 2. Create the unit. When that is refused for good, `release_storages` with what `hold_storages` returned: it gives
-   back only what nobody has touched since.
+   back only what is still as this call took it.
 3. `PUT` with mounts: the same, for the storages that the unit does not mount yet, before the guarded PUT of the unit.
    What it no longer mounts needs no call.
 4. A process that dies in between leaves a hold that nobody confirmed. The reconciler ends it after
@@ -80,9 +80,9 @@ async def hold_storages(
 
 
 async def release_storages(client: StorageClient, taken: Iterable[Json]) -> None:
-    """Give back what was just taken, where nobody has written it since."""
+    """Give back what was just taken, where nobody has confirmed it or taken it again since."""
     for storage in taken:
-        await end_hold(client, storage)
+        await _release(client, storage)
 
 
 async def try_hold(client: StorageClient, storage: Json, holder: Holder, now: datetime) -> Json | None:
@@ -117,6 +117,16 @@ async def _hold(client: StorageClient, namespace: str, name: str, holder: Holder
         if held is not None:
             return (held,) if hold is None else ()
     raise ConflictError(409, "Conflict", f"storage {name!r} is being written again and again")
+
+
+async def _release(client: StorageClient, taken: Json) -> None:
+    metadata = taken["metadata"]
+    for _ in range(HOLD_TRIES):
+        storage = await find(client, GPU_STORAGES, metadata["name"], metadata["namespace"])
+        if storage is None or storage["metadata"]["uid"] != metadata["uid"] or hold_of(storage) != hold_of(taken):
+            return
+        if await end_hold(client, storage) is not None:
+            return
 
 
 async def _write(client: StorageClient, storage: Json, metadata: Json) -> Json | None:

@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 import yaml
 
 from gpu_platform.adapters.kube import KubeClient, NotFoundError, PatchType, ResourcePath
-from gpu_platform.adapters.kube.paths import GPU_FUNCTIONS, GPU_SPECS, GPU_UNITS, OPERATIONS, STOCK_POOLS
+from gpu_platform.adapters.kube.paths import GPU_FUNCTIONS, GPU_SPECS, GPU_STORAGES, GPU_UNITS, OPERATIONS, STOCK_POOLS
 from gpu_platform.domain.crds import build_crds
 from tests.waiting import eventually
 
@@ -21,6 +21,7 @@ PATHS = {
     "GPUSpec": GPU_SPECS,
     "StockPool": STOCK_POOLS,
     "GPUUnit": GPU_UNITS,
+    "GPUStorage": GPU_STORAGES,
     "GPUFunction": GPU_FUNCTIONS,
     "Operation": OPERATIONS,
 }
