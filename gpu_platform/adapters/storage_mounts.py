@@ -5,7 +5,7 @@ How the API uses it, so that no two units ever mount one storage, whatever the n
 1. `POST` of a unit with mounts: `hold_storages` for all of them, before the unit is created. It raises
    `StorageMissingError` (404) or `StorageHeldError` (409, names the holder), and holds nothing then.
 2. Create the unit. When that is refused for good, `release_storages` with what `hold_storages` returned: it gives
-   back only holds that nobody has confirmed or taken again since.
+   back only what is still as this call took it.
 3. `PUT` with mounts: the same, for the storages that the unit does not mount yet, before the guarded PUT of the unit.
    What it no longer mounts needs no call.
 4. A process that dies in between leaves a hold that nobody confirmed. The reconciler ends it after
@@ -80,7 +80,7 @@ async def hold_storages(
 
 
 async def release_storages(client: StorageClient, taken: Iterable[Json]) -> None:
-    """Give back what was just taken: that very hold, whoever has written the storage's status since."""
+    """Give back what was just taken, where nobody has confirmed it or taken it again since."""
     for storage in taken:
         await _release(client, storage)
 
@@ -104,14 +104,6 @@ async def end_hold(client: StorageClient, storage: Json) -> Json | None:
     return await _write(client, storage, build_end_of_hold())
 
 
-async def _release(client: StorageClient, taken: Json) -> None:
-    seen: Json | None = taken
-    for _ in range(HOLD_TRIES):
-        if seen is None or hold_of(seen) != hold_of(taken) or await end_hold(client, seen) is not None:
-            return
-        seen = await find(client, GPU_STORAGES, taken["metadata"]["name"], taken["metadata"]["namespace"])
-
-
 async def _hold(client: StorageClient, namespace: str, name: str, holder: Holder, now: datetime) -> tuple[Json, ...]:
     """The storage as it was written; nothing when this holder had it before."""
     for _ in range(HOLD_TRIES):
@@ -125,6 +117,16 @@ async def _hold(client: StorageClient, namespace: str, name: str, holder: Holder
         if held is not None:
             return (held,) if hold is None else ()
     raise ConflictError(409, "Conflict", f"storage {name!r} is being written again and again")
+
+
+async def _release(client: StorageClient, taken: Json) -> None:
+    metadata = taken["metadata"]
+    for _ in range(HOLD_TRIES):
+        storage = await find(client, GPU_STORAGES, metadata["name"], metadata["namespace"])
+        if storage is None or storage["metadata"]["uid"] != metadata["uid"] or hold_of(storage) != hold_of(taken):
+            return
+        if await end_hold(client, storage) is not None:
+            return
 
 
 async def _write(client: StorageClient, storage: Json, metadata: Json) -> Json | None:

@@ -9,6 +9,7 @@ from gpu_platform.domain.gpu_storages import GPUStorageSpec
 from gpu_platform.domain.metadata import labels_of
 from gpu_platform.domain.stacks import as_accepted
 from gpu_platform.domain.storage_mounts import Hold, HolderKind, hold_of
+from gpu_platform.domain.tenants import tenant_of
 from reconciler.storages.observed import Observed
 from reconciler.units.observe import is_restricted
 from reconciler.world import World
@@ -19,12 +20,12 @@ LATE_BINDING = "WaitForFirstConsumer"
 
 
 def observe_storage(world: World, namespace: str, name: str) -> Observed | None:
-    """None when there is no such storage (any more).
+    """None when there is no such storage (any more), or it is in no tenant's namespace: there we may do nothing.
 
     Whoever edits a storage behind the API changes nothing: it is as it was accepted until `drift` puts that back.
     """
     found = world.storages.get(namespace, name)
-    if found is None:
+    if found is None or tenant_of(namespace) is None:
         return None
     storage = as_accepted(found)
     spec = parse_spec(storage)

@@ -48,6 +48,8 @@ def named(kind: str, name: str, words: str) -> Refusal:
 
 
 WEB = {"name": "web", "port": 8888}
+MOUNT = {"name": "data", "mountPath": "/data"}
+NO_IMAGE = {"fromImage": None, "command": None}
 BY_COMMAND, BY_HTTP = {"command": ["true"]}, {"http": {"port": "web"}}
 
 NEW_OBJECTS = [
@@ -93,6 +95,20 @@ NEW_OBJECTS = [
     named("GPUUnit", "u" * 51, "the name must have at most 50 characters"),
     named("GPUUnit", "my.unit", "the name must have no dots"),
     in_spec("GPUUnit", "spec.serverless.requestID in body should match", serverless={"requestID": "a.b"}),
+    in_spec("GPUUnit", "must be an absolute path below /", storageMounts=[{"name": "a", "mountPath": "data"}]),
+    in_spec("GPUUnit", "must be an absolute path below /", storageMounts=[{"name": "a", "mountPath": "/"}]),
+    in_spec("GPUUnit", "a mountPath may stand only once", storageMounts=[MOUNT, {**MOUNT, "name": "again"}]),
+    in_spec("GPUUnit", 'Duplicate value: {"name":"data"}', storageMounts=[MOUNT, {**MOUNT, "mountPath": "/b"}]),
+    in_spec("GPUStorage", "spec.size: Required value", size=None),
+    in_spec("GPUStorage", "size must be a quantity of more than zero", size="much"),
+    in_spec("GPUStorage", "size must be a quantity of more than zero", size="0"),
+    in_spec("GPUStorage", "spec.storageClassName in body should match", storageClassName="Fast Disk"),
+    in_spec("GPUStorage", "prepare has either fromImage or fromStorageName", prepare={"fromStorageName": "base"}),
+    in_spec("GPUStorage", "prepare has either fromImage or fromStorageName", prepare={"fromImage": None}),
+    in_spec("GPUStorage", "command or args go with fromImage, and only with it", prepare={"command": None}),
+    in_spec("GPUStorage", "a storage cannot be a copy of itself", prepare={**NO_IMAGE, "fromStorageName": "weights"}),
+    named("GPUStorage", "s" * 41, "the name must have at most 40 characters"),
+    named("GPUStorage", "my.data", "the name must have no dots"),
     in_spec("GPUFunction", "spec.image: Required value", image=None),
     in_spec("GPUFunction", "minWorkers must not be more than maxWorkers", minWorkers=4),
     in_spec("GPUFunction", "spec.maxWorkers in body should be greater than or equal to 1", maxWorkers=0, minWorkers=0),
@@ -118,6 +134,10 @@ CHANGES = [
     in_spec("GPUSpec", "userNamespaces cannot be changed", userNamespaces=True),
     in_spec("StockPool", "specName cannot be changed: its stock was built from it", specName="l40s.1"),
     in_spec("GPUUnit", "specName cannot be changed: the unit holds GPUs of that spec", specName="l40s.1"),
+    in_spec("GPUStorage", "a storage cannot shrink: size must be no less than it was", size="99Gi"),
+    in_spec("GPUStorage", "storageClassName cannot be changed: the claim was made from it", storageClassName="fast"),
+    in_spec("GPUStorage", "prepare cannot be changed: the storage was filled by it", prepare={"args": ["a"]}),
+    in_spec("GPUStorage", "prepare cannot be changed: the storage was filled by it", prepare=None),
     in_spec("GPUFunction", "specName cannot be changed: its workers hold GPUs of that spec", specName="l40s.1"),
     in_spec("Operation", "an operation's spec cannot be changed", operationID="another"),
     in_spec("Operation", "an operation's spec cannot be changed", request={"image": "another"}),
@@ -161,6 +181,7 @@ async def test_a_change_of_what_is_fixed_is_refused(kube: KubeClient, namespace:
         ("GPUSpec", {"pricePerHour": None}),
         ("StockPool", {"replicas": 0, "replenish": "Never", "image": "example/placeholder"}),
         ("GPUUnit", {"image": "example/other", "running": False, "template": None, "access": None}),
+        ("GPUStorage", {"size": "102400Mi", "accessor": {"enabled": False}, "retain": True}),
         ("GPUFunction", {"image": "example/other", "minWorkers": 3, "template": None, "timeoutSeconds": None}),
         ("Operation", {}),
     ],

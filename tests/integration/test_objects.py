@@ -8,6 +8,7 @@ from gpu_platform.adapters.kube import KubeClient, KubeError
 from gpu_platform.domain.crds import KINDS
 from gpu_platform.domain.gpu_functions import GPUFunctionSpec
 from gpu_platform.domain.gpu_specs import GPUSpecSpec
+from gpu_platform.domain.gpu_storages import GPUStorageSpec
 from gpu_platform.domain.gpu_units import GPUUnitSpec
 from gpu_platform.domain.names import API_VERSION
 from gpu_platform.domain.operations import OperationSpec
@@ -31,6 +32,7 @@ SPEC_MODELS: dict[str, type[Value]] = {
     "GPUSpec": GPUSpecSpec,
     "StockPool": StockPoolSpec,
     "GPUUnit": GPUUnitSpec,
+    "GPUStorage": GPUStorageSpec,
     "GPUFunction": GPUFunctionSpec,
     "Operation": OperationSpec,
 }
@@ -66,6 +68,8 @@ async def test_kinds_have_short_names_and_status_subresources(kube: KubeClient) 
         "stockpools/status": None,
         "gpuunits": ["gunit"],
         "gpuunits/status": None,
+        "gpustorages": ["gstore"],
+        "gpustorages/status": None,
         "gpufunctions": ["gfn"],
         "gpufunctions/status": None,
         "operations": ["gop"],
@@ -203,6 +207,7 @@ async def test_an_unknown_field_is_refused_where_it_is_asked_for_and_else_droppe
 STATUS_FIELDS: dict[str, Json] = {
     "StockPool": {"lent": ["made-up"]},
     "GPUUnit": {"nodeName": "made-up"},
+    "GPUStorage": {"claimName": "made-up"},
     "GPUFunction": {"workers": 77},
     "Operation": {"message": "made-up"},
 }

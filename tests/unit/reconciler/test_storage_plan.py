@@ -30,7 +30,7 @@ Json = dict[str, Any]
 SETTINGS = StorageSettings(
     copy_image="busybox:1.36", accessor_image="dufs:1", accessor_command=("dufs", "/data"), blocked_egress=()
 )
-ENABLED = {"accessor": {"enabled": True}}
+ENABLED: Json = {"accessor": {"enabled": True}}
 
 
 def claim(size: str = "1Gi", phase: str = "Bound", **metadata: Any) -> Json:
