@@ -33,10 +33,10 @@ def mounts_refused_in_words() -> Iterator[None]:
             "gpustorage_not_found", f"storageMounts: there is no storage {error.name!r}; create it first"
         ) from error
     except StorageHeldError as error:
-        raise as_api_error(error) from error
+        raise in_use_error(error) from error
 
 
-def as_api_error(error: StorageHeldError) -> ApiError:
+def in_use_error(error: StorageHeldError) -> ApiError:
     name, holder = error.name, error.holder
     if holder.kind is HolderKind.UNIT:
         return storage_in_use(

@@ -18,7 +18,7 @@ from platform_api.bounded_client import BoundedClient
 from platform_api.http.errors import changed_meanwhile, conflict, in_progress, invalid_field
 from platform_api.http.etags import etag_of, is_matched
 from platform_api.keys.key_ring import Caller
-from platform_api.mounting import as_api_error
+from platform_api.mounting import in_use_error
 from platform_api.ownership import refuse_owned
 from platform_api.stacks.recording import RecordingWaits
 from platform_api.storages.acceptance import StorageAcceptance
@@ -83,7 +83,7 @@ class StorageService:
         try:
             await delete_unused_storage(self.client, seen, record)
         except StorageHeldError as error:
-            raise as_api_error(error) from error
+            raise in_use_error(error) from error
         except ConflictError:
             raise in_progress(f"the storage {name!r} is being changed by somebody else; try again") from None
 

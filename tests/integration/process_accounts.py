@@ -10,13 +10,14 @@ import pytest
 import yaml
 
 from gpu_platform.adapters.kube import KubeClient
-from gpu_platform.adapters.kube.paths import GPU_FUNCTIONS, GPU_UNITS, SERVICE_ACCOUNTS, STOCK_POOLS
+from gpu_platform.adapters.kube.paths import GPU_FUNCTIONS, GPU_STORAGES, GPU_UNITS, SERVICE_ACCOUNTS, STOCK_POOLS
 from gpu_platform.domain import names
 from infra.objects.workloads import API, RECONCILER, STACK_WORKER
 from tests.integration.api import UNITS, api_process, open_api, unit_request, wait_ready
 from tests.integration.conftest import RunningCluster
 from tests.integration.daemons import running_daemon
 from tests.integration.declaring import FUNCTIONS, function_wish
+from tests.integration.keeping import STORAGES, mounts, storage_wish
 from tests.integration.platform import find, unit_in_phase
 from tests.integration.stack_workers import (
     StackPlace,
@@ -25,6 +26,7 @@ from tests.integration.stack_workers import (
     pool_stack,
     recorded,
     stack_worker,
+    storage_stack,
     unit_stack,
 )
 from tests.ssh_blocks import ssh_block
@@ -73,6 +75,34 @@ async def use_ssh(api: httpx.AsyncClient, unit: str) -> None:
         await eventually(lambda: has_ssh("Ready"))
     assert (await api.put(unit, json={"ssh": {"enabled": False}})).status_code == 200
     await eventually(lambda: has_ssh(None))
+
+
+async def use_a_storage(api: httpx.AsyncClient, kube: KubeClient) -> None:
+    """Made and recorded, mounted by a unit, grown, given back, and deleted."""
+    storage, unit = f"{STORAGES}/boot-data", f"{UNITS}/boot-user"
+    assert (await api.post(STORAGES, json=storage_wish("boot-data"))).status_code == 201
+    made = await kube.get(GPU_STORAGES.item("boot-data", names.DEFAULT_INSTANCE_NAMESPACE))
+    accepted = made["metadata"]["annotations"][names.ANNOTATION_ACCEPTED_SPEC]
+    await recorded(kube, storage_stack("boot-data"), accepted)
+
+    async def mounted() -> bool:
+        request = unit_request("boot-user", storageMounts=mounts("boot-data"))
+        return (await api.post(UNITS, json=request)).status_code in (200, 201)
+
+    await eventually(mounted)
+    assert (await api.put(storage, json={"size": "2Gi"})).status_code == 200
+    # There is nothing to repeat: recorded, and taken back.
+    assert (await api.post(f"{storage}/recover", json={"operationID": "boot-again"})).status_code == 400
+    assert (await api.delete(storage)).status_code == 409
+    assert (await api.put(unit, json={"storageMounts": []})).status_code == 200
+
+    async def is_deleted() -> bool:
+        return (await api.delete(storage)).status_code == 204
+
+    await eventually(is_deleted)
+    await forgotten(kube, storage_stack("boot-data"))
+    assert (await api.delete(unit)).status_code == 204
+    await forgotten(kube, unit_stack("boot-user"))
 
 
 async def keep_stacks(api: httpx.AsyncClient, kube: KubeClient) -> None:

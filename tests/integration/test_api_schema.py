@@ -35,6 +35,7 @@ from gpu_platform.domain.tenants import Role
 from tests.integration.api import UNITS
 from tests.integration.conftest import RunningCluster
 from tests.integration.declaring import FUNCTIONS
+from tests.integration.keeping import STORAGES
 from tests.integration.platform import STOCK, available_pool, create_unit, stock_of, unit_body, unit_in_phase
 from tests.integration.tenants import Tenant, tenant
 from tests.waiting import eventually
@@ -51,9 +52,10 @@ REPLICAS_AT_MOST = 1
 """So that the pools and the workers that are made do not fill the cluster."""
 
 CREATES_A_UNIT = {"operationID", "name", "image"}
+CREATES_A_STORAGE = {"operationID", "name", "accessor", "retain"}
 CREATES_A_FUNCTION = {*CREATES_A_UNIT, "concurrency", "queueLimit", "maxAttempts"}
 CREATES_STOCK = {"operationID", "name", "replicas", "replenish"}
-"""What is left of a body, beside the spec, where it should be accepted."""
+"""What is left of a body, beside the spec or the size, where it should be accepted."""
 
 TRUE = {"true", "1", "on", "yes", "t", "y"}
 """What the API takes for true."""
@@ -170,8 +172,10 @@ def aim(case: Case) -> None:
     if "name" in case.path_parameters:
         case.path_parameters["name"] = KNOWN
     if case.method == "POST" and isinstance(case.body, dict) and "name" not in case.path_parameters:
-        kept = {UNITS: CREATES_A_UNIT, FUNCTIONS: CREATES_A_FUNCTION}.get(case.path, CREATES_STOCK)
-        case.body = {key: value for key, value in case.body.items() if key in kept} | {"specName": "g1.1"}
+        by_path = {UNITS: CREATES_A_UNIT, FUNCTIONS: CREATES_A_FUNCTION, STORAGES: CREATES_A_STORAGE}
+        kept = by_path.get(case.path, CREATES_STOCK)
+        fitting = {"size": "1Gi"} if case.path == STORAGES else {"specName": "g1.1"}
+        case.body = {key: value for key, value in case.body.items() if key in kept} | fitting
 
 
 def call_with(operation: Any, mode: schemathesis.GenerationMode, url: str, key: str) -> Counter[int]:
@@ -225,6 +229,7 @@ async def test_data_that_fits_the_description_is_answered_as_it_says(api: httpx.
     statuses = await call_all(api, owner, schemathesis.GenerationMode.POSITIVE)
     assert len(statuses) > 25
     assert statuses[f"POST {UNITS}"][201] > 0
+    assert statuses[f"POST {STORAGES}"][201] > 0
     assert statuses[f"POST {FUNCTIONS}"][201] > 0
     assert statuses["POST /api/v1/operator/stockpools"][202] > 0
     assert statuses[f"GET {UNITS}/{{name}}"][200] > 0
@@ -235,6 +240,7 @@ async def test_data_that_does_not_fit_is_refused(api: httpx.AsyncClient, owner: 
     statuses = await call_all(api, owner, schemathesis.GenerationMode.NEGATIVE)
     assert statuses[f"POST {UNITS}"][400] > 10
     assert statuses[f"PUT {UNITS}/{{name}}"][400] > 10
+    assert statuses[f"POST {STORAGES}"][400] > 10
     assert statuses[f"POST {FUNCTIONS}"][400] > 10
     assert statuses[f"GET {UNITS}"][400] > 10
 

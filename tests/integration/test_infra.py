@@ -35,7 +35,13 @@ from tests.integration.conftest import NODES as NODE_COUNT
 from tests.integration.foreign_means import foreign_means
 from tests.integration.operators import POOLS, STOCK_UNITS, job_ends, seed_request
 from tests.integration.platform import available_pool, find
-from tests.integration.process_accounts import keep_stacks, rent_from_one_that_dies, running_platform, use_a_unit
+from tests.integration.process_accounts import (
+    keep_stacks,
+    rent_from_one_that_dies,
+    running_platform,
+    use_a_storage,
+    use_a_unit,
+)
 from tests.waiting import eventually
 
 Json = dict[str, Any]
@@ -262,6 +268,7 @@ async def test_the_processes_do_all_their_work_with_these_rights(
         assert (await api.delete(f"{POOLS}/small")).status_code == 409
 
         await use_a_unit(api, bare_kube)
+        await use_a_storage(api, bare_kube)
         await keep_stacks(api, bare_kube)
         await rent_from_one_that_dies(bare_cluster, bare_kube, tmp_path, key, "left")
         job = seed_request("boot-job", specName="tiny.1", memory="1Gi", gpu=1)

@@ -3,6 +3,7 @@ the parity checks 23, 25 and 46."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,9 @@ import pytest
 
 from gpu_platform.adapters.kube import KubeClient
 from gpu_platform.adapters.kube.paths import GPU_STORAGES, GPU_UNITS, OPERATIONS
-from gpu_platform.domain import names
+from gpu_platform.adapters.ledger import build_deletion, open_operation
+from gpu_platform.adapters.storage_deletions import delete_unused_storage
+from gpu_platform.adapters.storage_mounts import StorageHeldError, hold_storages, release_storages
 from gpu_platform.domain.operations import delete_operation_name, operation_name
 from gpu_platform.domain.stock import is_claimed
 from tests.integration.api import UNITS, api_process, code_of, open_api, patiently, wait_ready
@@ -27,8 +30,9 @@ Json = dict[str, Any]
 SPEC = "mounts.0"
 POOL = "mounts"
 STOCK_UNITS = 4
-SETTLED_WITHIN = 60.0
 ROUNDS = 8
+CHANGES = 3
+"""Fewer: each waits for a pod that still has the storage."""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -210,7 +214,7 @@ async def test_of_two_changes_that_mount_one_storage_at_once_exactly_one_does(
     first, _ = replicas
     for name in ("one", "two"):
         assert (await patiently(partial(first.post, UNITS, json=wish(name, specName=SPEC)))).status_code == 201
-    for _ in range(ROUNDS):
+    for _ in range(CHANGES):
         answers = await asyncio.gather(
             *(
                 api.put(f"{UNITS}/{name}", json={"storageMounts": mounts(data)})
@@ -258,109 +262,50 @@ async def test_deleting_a_storage_while_a_unit_mounts_it_has_one_clear_outcome(
     assert outcomes
 
 
+async def test_a_unit_that_takes_the_storage_between_the_record_and_the_deletion_wins(
+    api: httpx.AsyncClient, kube: KubeClient
+) -> None:
+    await keep(api, "contested")
+    storage = await kube.get(GPU_STORAGES.item("contested", INSTANCES))
+    held: list[Json] = []
+
+    async def record(seen: Json) -> Json:
+        opened = await open_operation(kube, build_deletion(seen, "default"))
+        held.extend(await hold_storages(kube, INSTANCES, "faster", ["contested"], datetime.now(UTC)))
+        return opened.operation
+
+    with pytest.raises(StorageHeldError, match="unit/faster"):
+        await delete_unused_storage(kube, storage, record)
+    assert "deletionTimestamp" not in (await kube.get(GPU_STORAGES.item("contested", INSTANCES)))["metadata"]
+    name = delete_operation_name("default", storage["metadata"]["uid"])
+    assert await find(kube, OPERATIONS.item(name, INSTANCES)) is None
+    await release_storages(kube, held)
+    await throw_away(api, kube, "contested")
+
+
+async def test_a_deletion_is_not_held_up_by_whoever_else_writes_the_storage(
+    api: httpx.AsyncClient, kube: KubeClient
+) -> None:
+    await keep(api, "written")
+    path = GPU_STORAGES.item("written", INSTANCES)
+    looks: list[Json] = []
+
+    async def record(seen: Json) -> Json:
+        looks.append(seen)
+        if len(looks) == 1:
+            await kube.patch(path, {"metadata": {"annotations": {"example.com/note": "a stranger's"}}})
+        return (await open_operation(kube, build_deletion(seen, "default"))).operation
+
+    await delete_unused_storage(kube, await kube.get(path), record)
+    assert len(looks) > 1
+
+    async def is_gone() -> bool:
+        return await find(kube, path) is None
+
+    await eventually(is_gone)
+    await throw_away(api, kube, "written")
+
+
 async def _after(seconds: float, api: httpx.AsyncClient, path: str) -> httpx.Response:
     await asyncio.sleep(seconds)
     return await api.delete(path)
-
-
-async def send_to_one_that_dies(
-    cluster: RunningCluster, log: Path, fault: str, method: str, path: str, body: Json | None = None
-) -> None:
-    async with (
-        api_process(cluster.kubeconfig, log, fault=fault) as (daemon, url),
-        open_api(url, cluster.record.api_key) as dying,
-    ):
-        await wait_ready(dying)
-        with pytest.raises(httpx.TransportError):
-            await dying.request(method, path, json=body)
-        assert await daemon.ends() == -9
-
-
-@pytest.mark.parametrize("moment", ["api.stock-claimed", "unit.storages-held", "api.unit-created"])
-async def test_an_acceptance_that_dies_between_claim_hold_and_unit_is_finished(
-    cluster: RunningCluster, kube: KubeClient, api: httpx.AsyncClient, data: str, tmp_path: Path, moment: str
-) -> None:
-    body = mounting("survivor", data)
-    await send_to_one_that_dies(cluster, tmp_path / "dying.log", moment, "POST", UNITS, body)
-    record = OPERATIONS.item(operation_name("default", "op-survivor"), INSTANCES)
-
-    async def is_finished() -> bool:
-        return bool((await kube.get(record)).get("status", {}).get("phase") == "Succeeded")
-
-    await eventually(is_finished, within=SETTLED_WITHIN)
-    assert (await storage_view(api, data))["mountedBy"] == ["survivor"]
-    assert (await api.post(UNITS, json=body)).status_code == 200
-    await give_back(api, kube, "survivor")
-    await is_free(api, data)
-
-
-async def test_an_acceptance_that_dies_and_whose_storage_was_taken_meanwhile_is_undone(
-    cluster: RunningCluster, kube: KubeClient, api: httpx.AsyncClient, data: str, tmp_path: Path
-) -> None:
-    body = mounting("too-late", data)
-    await send_to_one_that_dies(cluster, tmp_path / "dying.log", "api.stock-claimed", "POST", UNITS, body)
-    assert (await patiently(lambda: api.post(UNITS, json=mounting("in-time", data)))).status_code == 201
-    record = OPERATIONS.item(operation_name("default", "op-too-late"), INSTANCES)
-
-    async def is_undone() -> bool:
-        return await find(kube, record) is None
-
-    await eventually(is_undone, within=SETTLED_WITHIN)
-    assert (await api.get(f"{UNITS}/too-late")).status_code == 404
-    assert (await storage_view(api, data))["mountedBy"] == ["in-time"]
-    await available_pool(kube, POOL, STOCK_UNITS)
-    await give_back(api, kube, "in-time")
-    await is_free(api, data)
-
-
-async def test_a_deletion_that_dies_after_its_record_is_carried_out(
-    cluster: RunningCluster, kube: KubeClient, api: httpx.AsyncClient, tmp_path: Path
-) -> None:
-    path = f"{STORAGES}/leaving"
-    await keep(api, "leaving")
-    await send_to_one_that_dies(cluster, tmp_path / "dying.log", "storage.delete-recorded", "DELETE", path)
-
-    async def is_gone() -> bool:
-        return (await api.get(path)).status_code == 404
-
-    await eventually(is_gone, within=SETTLED_WITHIN)
-    await throw_away(api, kube, "leaving")
-
-
-async def test_a_recovery_that_dies_is_finished_or_forgotten(
-    cluster: RunningCluster, kube: KubeClient, api: httpx.AsyncClient, tmp_path: Path
-) -> None:
-    prepare = {"fromImage": "none", "command": ["sh", "-c", f"test -e {tmp_path / 'repaired'}"]}
-    await keep(api, "fragile", prepare=prepare)
-
-    async def has_failed() -> bool:
-        return bool((await storage_view(api, "fragile"))["prepareStatus"]["phase"] == "Failed")
-
-    await eventually(has_failed)
-    again = {"operationID": "op-recovery"}
-    path = f"{STORAGES}/fragile/recover"
-    record = OPERATIONS.item(operation_name("default", "op-recovery"), INSTANCES)
-    await send_to_one_that_dies(cluster, tmp_path / "one.log", "api.recovery-recorded", "POST", path, again)
-
-    async def is_forgotten() -> bool:
-        return await find(kube, record) is None
-
-    await eventually(is_forgotten, within=SETTLED_WITHIN)
-    assert (
-        names.ANNOTATION_RECOVERY_NONCE
-        not in (await kube.get(GPU_STORAGES.item("fragile", INSTANCES)))["metadata"]["annotations"]
-    )
-    (tmp_path / "repaired").touch()
-    await send_to_one_that_dies(cluster, tmp_path / "two.log", "api.recovery-told", "POST", path, again)
-
-    async def is_finished() -> bool:
-        return bool((await kube.get(record)).get("status", {}).get("phase") == "Succeeded")
-
-    await eventually(is_finished, within=SETTLED_WITHIN)
-    assert (await api.post(path, json=again)).status_code == 200
-
-    async def is_ready() -> bool:
-        return bool((await storage_view(api, "fragile"))["phase"] == "Ready")
-
-    await eventually(is_ready)
-    await throw_away(api, kube, "fragile")

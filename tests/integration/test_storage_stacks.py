@@ -15,17 +15,20 @@ from gpu_platform.adapters.kube.paths import GPU_STORAGES, GPU_UNITS
 from gpu_platform.domain import names
 from tests.integration.api import UNITS
 from tests.integration.conftest import RunningCluster
-from tests.integration.keeping import STORAGES, is_free, mounts, storage_view, storage_wish
+from tests.integration.keeping import STORAGES, is_free, mounts, storage_view, storage_wish, throw_away
 from tests.integration.platform import INSTANCES, available_pool, ensure_spec, find, stock_pool
 from tests.integration.pulumi_projects import PulumiProject
 from tests.integration.renting import forget, give_back, spec_body, wish
+from tests.integration.restoring import restore
 from tests.integration.stack_workers import (
     StackPlace,
     accepted_spec_of,
+    clear_index,
     cleared_worker,
     forgotten,
     recorded,
     storage_stack,
+    unit_stack,
 )
 from tests.waiting import eventually
 
@@ -216,3 +219,42 @@ async def test_a_unit_that_was_deleted_behind_the_api_comes_back_with_what_it_mo
         assert (await api.delete(f"{STORAGES}/lasting-data")).status_code == 204
         await forgotten(kube, storage_stack("lasting-data"))
     await forget(kube, "lasting-data")
+
+
+@pytest.mark.usefixtures("stock")
+async def test_a_restore_makes_storages_before_the_units_that_mount_them(
+    cluster: RunningCluster, api: httpx.AsyncClient, kube: KubeClient, tmp_path: Path
+) -> None:
+    """All that the cluster knows of both is lost; what is left is Pulumi's state."""
+    place = StackPlace(tmp_path)
+    stacks = (storage_stack("again-data"), unit_stack("again-user"))
+    paths = [GPU_STORAGES.item("again-data", INSTANCES), GPU_UNITS.item("again-user", INSTANCES)]
+    unit = wish("again-user", specName=SPEC, storageMounts=mounts("again-data"))
+    async with cleared_worker(cluster, kube, place):
+        assert (await api.post(STORAGES, json=storage_wish("again-data"))).status_code == 201
+        assert (await api.post(UNITS, json=unit)).status_code == 201
+        for path, address in zip(paths, stacks, strict=True):
+            await recorded(kube, address, accepted_spec_of(await kube.get(path)))
+    for path in reversed(paths):
+        await kube.delete(path)
+
+        async def is_gone(path: str = path) -> bool:
+            return await find(kube, path) is None
+
+        await eventually(is_gone)
+    for name in ("again-data", "again-user"):
+        await forget(kube, name)
+    place.keep_only(stacks)
+    await available_pool(kube, POOL, 2)
+
+    told = await restore(cluster, place, "--json")
+    assert told.code == 0, told.output + told.errors
+    assert told.results() == {address.full_name: "restored" for address in stacks}
+    assert list(told.results()) == [address.full_name for address in stacks]
+    assert (await storage_view(api, "again-data"))["mountedBy"] == ["again-user"]
+    assert (await api.post(STORAGES, json=storage_wish("again-data"))).status_code == 200
+    assert (await api.post(UNITS, json=unit)).status_code == 200
+    await give_back(api, kube, "again-user")
+    await is_free(api, "again-data")
+    await throw_away(api, kube, "again-data")
+    await clear_index(kube)

@@ -26,6 +26,7 @@ POD_PLACES: dict[str, Path] = {
 CONTAINER_LISTS = ("initContainers", "containers")
 IMAGE_PLACES: dict[str, Path] = {
     "GPUUnit": ("spec", "image"),
+    "GPUStorage": ("spec", "prepare", "fromImage"),
     "GPUFunction": ("spec", "image"),
     "StockPool": ("spec", "image"),
 }

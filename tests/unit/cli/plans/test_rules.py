@@ -152,6 +152,9 @@ def test_an_image_names_one_version(image: str, expected: bool) -> None:
 def test_the_image_of_stock_is_an_image() -> None:
     assert broken("StockPool", {"spec": {"image": "x:latest"}}) == [("latest-image", "spec.image")]
     assert broken("StockPool", {"spec": {"replicas": 1}}) == []
+    prepared = {"spec": {"size": "1Gi", "prepare": {"fromImage": "x", "command": ["y"]}}}
+    assert broken("GPUStorage", prepared) == [("latest-image", "spec.prepare.fromImage")]
+    assert broken("GPUStorage", {"spec": {"size": "1Gi"}}) == []
 
 
 def test_what_is_known_later_is_not_judged() -> None:
