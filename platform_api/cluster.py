@@ -28,6 +28,7 @@ Json = dict[str, Any]
 
 AVAILABLE = "available-by-spec"
 BY_UNIT = "by-unit"
+BY_STORAGE = "storage"
 MANAGED = f"{names.LABEL_MANAGED_BY}={names.MANAGED_BY_VALUE}"
 
 
@@ -41,7 +42,9 @@ class Cluster:
         self.storages = ObjectCache(client, GPU_STORAGES, resync=resync)
         self.functions = ObjectCache(client, GPU_FUNCTIONS, resync=resync)
         self.nodes = ObjectCache(client, NODES, resync=resync)
-        self.pods = ObjectCache(client, PODS, label_selector=MANAGED, indexes={BY_UNIT: _unit_of}, resync=resync)
+        self.pods = ObjectCache(
+            client, PODS, label_selector=MANAGED, indexes={BY_UNIT: _unit_of, BY_STORAGE: _storage_of}, resync=resync
+        )
         self.stacks = ObjectCache(
             client, LEASES, namespace=names.SYSTEM_NAMESPACE, label_selector=LABEL_KIND, resync=resync
         )
@@ -73,6 +76,11 @@ class Cluster:
         """Of this very unit, not of an earlier one with its name; as of the last event."""
         return self.pods.by_index(BY_UNIT, _pod_owner(unit["metadata"]["namespace"], unit["metadata"]["uid"]))
 
+    def accessor_pods_of(self, storage: Json) -> tuple[Json, ...]:
+        """Of the file browser of this very storage; as of the last event."""
+        metadata = storage["metadata"]
+        return self.pods.by_index(BY_STORAGE, _pod_owner(metadata["namespace"], metadata["uid"]))
+
     def find_problems(self) -> tuple[str, ...]:
         """Why requests cannot be served just now; empty when they can."""
         if self.pulse.problem is not None:
@@ -87,6 +95,11 @@ def _available_for(unit: Json) -> Iterable[str]:
 
 def _unit_of(pod: Json) -> Iterable[str]:
     if uid := labels_of(pod).get(names.LABEL_UNIT_UID):
+        yield _pod_owner(pod["metadata"]["namespace"], uid)
+
+
+def _storage_of(pod: Json) -> Iterable[str]:
+    if uid := labels_of(pod).get(names.LABEL_STORAGE_ACCESSOR):
         yield _pod_owner(pod["metadata"]["namespace"], uid)
 
 

@@ -81,7 +81,9 @@ def build_deps(settings: ApiSettings, client: KubeClient | None) -> Deps:
         units=UnitService(cluster, metrics, now_utc, development_addresses=settings.development_addresses)
         if cluster
         else None,
-        storages=StorageService(cluster.client, now_utc) if cluster else None,
+        storages=StorageService(cluster, now_utc, development_addresses=settings.development_addresses)
+        if cluster
+        else None,
         functions=FunctionService(cluster, now_utc, counts if queue.is_configured else None) if cluster else None,
         invocations=InvocationService(cluster, queue, counts, settings, metrics, now_utc) if cluster else None,
         drift=DriftTracker(cluster, now_utc) if cluster else None,

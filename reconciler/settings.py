@@ -81,9 +81,9 @@ class ReconcilerSettings(Settings):
     storage_node_selector: tuple[Label, ...] = ()
     storage_tolerations: tuple[Taint, ...] = ()
     copy_image: Text = "busybox:1.36"
-    accessor_image: Text = "sigoden/dufs:v0.43.0"
+    accessor_image: Text = "python:3.13-alpine"
     accessor_command: Annotated[tuple[Text, ...], Field(min_length=1)] = (
-        *("/bin/dufs", "/data", "--port", "5000", "--allow-search", "--allow-archive"),
+        *("python", "-m", "http.server", "5000", "--bind", "$(POD_IP)", "--directory", "/data"),
     )
     kubeconfig: Path | None = None
     log_level: Literal["debug", "info", "warning", "error"] = "info"

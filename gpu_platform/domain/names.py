@@ -103,6 +103,9 @@ def prepare_job_name(storage: str, digest: str) -> str:
     return f"prep-{storage}-{digest[:10]}"
 
 
+ACCESSOR_PORT = 5_000
+
+
 def accessor_name(storage: str) -> str:
     """Name of the Deployment and the Service of a storage's file browser."""
     return f"accessor-{storage}"

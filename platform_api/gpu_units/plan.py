@@ -8,18 +8,13 @@ from gpu_platform.domain import names
 from gpu_platform.domain.conditions import find_condition
 from gpu_platform.domain.gpu_units import GPUUnitSpec, GPUUnitStatus, Phase, UnitPort
 from platform_api.proxying.plan import plan_address
-from platform_api.proxying.target import Target
+from platform_api.proxying.target import NotReady, Target
 
 Json = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class NoSuchPort:
-    message: str
-
-
-@dataclass(frozen=True)
-class NotReady:
     message: str
 
 

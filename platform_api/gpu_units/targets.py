@@ -5,11 +5,11 @@ from typing import Any
 from gpu_platform.adapters.unit_writes import find_unit
 from platform_api.cluster import Cluster
 from platform_api.gpu_units.changes import unit_not_found
-from platform_api.gpu_units.plan import NoSuchPort, NotReady, find_callable_port, plan_target
+from platform_api.gpu_units.plan import NoSuchPort, find_callable_port, plan_target
 from platform_api.http.errors import not_found, not_ready
 from platform_api.keys.key_ring import Caller
 from platform_api.proxying.plan import plan_address
-from platform_api.proxying.target import Target
+from platform_api.proxying.target import NotReady, Target
 
 Json = dict[str, Any]
 

@@ -1,7 +1,9 @@
-"""`/api/v1/gpu-units/{name}/proxy/{port}/…`: a unit's own HTTP, through the platform's door.
+"""What has HTTP of its own, through the platform's door.
 
-For editors, whatever the method: what a request does in a unit is the unit's affair, and a GET to a notebook may run
-code. So being let in is being let do.
+`/api/v1/gpu-units/{name}/proxy/{port}/…` is for editors, whatever the method: what a request does in a unit is the
+unit's affair, and a GET to a notebook may run code. So being let in is being let do.
+
+`/api/v1/gpu-storages/{name}/proxy/…` is the platform's own file browser. It only reads, so whoever may look, may.
 """
 
 import re
@@ -12,23 +14,27 @@ from fastapi.responses import Response
 
 from gpu_platform.domain.tenants import Role
 from gpu_platform.domain.value import Value
-from platform_api.deps import deps_of, units_of
+from platform_api.deps import deps_of, storages_of, units_of
 from platform_api.gpu_units.service import UnitService
 from platform_api.keys.access import Requires
 from platform_api.keys.key_ring import Caller
+from platform_api.storages.service import StorageService
 
 BODIES: tuple[type[Value], ...] = ()
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
-PASSED_ON = re.compile(r"/api/v1/gpu-units/[^/]+/proxy/[^/]+/")
+READING_METHODS = ("GET", "HEAD")
+PASSED_ON = re.compile(r"/api/v1/(gpu-units/[^/]+/proxy/[^/]+|gpu-storages/[^/]+/proxy)/")
 """Bodies here are as large as their senders like: nothing of them is kept."""
 
 ANYTHING: dict[str, Any] = {"schema": {"type": "string", "format": "binary"}}
 
-router = APIRouter(prefix="/api/v1/gpu-units", tags=["GPU units"])
+router = APIRouter(prefix="/api/v1")
 
 Editor = Annotated[Caller, Depends(Requires(Role.EDITOR))]
+Viewer = Annotated[Caller, Depends(Requires(Role.VIEWER))]
 Units = Annotated[UnitService, Depends(units_of)]
+Storages = Annotated[StorageService, Depends(storages_of)]
 
 
 async def call_unit(caller: Editor, units: Units, request: Request, name: str, port: str, path: str) -> Response:
@@ -42,12 +48,34 @@ async def call_unit(caller: Editor, units: Units, request: Request, name: str, p
     return await deps.forwarder.forward(request, caller, finding, prefix, lambda: deps.key_ring.knows(caller))
 
 
+async def look_at_storage(caller: Viewer, storages: Storages, request: Request, name: str, path: str) -> Response:
+    """A file of the storage, or a list of them. The answer is the file browser's own. Of the platform are 404 (no such
+    storage), 429, 502 (it does not answer), 503 (there is none, or it is not ready) and 504."""
+    del path
+    deps = deps_of(request)
+    prefix = f"/api/v1/gpu-storages/{name}/proxy"
+    finding = storages.targets.find(caller, name)
+    return await deps.forwarder.forward(request, caller, finding, prefix, lambda: deps.key_ring.knows(caller))
+
+
 for method in METHODS:
     router.add_api_route(
-        "/{name}/proxy/{port}/{path:path}",
+        "/gpu-units/{name}/proxy/{port}/{path:path}",
         call_unit,
         methods=[method],
+        tags=["GPU units"],
         response_class=Response,
         operation_id=f"call_unit_{method.lower()}",
         responses={200: {"description": "The unit's own answer", "content": {"*/*": ANYTHING}}},
+    )
+
+for method in READING_METHODS:
+    router.add_api_route(
+        "/gpu-storages/{name}/proxy/{path:path}",
+        look_at_storage,
+        methods=[method],
+        tags=["GPU storages"],
+        response_class=Response,
+        operation_id=f"look_at_storage_{method.lower()}",
+        responses={200: {"description": "The file browser's own answer", "content": {"*/*": ANYTHING}}},
     )

@@ -17,3 +17,10 @@ class Target:
 
     is_tls: bool = False
     """Its certificate is not looked at: what makes it the right one is that the address is its pod's."""
+
+
+@dataclass(frozen=True)
+class NotReady:
+    """There is nobody to pass a call on to just now, and why."""
+
+    message: str

@@ -14,7 +14,7 @@ from gpu_platform.domain.quantities import parse_amount
 from gpu_platform.domain.stacks import as_accepted
 from gpu_platform.domain.storage_requests import StorageChange, merge_storage_change
 from gpu_platform.domain.unit_requests import with_accepted_spec
-from platform_api.bounded_client import BoundedClient
+from platform_api.cluster import Cluster
 from platform_api.http.errors import changed_meanwhile, conflict, in_progress, invalid_field
 from platform_api.http.etags import etag_of, is_matched
 from platform_api.keys.key_ring import Caller
@@ -23,6 +23,7 @@ from platform_api.ownership import refuse_owned
 from platform_api.stacks.recording import RecordingWaits
 from platform_api.storages.acceptance import StorageAcceptance
 from platform_api.storages.recovery import Recoveries, get_storage, storage_not_found
+from platform_api.storages.targets import StorageTargets
 
 Json = dict[str, Any]
 
@@ -31,8 +32,9 @@ TRIES = 5
 
 
 class StorageService:
-    def __init__(self, client: BoundedClient, now: Callable[[], datetime]) -> None:
-        self.client = client
+    def __init__(self, cluster: Cluster, now: Callable[[], datetime], *, development_addresses: bool) -> None:
+        client = self.client = cluster.client
+        self.targets = StorageTargets(cluster, development_addresses=development_addresses)
         self.acceptance = StorageAcceptance(client, now)
         self.recoveries = Recoveries(client, now)
         self.recordings = RecordingWaits(client)

@@ -25,7 +25,6 @@ Json = dict[str, Any]
 WORKSPACE, SOURCE, DATA = "/workspace", "/source", "/data"
 COPY_COMMAND = ("cp", "-a", f"{SOURCE}/.", f"{WORKSPACE}/")
 
-ACCESSOR_PORT = 5_000
 JOB_KEPT_SECONDS = 86_400
 """A day, for its logs. How it ended is remembered in the storage's status, so that its removal repeats nothing."""
 
@@ -80,7 +79,7 @@ def build_network_policy(build: StorageBuild) -> Json:
             "podSelector": {"matchLabels": {names.LABEL_STORAGE: build.name}},
             "policyTypes": ["Ingress", "Egress"],
             "egress": build_egress(build.settings.blocked_egress),
-            "ingress": build_ingress([("TCP", ACCESSOR_PORT)]),
+            "ingress": build_ingress([("TCP", names.ACCESSOR_PORT)]),
         },
     }
 
@@ -128,7 +127,9 @@ def build_accessor_service(build: StorageBuild) -> Json:
         "spec": {
             "type": "ClusterIP",
             "selector": _accessor_labels(build),
-            "ports": [{"name": "http", "port": ACCESSOR_PORT, "targetPort": ACCESSOR_PORT, "protocol": "TCP"}],
+            "ports": [
+                {"name": "http", "port": names.ACCESSOR_PORT, "targetPort": names.ACCESSOR_PORT, "protocol": "TCP"}
+            ],
         },
     }
 
@@ -140,7 +141,7 @@ def build_accessor(build: StorageBuild) -> Json:
         "imagePullPolicy": "IfNotPresent",
         "command": list(build.settings.accessor_command),
         "env": [{"name": "POD_IP", "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": "status.podIP"}}}],
-        "ports": [{"name": "http", "containerPort": ACCESSOR_PORT, "protocol": "TCP"}],
+        "ports": [{"name": "http", "containerPort": names.ACCESSOR_PORT, "protocol": "TCP"}],
         "readinessProbe": {"httpGet": {"path": "/", "port": "http", "scheme": "HTTP"}, "periodSeconds": 2},
         "securityContext": _security_context(build),
         "volumeMounts": [{"name": "data", "mountPath": DATA, "readOnly": True}],
@@ -167,7 +168,7 @@ def build_accessor(build: StorageBuild) -> Json:
 
 
 def accessor_url(namespace: str, storage: str) -> str:
-    return f"http://{names.accessor_name(storage)}.{namespace}.svc.cluster.local:{ACCESSOR_PORT}/"
+    return f"http://{names.accessor_name(storage)}.{namespace}.svc.cluster.local:{names.ACCESSOR_PORT}/"
 
 
 def _accessor_labels(build: StorageBuild) -> dict[str, str]:

@@ -5,9 +5,11 @@ from typing import Any
 import pytest
 
 from gpu_platform.domain import names
-from platform_api.gpu_units.plan import NoSuchPort, NotReady, find_callable_port, plan_target
+from platform_api.gpu_units.plan import NoSuchPort, find_callable_port, plan_target
 from platform_api.proxying.plan import plan_address, split_path
-from platform_api.proxying.target import Target
+from platform_api.proxying.target import NotReady, Target
+from platform_api.storages.plan import plan_accessor
+from tests.builders import make_storage
 
 Json = dict[str, Any]
 
@@ -170,3 +172,31 @@ def test_the_units_url_is_about_its_first_port_if_that_speaks_http(spec: Json, p
 )
 def test_the_rest_of_the_path_is_passed_on_as_it_came(raw: bytes, answer: tuple[str, bytes] | None) -> None:
     assert split_path(raw, "/api/web/http") == answer
+
+
+@pytest.mark.parametrize(
+    ("enabled", "metadata", "pods", "words"),
+    [
+        (True, LEAVING, [pod()], "is Terminating"),
+        (False, {}, [pod()], "set accessor.enabled"),
+        (True, {}, [], "is not ready"),
+        (True, {}, [pod(ready=False)], "is not ready"),
+    ],
+)
+def test_a_storage_that_cannot_be_looked_at_says_why(
+    enabled: bool, metadata: Json, pods: list[Json], words: str
+) -> None:
+    storage = make_storage(accessor={"enabled": enabled})
+    storage["metadata"] |= metadata
+
+    target = plan_accessor(storage, pods, development_addresses=False)
+
+    assert isinstance(target, NotReady)
+    assert words in target.message
+
+
+def test_a_storage_is_looked_at_where_its_file_browser_is() -> None:
+    target = plan_accessor(make_storage(accessor={"enabled": True}), [pod()], development_addresses=False)
+
+    host = "accessor-weights.runtime-instance.svc.cluster.local:5000"
+    assert target == Target("the storage 'weights'", "10.0.0.7", 5_000, host)

@@ -8,7 +8,7 @@ from fastapi.routing import APIRoute
 from gpu_platform.domain.tenants import Role
 from platform_api.app import ROUTERS
 from platform_api.keys.access import Requires
-from platform_api.proxying.endpoints import METHODS
+from platform_api.proxying.endpoints import METHODS, READING_METHODS
 
 UNITS = "/api/v1/gpu-units"
 STORAGES = "/api/v1/gpu-storages"
@@ -46,6 +46,7 @@ LOCKED = {
     ("POST", f"{STORAGES}/{{name}}/recover"): EDITORS,
     ("DELETE", f"{STORAGES}/{{name}}"): EDITORS,
     ("GET", f"{STORAGES}/{{name}}/stack"): VIEWERS,
+    **{(method, f"{STORAGES}/{{name}}/proxy/{{path:path}}"): VIEWERS for method in READING_METHODS},
     ("POST", FUNCTIONS): EDITORS,
     ("GET", FUNCTIONS): VIEWERS,
     ("GET", f"{FUNCTIONS}/{{name}}"): VIEWERS,

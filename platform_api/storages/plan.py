@@ -1,0 +1,33 @@
+"""Whether a storage's files can be looked at just now, and where."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from gpu_platform.domain import names
+from gpu_platform.domain.gpu_storages import GPUStorageSpec
+from platform_api.proxying.plan import plan_address
+from platform_api.proxying.target import NotReady, Target
+
+Json = dict[str, Any]
+
+
+def plan_accessor(storage: Json, pods: Iterable[Json], *, development_addresses: bool) -> Target | NotReady:
+    """
+    | storage       | file browser | its pod is ready | answer                               |
+    | ------------- | ------------ | ---------------- | ------------------------------------ |
+    | being deleted | any          | any              | not ready: Terminating               |
+    | any           | off          | any              | not ready: how to open it            |
+    | any           | on           | no               | not ready: see the accessor's status |
+    | any           | on           | yes              | the pod's address                    |
+    """
+    metadata = storage["metadata"]
+    what = f"the storage {metadata['name']!r}"
+    if "deletionTimestamp" in metadata:
+        return NotReady(f"{what} is Terminating")
+    if not GPUStorageSpec.model_validate(storage["spec"]).accessor.enabled:
+        return NotReady(f"{what} has no file browser; set accessor.enabled to open one")
+    address = plan_address(pods, development_addresses=development_addresses)
+    if address is None:
+        return NotReady(f"the file browser of {what} is not ready; see its accessorStatus")
+    host = f"{names.accessor_name(metadata['name'])}.{metadata['namespace']}.svc.cluster.local"
+    return Target(what, address, names.ACCESSOR_PORT, f"{host}:{names.ACCESSOR_PORT}")
