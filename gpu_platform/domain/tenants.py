@@ -19,7 +19,7 @@ class Role(StrEnum):
     """Call the tenant's functions."""
 
     EDITOR = "editor"
-    """Make, change and delete the tenant's things, and see them."""
+    """Make, change and delete the tenant's things, see them, and call its units."""
 
     OPERATOR = "operator"
     """Stock, pools, inventory: the platform, not the tenants' things."""

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -81,6 +82,19 @@ async def test_every_answer_carries_an_id_and_the_headers_of_the_house() -> None
     assert answer.headers["x-frame-options"] == "DENY"
     assert answer.headers["referrer-policy"] == "no-referrer"
     assert answer.body.decode() == f"0 {answer.headers['x-request-id']}"
+
+
+async def test_an_answer_that_says_otherwise_of_itself_is_left_alone_but_for_the_id() -> None:
+    async def speak(_: Scope, __: Receive, send: Send) -> None:
+        said = [(b"Cache-Control", b"max-age=60"), (b"x-frame-options", b"SAMEORIGIN")]
+        await send({"type": "http.response.start", "status": 200, "headers": said})
+        await send({"type": "http.response.body", "body": b""})
+
+    answer = await ask(frame(speak))
+    assert (answer.headers["Cache-Control"], answer.headers["x-frame-options"]) == ("max-age=60", "SAMEORIGIN")
+    assert "cache-control" not in answer.headers
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert answer.headers["x-request-id"]
 
 
 async def test_a_callers_id_is_taken_over() -> None:
@@ -204,6 +218,16 @@ async def test_one_route_takes_larger_bodies_and_no_other_one_does(
     await framed(scope, receive, answer.send)
 
     assert answer.status == status
+
+
+@pytest.mark.parametrize(("path", "status"), [("/on/a", 200), ("/on/", 200), ("/on", 413), ("/x/on/a", 413)])
+async def test_a_body_that_is_passed_on_has_no_limit(path: str, status: int) -> None:
+    framed = Frame(
+        read_all, body_limit=BODY_LIMIT, in_flight_limit=10, metrics=ApiMetrics(), passed_on=re.compile(r"/on/")
+    )
+    parts = [b"x" * BODY_LIMIT] * 5
+    announced = (b"content-length", str(sum(map(len, parts))).encode())
+    assert (await ask(framed, *parts, headers=(announced,), path=path)).status == status
 
 
 @pytest.mark.parametrize(("headers", "read"), [([], 5), ([(b"expect", b"100-continue")], 0)])

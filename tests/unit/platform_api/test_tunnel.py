@@ -84,6 +84,17 @@ async def test_a_unit_may_refuse_a_websocket() -> None:
         writer.close()
 
 
+async def test_where_nobody_takes_a_websocket_the_answer_is_as_always_and_the_connection_goes_on() -> None:
+    async with asyncio.timeout(20), listening(answer_echo) as port, platform(port) as door:
+        reader, writer = await door.connect()
+        for _ in range(2):
+            writer.write(b"GET /elsewhere HTTP/1.1\r\nHost: x\r\n" + UPGRADE + b"\r\n")
+            line, headers = await read_head(reader)
+            assert line == "HTTP/1.1 404 Not Found"
+            await reader.readexactly(int(headers["content-length"]))
+        writer.close()
+
+
 async def test_another_upgrade_is_not_asked_for() -> None:
     async with asyncio.timeout(20), listening(answer_echo) as port, platform(port) as door:
         reader, writer = await hang(door, b"Connection: Upgrade, close\r\nUpgrade: h2c\r\n")
