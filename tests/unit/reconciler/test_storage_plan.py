@@ -125,6 +125,7 @@ def test_the_class_is_the_storages_or_else_the_platforms(spec: Json, setting: st
         ({"claim": claim(phase="Pending")}, (StoragePhase.PENDING, "StoragePending")),
         ({"claim": claim(phase="Pending"), "binds_late": True}, (StoragePhase.READY, "StorageReady")),
         ({"claim": claim(phase="Lost")}, (StoragePhase.FAILED, "StorageClaimLost")),
+        ({"claim": claim(deletionTimestamp="now")}, (StoragePhase.FAILED, "StorageClaimLost")),
         ({}, (StoragePhase.READY, "StorageReady")),
         ({"spec": None}, (StoragePhase.FAILED, "StorageInvalidSpec")),
     ],
