@@ -174,7 +174,7 @@ def aim(case: Case) -> None:
     if case.method == "POST" and isinstance(case.body, dict) and "name" not in case.path_parameters:
         by_path = {UNITS: CREATES_A_UNIT, FUNCTIONS: CREATES_A_FUNCTION, STORAGES: CREATES_A_STORAGE}
         kept = by_path.get(case.path, CREATES_STOCK)
-        fitting: dict[str, Any] = {"size": "1Gi"} if case.path == STORAGES else {"specName": "g1.1"}
+        fitting: Json = {"size": "1Gi"} if case.path == STORAGES else {"specName": "g1.1"}
         case.body = {key: value for key, value in case.body.items() if key in kept} | fitting
 
 
