@@ -57,7 +57,8 @@ PATHS: dict[ChildKind, ResourcePath] = {
     ChildKind.POD: PODS,
 }
 MANAGER = {"fieldManager": FIELD_MANAGER}
-TRANSIENT = (AlreadyExistsError, ConflictError, NotFoundError, UnreachableError)
+MOVED = (ConflictError, NotFoundError, UnreachableError)
+TRANSIENT = (AlreadyExistsError, *MOVED)
 """The world moved, or is not there: looked at again, and no fault of the storage."""
 
 TOLD: dict[str, Literal["Normal", "Warning"]] = {
@@ -115,15 +116,17 @@ async def apply_plan(
             await _apply_write(write, observed, client, own_writes, now)
         except KubeError as error:
             kind = _kind_of(write)
+            # What concerns the file browser must not hold up the data: not even that another has its name.
             is_accessor = kind in (ChildKind.SERVICE, ChildKind.DEPLOYMENT)
             if kind is None or status is None or (isinstance(error, TRANSIENT) and not is_accessor):
                 raise
-            # The others are tried all the same: what concerns the file browser must not hold up the data.
-            failure, status = failure or error, with_refusal(status, kind, error.message)
+            failure = failure or error
+            if not isinstance(error, MOVED):
+                status = with_refusal(status, kind, error.message)
     if status is not None:
         await _apply_status(observed.storage, status, client, events, own_writes)
     if failure is not None:
-        raise RefusedError(str(failure)) from failure
+        raise failure if isinstance(failure, TRANSIENT) else RefusedError(str(failure)) from failure
 
 
 async def _apply_status(

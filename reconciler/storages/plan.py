@@ -149,17 +149,16 @@ def _plan_deletion(observed: Observed, finalizers: tuple[str, ...], now: datetim
     if names.STORAGE_FINALIZER not in finalizers:
         return Plan((), None)
     if observed.hold is not None:
-        return Plan(
-            (),
-            _terminating(observed, StorageReason.IN_USE, f"waits until {observed.hold.holder} no longer uses it", now),
-        )
+        message = f"waits until {observed.hold.holder} no longer uses it"
+        return Plan((), _terminating(observed, StorageReason.IN_USE, message, now))
     # A pod on the claim holds it up, and a Job that is deleted without care leaves its pod behind.
     for kinds in ((ChildKind.DEPLOYMENT, ChildKind.JOB), (ChildKind.POD,)):
         workers = [(kind, item) for kind in kinds for item in observed.live(kind)]
         if workers:
             writes = tuple(write for kind, item in workers for write in _removal(kind, item))
             return Plan(writes, _terminating(observed, StorageReason.TERMINATING, "waits for its pods to go", now))
-    retains = observed.spec is not None and observed.spec.retain
+    # Whoever cannot read the wish does not delete data.
+    retains = observed.spec is None or observed.spec.retain
     if observed.claim is not None and not retains:
         writes = _removal(ChildKind.CLAIM, observed.claim)
         return Plan(writes, _terminating(observed, StorageReason.TERMINATING, "waits for its claim to go", now))

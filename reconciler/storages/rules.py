@@ -13,13 +13,14 @@ RULES = (
     Rule(TENANTS, "apps", ("deployments",), ("create", "update", "delete")),
     Rule(TENANTS, "networking.k8s.io", ("networkpolicies",), ("create", "update", "delete")),
     Rule(TENANTS, "", ("services",), ("create", "update", "delete")),
-    # The finalizer, and who holds it.
-    Rule(TENANTS, GROUP, ("gpustorages",), ("get", "patch")),
+    # The finalizer, and who holds it. Everywhere, because a namespace on its way out may lose its roles first, and
+    # would wait for its storages for ever.
+    Rule((Scope.CLUSTER,), GROUP, ("gpustorages",), ("get", "patch")),
     Rule(TENANTS, GROUP, ("gpustorages/status",), ("patch",)),
     # Its children block their owner's deletion, which some clusters allow only to those who may hold it up anyway.
     Rule(TENANTS, GROUP, ("gpustorages/finalizers",), ("update",)),
     # Whether a holder still needs it is asked of the API server itself.
-    Rule(TENANTS, GROUP, ("gpuunits",), ("get",)),
+    Rule((Scope.CLUSTER,), GROUP, ("gpuunits",), ("get",)),
     # A repeated Event is found by its name and counted up.
     Rule(TENANTS, "", ("events",), ("get", "create", "patch")),
 )

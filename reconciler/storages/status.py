@@ -43,14 +43,14 @@ def judge(observed: Observed, prepare: PrepareStatus) -> Verdict:
 
     | claim                                   | preparation      | verdict                              |
     | --------------------------------------- | ---------------- | ------------------------------------ |
-    | lost, or gone after it was bound        | any              | Failed · StorageClaimLost            |
+    | lost, or deleted behind the platform    | any              | Failed · StorageClaimLost            |
     | not bound, and not because it binds late | any             | Pending · StoragePending             |
     | any other                               | failed           | Failed · StoragePrepareFailed        |
     | any other                               | waits or runs    | Pending · StoragePreparePending, …   |
     | any other                               | ended, or none   | Ready · StorageReady                 |
     """
     if is_lost(observed):
-        message = "its claim is gone, and the data with it; delete the storage and make another"
+        message = "its claim was deleted, and the data with it; delete the storage and make another"
         return Verdict(StoragePhase.FAILED, StorageReason.CLAIM_LOST, message)
     if not has_volume(observed):
         return Verdict(StoragePhase.PENDING, StorageReason.PENDING, "its claim waits for a volume")
@@ -78,7 +78,8 @@ def has_volume(observed: Observed) -> bool:
 def is_lost(observed: Observed) -> bool:
     if observed.claim is None:
         return status_of(observed.storage).capacity is not None
-    return (observed.claim.get("status") or {}).get("phase") == "Lost"
+    is_leaving = "deletionTimestamp" in observed.claim["metadata"]
+    return is_leaving or (observed.claim.get("status") or {}).get("phase") == "Lost"
 
 
 def judge_accessor(observed: Observed, *, enabled: bool) -> tuple[AccessorStatus, str]:

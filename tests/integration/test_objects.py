@@ -105,12 +105,23 @@ async def test_the_sample_is_accepted(kube: KubeClient, kind: str) -> None:
             {"specName": "t4.1", "replicas": 0, "replenish": "Always"},
         ),
         (
+            "GPUStorage",
+            {"size": "1Gi", "prepare": {"fromStorageName": "base"}},
+            {
+                "size": "1Gi",
+                "prepare": {"fromStorageName": "base", "command": [], "args": []},
+                "accessor": {"enabled": False},
+                "retain": False,
+            },
+        ),
+        (
             "GPUUnit",
             {"specName": "t4.1"},
             {
                 "specName": "t4.1",
                 "running": True,
                 "restarts": 0,
+                "storageMounts": [],
                 "template": {"command": [], "args": [], "envs": [], "ports": []},
             },
         ),
@@ -121,6 +132,7 @@ async def test_the_sample_is_accepted(kube: KubeClient, kind: str) -> None:
                 "specName": "t4.1",
                 "running": True,
                 "restarts": 0,
+                "storageMounts": [],
                 "access": {"scheme": "http"},
                 "template": {
                     "command": [],
@@ -140,6 +152,7 @@ async def test_the_sample_is_accepted(kube: KubeClient, kind: str) -> None:
                 "specName": "t4.1",
                 "running": True,
                 "restarts": 0,
+                "storageMounts": [],
                 "template": {
                     "command": [],
                     "args": [],

@@ -12,6 +12,7 @@ from gpu_platform.adapters.kube.paths import (
     EVENTS,
     GPU_STORAGES,
     GPU_UNITS,
+    NAMESPACES,
     PERSISTENT_VOLUME_CLAIMS,
     PODS,
     SERVICES,
@@ -41,6 +42,7 @@ from tests.integration.storages import (
     jobs_of,
     recover,
     storage,
+    storage_body,
     storage_is_gone,
     storage_says,
 )
@@ -173,9 +175,8 @@ async def test_the_file_browser_shows_what_is_there_and_goes_when_it_is_switched
         await eventually(is_gone)
 
 
-async def test_a_broken_file_browser_blocks_nobody(kube: KubeClient, cluster: RunningCluster) -> None:
+async def test_a_broken_file_browser_blocks_nobody(kube: KubeClient) -> None:
     """Somebody else has its name."""
-    del cluster
     name = names.accessor_name("broken")
     service = {
         "apiVersion": "v1",
@@ -186,7 +187,8 @@ async def test_a_broken_file_browser_blocks_nobody(kube: KubeClient, cluster: Ru
     await kube.create(SERVICES.collection(INSTANCES), service)
     try:
         async with storage(kube, "broken", accessor={"enabled": True}):
-            await storage_says(kube, "broken", "StorageReady")
+            ready = await storage_says(kube, "broken", "StorageReady")
+            assert ready["status"]["accessor"]["phase"] in ("Failed", "Pending")
             await create_unit(kube, host_unit("beside-broken", "broken"))
             await unit_in_phase(kube, "beside-broken", "Ready")
             await delete_unit(kube, "beside-broken")
@@ -274,6 +276,49 @@ async def test_a_storage_is_mounted_by_one_unit_at_a_time_and_handed_on(kube: Ku
         await unit_in_phase(kube, "first-user", "Ready")
         for name in ("first-user", "second-user"):
             await delete_unit(kube, name)
+
+
+async def test_a_storage_goes_with_its_namespace_mounted_or_not(kube: KubeClient) -> None:
+    namespace = f"{names.INSTANCE_NAMESPACE_PREFIX}leaving"
+    await kube.create(
+        NAMESPACES.collection(), {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
+    )
+    for name in ("mounted", "free"):
+        body = storage_body(name)
+        body["metadata"]["namespace"] = namespace
+        await kube.create(GPU_STORAGES.collection(namespace), body)
+    mounts = [{"name": "mounted", "mountPath": "/data"}]
+    await create_unit(kube, unit_body("user", namespace=namespace, storageMounts=mounts, gpu=0))
+    await unit_in_phase(kube, "user", "Ready", namespace)
+    await kube.delete(NAMESPACES.item(namespace))
+
+    async def is_gone() -> bool:
+        return await find(kube, NAMESPACES.item(namespace)) is None
+
+    await eventually(is_gone)
+
+
+async def test_a_claim_that_is_deleted_behind_the_platform_is_told_and_not_made_anew(kube: KubeClient) -> None:
+    async with storage(kube, "robbed"):
+        await storage_says(kube, "robbed", "StorageReady")
+        await kube.delete(PERSISTENT_VOLUME_CLAIMS.item("robbed", INSTANCES))
+        await claim_is_gone(kube, "robbed")
+        await storage_says(kube, "robbed", "StorageClaimLost")
+        assert await find(kube, PERSISTENT_VOLUME_CLAIMS.item("robbed", INSTANCES)) is None
+
+
+async def test_a_claim_that_is_not_the_platforms_is_not_touched(kube: KubeClient) -> None:
+    claim = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": "foreign", "namespace": INSTANCES},
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+    }
+    await kube.create(PERSISTENT_VOLUME_CLAIMS.collection(INSTANCES), claim)
+    async with storage(kube, "foreign"):
+        failed = await storage_says(kube, "foreign", "StoragePVCSyncFailed")
+        assert "not the platform's" in ready_condition(failed)["message"]
+    await kube.delete(PERSISTENT_VOLUME_CLAIMS.item("foreign", INSTANCES))
 
 
 async def test_a_second_pass_writes_nothing(kube: KubeClient, cluster: RunningCluster) -> None:

@@ -52,7 +52,7 @@ async def test_every_step_of_a_preparation_may_be_the_last_one(
             ("before-finalizers", "made-persistentvolumeclaim", "made-networkpolicy", "made-job", "status-running"),
         )
         (tmp_path / "go").touch()
-        await die_at_each(cluster, tmp_path, ("patched-claim", "status-succeeded", "made-service", "made-deployment"))
+        await die_at_each(cluster, tmp_path, ("patched-claim", "made-service", "made-deployment", "status-succeeded"))
     await storage_says(kube, "dies-preparing", "StorageReady")
     assert (await directory_of(kube, "dies-preparing") / "file").read_text() == "once\n"
     with asleep(cluster, "reconciler"):

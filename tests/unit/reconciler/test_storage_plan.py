@@ -125,6 +125,7 @@ def test_the_class_is_the_storages_or_else_the_platforms(spec: Json, setting: st
         ({"claim": claim(phase="Pending")}, (StoragePhase.PENDING, "StoragePending")),
         ({"claim": claim(phase="Pending"), "binds_late": True}, (StoragePhase.READY, "StorageReady")),
         ({"claim": claim(phase="Lost")}, (StoragePhase.FAILED, "StorageClaimLost")),
+        ({"claim": claim(deletionTimestamp="now")}, (StoragePhase.FAILED, "StorageClaimLost")),
         ({}, (StoragePhase.READY, "StorageReady")),
         ({"spec": None}, (StoragePhase.FAILED, "StorageInvalidSpec")),
     ],
@@ -261,6 +262,7 @@ def test_deletion_takes_the_workers_then_their_pods_then_the_claim_then_the_prot
 
 def test_a_retained_claim_stays() -> None:
     assert plan(observe(leaving(retain=True))).writes == (SetFinalizers(()),)
+    assert plan(observe(leaving(), spec=None)).writes == (SetFinalizers(()),)
 
 
 def test_what_others_protect_is_left_to_them() -> None:
