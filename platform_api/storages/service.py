@@ -64,7 +64,7 @@ class StorageService:
             accepted = GPUStorageSpec.model_validate(as_accepted(storage)["spec"])
             after = merge_storage_change(_as_large_as(accepted, storage), change)
             if after == accepted:
-                return storage
+                return as_accepted(storage)
             try:
                 path = GPU_STORAGES.item(name, caller.namespace)
                 return await self.client.replace(path, with_accepted_spec(storage, after))
