@@ -1,8 +1,8 @@
 """Units: what a program may wish of them, and what of a change needs another one."""
 
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import Field, ValidationError
+from pydantic import ValidationError
 
 from gpu_platform.domain.gpu_units import Access, Serverless, StorageMount, Template
 from gpu_platform.domain.unit_requests import RequestError, UnitRequest, normalise_access, normalise_request
@@ -17,7 +17,6 @@ PUT_FIELDS = ("image", "template", "access", "serverless", "storageMounts")
 class UnitWish(UnitRequest):
     """All inputs of the resource."""
 
-    ssh: Annotated[None, Field(description="Asked for over REST: a program's state would keep its token.")] = None
     running: bool = True
     ready_within_seconds: ReadyWithin = 300
     owner: Owner = None
@@ -76,6 +75,12 @@ def _fill_in(inputs: Json) -> Json:
     return {**inputs, "access": chosen.to_json()} if chosen else inputs
 
 
+def _normalise(wish: UnitWish) -> UnitRequest:
+    if wish.ssh is not None:
+        raise RequestError("ssh", "cannot be asked for here, where the state would keep its token; send it by PUT")
+    return normalise_request(wish)
+
+
 def _goal_of(inputs: Json) -> str:
     return "Ready" if inputs["running"] else "Stopped"
 
@@ -93,7 +98,7 @@ UNITS = Form[UnitWish](
     absence="gpuunit_not_found",
     wish=UnitWish,
     request=UnitRequest,
-    normalise=normalise_request,
+    normalise=_normalise,
     fill_in=_fill_in,
     build_live=_build_live,
     put_fields=PUT_FIELDS,

@@ -33,6 +33,7 @@ from tests.ssh_blocks import ssh_block
 from tests.waiting import eventually
 
 POOLS = "/api/v1/operator/stockpools"
+TOKENS = ("open-sesame", "open-again")
 
 
 async def use_a_unit(api: httpx.AsyncClient, kube: KubeClient) -> None:
@@ -70,7 +71,7 @@ async def use_ssh(api: httpx.AsyncClient, unit: str) -> None:
         view = (await api.get(unit)).json()["data"]
         return bool(view["phase"] == "Ready" and (view.get("sshStatus") or {}).get("phase") == phase)
 
-    for token in ("open-sesame", "open-again"):
+    for token in TOKENS:
         assert (await api.put(unit, json={"ssh": ssh_block(token=token)})).status_code == 200
         await eventually(lambda: has_ssh("Ready"))
     assert (await api.put(unit, json={"ssh": {"enabled": False}})).status_code == 200
@@ -107,7 +108,8 @@ async def use_a_storage(api: httpx.AsyncClient, kube: KubeClient) -> None:
 
 async def keep_stacks(api: httpx.AsyncClient, kube: KubeClient) -> None:
     """All that the stack worker does for a unit, a function and a pool, from first to last; and a preview."""
-    assert (await api.post(UNITS, json=unit_request("kept"))).status_code == 201
+    ssh = ssh_block(token=TOKENS[0])
+    assert (await api.post(UNITS, json=unit_request("kept", ssh=ssh))).status_code == 201
     unit = await unit_in_phase(kube, "kept", "Ready")
     await recorded(kube, unit_stack("kept"), unit["metadata"]["annotations"][names.ANNOTATION_ACCEPTED_SPEC])
     asked = await api.post(f"{UNITS}/kept/preview")

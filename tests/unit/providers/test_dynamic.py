@@ -77,6 +77,11 @@ def test_what_belongs_to_pulumi_is_no_input() -> None:
         ({"name": "Web_1"}, "name", "should be 1 to 40 lower-case letters, digits and inner hyphens"),
         ({"image": ""}, "image", "string should have at least 1 character"),
         ({"gpus": 2}, "gpus", "is not a field that is known here"),
+        (
+            {"ssh": {"enabled": True}},
+            "ssh",
+            "cannot be asked for here, where the state would keep its token; send it by PUT",
+        ),
         ({"template": {"comand": ["sh"]}}, "template.comand", "is not a field that is known here"),
         (
             {"template": {"ports": [{"name": "web", "port": "80"}]}},
