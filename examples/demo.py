@@ -63,6 +63,7 @@ def show_platform(place: ClusterDirectory, api: httpx.Client) -> None:
     step("Rent a unit, and reach it")
     run(PLATFORM, "units", "create", "web", "--file", REQUEST, "--wait")
     show_answer(run_and_read(PLATFORM, "units", "url", "web"))
+    show_passed_on(api, "/gpu-units/web/proxy/http/")
 
     step("Send the same request again, over plain REST: nothing is rented twice")
     show_replays(api)
@@ -76,6 +77,15 @@ def show_platform(place: ClusterDirectory, api: httpx.Client) -> None:
     asyncio.run(show_drift(place))
     until(lambda: is_ready(api) and is_recorded(api), "the unit to be Ready and recorded again")
     run(PLATFORM, "drift")
+
+    step("A storage outlives units: filled once, mounted by one unit at a time, its files to be looked at")
+    fill = "echo 'to be or not to be' > /workspace/speech.txt"
+    image = ("--from-image", "example/fetch", "--command", "sh", "--arg=-c", f"--arg={fill}")
+    run(PLATFORM, "storages", "create", "speeches", "--size", "1Gi", *image, "--accessor", "--wait")
+    run(PLATFORM, "units", "update", "web", "--mount", "speeches:/speeches", "--wait")
+    run(PLATFORM, "storages", "list")
+    run(PLATFORM, "storages", "delete", "speeches", exit_code=1)
+    show_passed_on(api, "/gpu-storages/speeches/proxy/speech.txt")
 
     step("A unit that cannot start says why")
     broken = ("--spec", "host.1", "--image", "example/web", "--command", "pyhton3")
@@ -112,6 +122,8 @@ def show_platform(place: ClusterDirectory, api: httpx.Client) -> None:
     step("Give the unit back")
     run(PLATFORM, "units", "delete", "web", "--wait")
     run(PLATFORM, "pools", "list")
+    until(lambda: not api.get("/gpu-storages/speeches").json()["data"].get("mountedBy"), "the storage to be free")
+    run(PLATFORM, "storages", "delete", "speeches", "--wait")
 
 
 def show_replays(api: httpx.Client) -> None:
@@ -177,6 +189,13 @@ def show_recovery(place: ClusterDirectory, api: httpx.Client) -> None:
 def show_answer(url: str) -> None:
     answer = httpx.get(url, trust_env=False)
     console.print(f"  GET {url} answers {answer.status_code} {answer.reason_phrase}")
+
+
+def show_passed_on(api: httpx.Client, path: str) -> None:
+    """Through the platform's own door, with its key."""
+    until(lambda: api.get(path).is_success, path)
+    said = api.get(path).text.strip().splitlines()
+    console.print(f"  GET /api/v1{path} answers: {said[0] if said else ''}")
 
 
 def open_api() -> httpx.Client:

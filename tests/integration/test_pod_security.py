@@ -130,6 +130,8 @@ async def test_restricted_refuses_a_unit_with_ssh_which_is_why_the_plan_does(
 ) -> None:
     pod = pod_of("runtime-instance-strict", restricted=True, ssh=ssh_block())
     assert not await is_accepted(kube, await enforced("restricted"), pod)
+
+
 @pytest.mark.parametrize("profile", ["baseline", "restricted"])
 async def test_what_prepares_and_shows_a_storage_fits_its_tenants_profile(
     kube: KubeClient, enforced: Enforce, profile: str
