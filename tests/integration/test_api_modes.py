@@ -22,6 +22,7 @@ NEEDS_KUBERNETES = (
     ("DELETE", f"{UNITS}/x"),
     ("POST", f"{UNITS}/x/start"),
     ("GET", f"{UNITS}/x/logs"),
+    ("GET", f"{UNITS}/x/proxy/http/"),
     ("GET", f"{UNITS}?watch=true"),
     ("GET", "/api/v1/operator/specs"),
     ("GET", "/api/v1/operator/jobs"),

@@ -60,7 +60,7 @@ async def test_a_tunnel_ends_when_nothing_moves_or_its_key_is_gone(ending: str) 
         await shake_hands(reader, writer)
         await reader.read()
 
-    idle = 0.3 if ending == "idle" else 20
+    idle = 2 if ending == "idle" else 20
     async with asyncio.timeout(20), listening(say_nothing) as port, platform(port, idle_seconds=idle) as door:
         reader, writer = await hang(door, UPGRADE)
         await read_head(reader)
