@@ -22,12 +22,10 @@ from gpu_platform.domain.storage_mounts import (
     unit_holder,
 )
 from reconciler.storages.observe import mounts
-from reconciler.storages.prepare import is_copying
+from reconciler.storages.prepare import FINISHED, is_copying
 from reconciler.world import World
 
 Json = dict[str, Any]
-
-FINISHED = ("Succeeded", "Failed")
 
 
 async def tend_hold(world: World, client: StorageClient, storage: Json, now: datetime) -> tuple[bool, timedelta | None]:

@@ -22,6 +22,9 @@ from reconciler.units.pods import find_failure, find_unschedulable
 
 Json = dict[str, Any]
 
+FINISHED = ("Succeeded", "Failed")
+"""Phases of a pod that runs nothing any more."""
+
 ENDED = (PreparePhase.SUCCEEDED, PreparePhase.FAILED)
 
 
@@ -88,8 +91,8 @@ def plan_prepare(observed: Observed, prepare: Prepare | None, old: PrepareStatus
         return PreparePlan(status(phase, message), digest, marks_claim=phase is PreparePhase.SUCCEEDED, old_jobs=others)
     if not has_volume:
         return PreparePlan(status(PreparePhase.PENDING, "waits for the volume"), digest)
-    if others:
-        # Two Jobs must not write at once: the earlier one's pods go first.
+    if others or _has_pods_of_another(observed, digest):
+        # Two must not write at once.
         waits = "waits until the earlier preparation is gone"
         return PreparePlan(status(PreparePhase.PENDING, waits), digest, old_jobs=others)
     return _plan_start(observed, prepare, digest, status)
@@ -122,6 +125,15 @@ def _is_done(claim: Json | None, old: PrepareStatus, digest: str, nonce: str | N
         return True
     prepared = annotations_of(claim).get(names.ANNOTATION_PREPARED_DIGEST) if claim is not None else None
     return prepared == digest or (prepared is not None and nonce is None)
+
+
+def _has_pods_of_another(observed: Observed, digest: str) -> bool:
+    """The pods of a Job that is gone end after it."""
+    return any(
+        labels_of(pod).get(names.LABEL_STORAGE_PREPARE, digest[:10]) != digest[:10]
+        and (pod.get("status") or {}).get("phase") not in FINISHED
+        for pod in observed.pods
+    )
 
 
 def _recovery_phase(phase: PreparePhase, nonce: str | None) -> RecoveryPhase:

@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +17,6 @@ from tests.integration.platform import INSTANCES, find, ready_condition, unit_bo
 from tests.waiting import eventually
 
 Json = dict[str, Any]
-
-PATIENCE = timedelta(seconds=60).total_seconds()
 
 
 def storage_body(name: str, **spec: Any) -> Json:
@@ -49,7 +46,7 @@ async def get_storage(kube: KubeClient, name: str) -> Json:
     return await kube.get(GPU_STORAGES.item(name, INSTANCES))
 
 
-async def storage_says(kube: KubeClient, name: str, reason: str, within: float = PATIENCE) -> Json:
+async def storage_says(kube: KubeClient, name: str, reason: str, within: float = 180.0) -> Json:
     """The storage, once its Ready condition has this reason, for its newest spec."""
 
     async def said() -> Json | None:

@@ -10,7 +10,9 @@ import pytest
 from gpu_platform.adapters.kube import KubeClient, KubeError
 from gpu_platform.adapters.kube.paths import NAMESPACES, PODS
 from gpu_platform.domain.gpu_specs import GPUSpecSpec
+from gpu_platform.domain.gpu_storages import GPUStorageSpec, Prepare
 from gpu_platform.domain.gpu_units import GPUUnitSpec
+from reconciler.storages.resources import StorageBuild, StorageSettings, build_accessor, build_job
 from reconciler.units.resources import UnitBuild, build_deployment
 from reconciler.units.serverless_resources import SidecarSettings, plan_worker
 from tests.waiting import eventually
@@ -109,6 +111,32 @@ async def test_restricted_accepts_the_pods_of_a_tenant_with_that_profile(kube: K
 async def test_a_unit_that_takes_calls_fits_its_tenants_profile(kube: KubeClient, enforced: Enforce) -> None:
     strict = pod_of("runtime-instance-strict", restricted=True, serverless={"requestID": "words"})
     assert "initContainers" in strict["spec"]
+    assert await is_accepted(kube, await enforced("restricted"), strict)
+
+
+@pytest.mark.parametrize("profile", ["baseline", "restricted"])
+async def test_what_prepares_and_shows_a_storage_fits_its_tenants_profile(
+    kube: KubeClient, enforced: Enforce, profile: str
+) -> None:
+    namespace = await enforced(profile)
+    prepare = Prepare(from_storage_name="base")
+    build = StorageBuild(
+        namespace=namespace,
+        name="weights",
+        uid="uid",
+        spec=GPUStorageSpec(size="1Gi", prepare=prepare),
+        restricted=profile == "restricted",
+        settings=StorageSettings("busybox:1.36", "dufs:1", ("dufs",), blocked_egress=()),
+    )
+    for owner in (build_job(build, prepare, "f" * 64), build_accessor(build)):
+        template = owner["spec"]["template"]
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "demo", **template["metadata"]}}
+        assert await is_accepted(kube, namespace, {**pod, "spec": template["spec"]})
+
+
+async def test_a_unit_with_storages_fits_its_tenants_profile(kube: KubeClient, enforced: Enforce) -> None:
+    mounts = [{"name": "weights", "mountPath": "/models"}]
+    strict = pod_of("runtime-instance-strict", restricted=True, storageMounts=mounts)
     assert await is_accepted(kube, await enforced("restricted"), strict)
 
 

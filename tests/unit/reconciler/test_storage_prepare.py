@@ -147,6 +147,15 @@ def test_the_earlier_job_goes_before_the_next_one_comes() -> None:
     assert not result.starts_job
 
 
+def test_the_pods_of_an_earlier_job_end_before_the_next_one_comes() -> None:
+    running = make_pod(labels={names.LABEL_STORAGE_PREPARE: DIGEST[:10]})
+    running["status"] = {"phase": "Running"}
+    ended = {**running, "status": {"phase": "Failed"}}
+    failed = known(PreparePhase.FAILED)
+    assert not plan(observe(storage(FETCH, "again"), pods=(running,)), failed).starts_job
+    assert plan(observe(storage(FETCH, "again"), pods=(ended,)), failed).starts_job
+
+
 def test_what_a_unit_works_with_is_not_prepared_again() -> None:
     hold = Hold(unit_holder("train"), NOW, "uid-train")
     result = plan(observe(storage(FETCH, "again"), hold=hold), known(PreparePhase.SUCCEEDED))
