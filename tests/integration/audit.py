@@ -9,6 +9,7 @@ from typing import Any
 Json = dict[str, Any]
 
 MUTATING = ("create", "update", "patch", "delete", "deletecollection")
+BAD_REQUEST = 400
 RECONCILER_AGENT = "gpu-platform-reconciler"
 
 
@@ -28,6 +29,10 @@ class AuditLog:
             log.seek(self.offset)
             events = [json.loads(line) for line in log if line.endswith("\n")]
         return [event for event in events if event["verb"] in MUTATING and event.get("userAgent", "").startswith(agent)]
+
+    def changes(self, agent: str = RECONCILER_AGENT) -> list[Json]:
+        """The writes that the API server did not refuse."""
+        return [event for event in self.writes(agent) if event["responseStatus"]["code"] < BAD_REQUEST]
 
     def counts(self, agent: str = RECONCILER_AGENT) -> Counter[tuple[str, str]]:
         """How often which verb was sent for which resource."""

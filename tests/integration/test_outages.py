@@ -104,7 +104,9 @@ async def test_a_leader_that_slept_through_its_lease_changes_nothing_when_it_wak
             sleeper.signal(signal.SIGCONT)
             await sleeper.says("leader.lost")
             await asyncio.sleep(3)
-            assert log.writes(f"gpu-platform-reconciler/{sleeper.pid}") == []
+            # One write may have been on its way to the socket when it fell asleep: that one meets a conflict.
+            assert log.changes(f"gpu-platform-reconciler/{sleeper.pid}") == []
+            assert len(log.writes(f"gpu-platform-reconciler/{sleeper.pid}")) <= 1
             for name in units:
                 await delete_unit(api, name)
 
