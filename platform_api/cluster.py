@@ -29,6 +29,8 @@ Json = dict[str, Any]
 AVAILABLE = "available-by-spec"
 BY_UNIT = "by-unit"
 BY_STORAGE = "storage"
+PODS_KNOWN_SECONDS = 30.0
+"""Chosen by feel: an outage of the API server is rarely longer, and pods' addresses are rarely used again sooner."""
 MANAGED = f"{names.LABEL_MANAGED_BY}={names.MANAGED_BY_VALUE}"
 
 
@@ -71,6 +73,11 @@ class Cluster:
     def available_stock(self, spec_name: str) -> tuple[Json, ...]:
         """Free and Ready, as of the last event."""
         return self.units.by_index(AVAILABLE, spec_name)
+
+    @property
+    def knows_pods(self) -> bool:
+        """Not when Kubernetes has been away for long: an address may be another tenant's by now."""
+        return self.pulse.lost_seconds < PODS_KNOWN_SECONDS
 
     def pods_of(self, unit: Json) -> tuple[Json, ...]:
         """Of this very unit, not of an earlier one with its name; as of the last event."""

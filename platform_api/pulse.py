@@ -17,6 +17,7 @@ class Pulse:
     def __init__(self, client: KubeClient) -> None:
         self._client = client
         self._asked = False
+        self._lost_at: float | None = None
         self.problem: str | None = None
         """Why Kubernetes cannot be used just now, in words; None while it can, or before it was asked."""
 
@@ -24,6 +25,11 @@ class Pulse:
     def is_felt(self) -> bool:
         """Whether it answered when it was last asked."""
         return self._asked and self.problem is None
+
+    @property
+    def lost_seconds(self) -> float:
+        """Since when it has not answered; 0 while it does."""
+        return time.monotonic() - self._lost_at if self._lost_at is not None else 0.0
 
     async def run(self) -> None:
         while True:
@@ -37,7 +43,9 @@ class Pulse:
         try:
             await self._client.text("/readyz", timeout=PATIENCE)
             self.problem = None
+            self._lost_at = None
         except KubeError as error:
+            self._lost_at = self._lost_at if self._lost_at is not None else time.monotonic()
             self.problem = _in_short(error)
             details = str(error)
         self._asked = True

@@ -28,21 +28,22 @@ class SecretClient(Protocol):
     async def replace(self, path: str, body: Json) -> Json: ...
 
 
-async def ensure_token_secret(client: SecretClient, unit: str, token: str, owner: Json) -> None:
-    """The token is kept for as long as `owner` (an Operation, or the unit itself) or an earlier owner exists."""
+async def ensure_token_secret(client: SecretClient, unit: str, token: str, owner: Json) -> bool:
+    """The token is kept for as long as `owner` (an Operation, or the unit itself) or an earlier owner exists. Whether
+    it was not there before."""
     body = build_token_secret(unit, token, owner)
     namespace, name = body["metadata"]["namespace"], body["metadata"]["name"]
     for _ in range(TRIES):
         try:
             await client.create(SECRETS.collection(namespace), body)
-            return
+            return True
         except AlreadyExistsError:
             live = await find(client, SECRETS, name, namespace)
         if live is None:
             continue
         try:
             await _join_owners(client, live, body)
-            return
+            return False
         except (ConflictError, NotFoundError):
             continue
     raise ConflictError(409, "Conflict", f"secrets: {name} is made and deleted again and again")

@@ -47,7 +47,7 @@ from platform_api.ownership import refuse_owned, refuse_worker
 
 Json = dict[str, Any]
 Change = Callable[[GPUUnitSpec], GPUUnitSpec]
-Preparation = Callable[[Json], Awaitable[None]]
+Preparation = Callable[[Json], Awaitable[bool]]
 
 TRIES = 5
 """Against others who write the same unit, mostly the reconciler its status."""
@@ -65,11 +65,13 @@ class UnitChanges:
     async def update(self, caller: Caller, name: str, change: UnitChange, if_match: str | None) -> Json:
         token = token_of(change.ssh)
 
-        async def keep_token(unit: Json) -> None:
+        async def keep_token(unit: Json) -> bool:
             """Also when nothing changes: whoever sends it again may do so because it was lost."""
-            if token is not None:
-                await ensure_token_secret(self._client, name, token, unit)
-                pass_point("api.token-kept")
+            if token is None:
+                return False
+            is_new = await ensure_token_secret(self._client, name, token, unit)
+            pass_point("api.token-kept")
+            return is_new
 
         return await self._change(caller, name, lambda spec: merge_change(spec, change), if_match, keep_token)
 
@@ -180,7 +182,8 @@ class UnitChanges:
         if_match: str | None = None,
         prepare: Preparation | None = None,
     ) -> Json:
-        """`prepare` makes what the changed unit needs, for the unit as it is."""
+        """`prepare` makes what the changed unit needs, for the unit as it is, and says whether it was missing."""
+        was_missing = False
         for _ in range(TRIES):
             unit = await self._get_changeable(caller, name)
             _check_match(if_match, unit)
@@ -189,7 +192,10 @@ class UnitChanges:
             before = GPUUnitSpec.model_validate(unit["spec"])
             after = change(before)
             if prepare is not None:
-                await prepare(unit)
+                was_missing |= await prepare(unit)
+            if was_missing and before.ssh is not None and after.ssh == before.ssh and after.running:
+                # What runs has begun without it, and reads it only once.
+                after = after.model_copy(update={"restarts": after.restarts + 1})
             if after == before:
                 return unit
             try:

@@ -24,12 +24,15 @@ async def run_tunnel(upgrade: Upgrade, headers: Headers, upstream: Upstream, lif
             for way in ways:
                 way.cancel()
             await asyncio.wait(ways)
-    finally:
         for writer in (our_writer, their_writer):
             writer.close()
-    # What was said last is still on its way out.
-    with suppress(OSError):
-        await asyncio.gather(our_writer.wait_closed(), their_writer.wait_closed())
+        # What was said last is still on its way out.
+        with suppress(OSError):
+            await asyncio.gather(our_writer.wait_closed(), their_writer.wait_closed())
+    finally:
+        # Whoever does not read what is left would keep the connection for ever.
+        for writer in (our_writer, their_writer):
+            writer.transport.abort()
 
 
 async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, lifeline: Lifeline) -> None:

@@ -3,7 +3,7 @@
 from gpu_platform.adapters.kube.paths import GPU_STORAGES
 from gpu_platform.adapters.kube.requests import find
 from platform_api.cluster import Cluster
-from platform_api.http.errors import not_ready
+from platform_api.http.errors import not_ready, unavailable
 from platform_api.keys.key_ring import Caller
 from platform_api.proxying.target import NotReady, Target
 from platform_api.storages.plan import plan_accessor
@@ -22,6 +22,8 @@ class StorageTargets:
         )
         if storage is None:
             raise storage_not_found(name)
+        if not self._cluster.knows_pods:
+            raise unavailable("Kubernetes has been away for too long to know where files are")
         pods = self._cluster.accessor_pods_of(storage)
         match plan_accessor(storage, pods, development_addresses=self._development_addresses):
             case NotReady(message):

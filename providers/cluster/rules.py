@@ -10,8 +10,9 @@ RULES = (
     Rule((Scope.TENANTS,), GROUP, ("gpustorages",), ("get", "create", "update", "patch", "delete")),
     # A unit that is made new takes the place of free stock.
     Rule((Scope.STOCK,), GROUP, ("gpuunits",), ("list", "patch")),
-    # That what a tenant has is deleted on purpose is recorded first, and what made it is marked as done.
-    Rule((Scope.TENANTS,), GROUP, ("operations",), ("get", "create")),
+    # That what a tenant has is deleted on purpose is recorded first, and taken back when it cannot be; what made it is
+    # marked as done.
+    Rule((Scope.TENANTS,), GROUP, ("operations",), ("get", "create", "delete")),
     Rule((Scope.TENANTS,), GROUP, ("operations/status",), ("patch",)),
     Rule((Scope.STOCK,), GROUP, ("operations",), ("get", "create")),
     Rule((Scope.STOCK,), GROUP, ("stockpools",), ("get", "create", "update", "delete")),

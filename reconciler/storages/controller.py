@@ -51,11 +51,12 @@ class StoragesController:
 
     def triggers(self) -> tuple[Trigger, ...]:
         world = self._world
-        owned = (world.claims, world.jobs, world.deployments, world.services, world.network_policies)
+        owned = (world.claims, world.jobs, world.services, world.network_policies)
         return (
             Trigger(world.storages, self._storage_keys),
             Trigger(world.units, self._unit_keys),
             *(Trigger(cache, _labelled_keys) for cache in owned),
+            Trigger(world.deployments, self._deployment_keys),
             Trigger(world.pods, self._pod_keys),
             Trigger(world.storage_classes, lambda _: [key_of(storage) for storage in world.storages.objects()]),
         )
@@ -76,6 +77,13 @@ class StoragesController:
         namespace, name = key_of(unit)
         yield from ((namespace, mount["name"]) for mount in unit["spec"].get("storageMounts") or ())
         yield from (key_of(storage) for storage in self._world.storages_of_unit(namespace, name))
+
+    def _deployment_keys(self, deployment: Json) -> Iterable[Key]:
+        """Of a file browser its storage, of a unit what it holds."""
+        yield from _labelled_keys(deployment)
+        if unit := labels_of(deployment).get(names.LABEL_UNIT):
+            namespace = deployment["metadata"]["namespace"]
+            yield from (key_of(storage) for storage in self._world.storages_of_unit(namespace, unit))
 
     def _pod_keys(self, pod: Json) -> Iterable[Key]:
         yield from _labelled_keys(pod)

@@ -40,7 +40,7 @@ async def tend_hold(world: World, client: StorageClient, storage: Json, now: dat
         return True, None
     if _is_seen_to_be_needed(world, storage, hold):
         return False, None
-    plan = plan_hold(hold, await _find_need(client, storage, hold), now)
+    plan = plan_hold(hold, await _find_need(world, client, storage, hold), now)
     if isinstance(plan, KeepHold):
         return False, plan.until - now if plan.until is not None else None
     await apply_hold_plan(client, storage, plan)
@@ -72,7 +72,7 @@ def _is_seen_to_be_needed(world: World, storage: Json, hold: Hold) -> bool:
     return holder is not None and holder["metadata"]["uid"] == hold.uid and is_copying(holder, name)
 
 
-async def _find_need(client: StorageClient, storage: Json, hold: Hold) -> str | None:
+async def _find_need(world: World, client: StorageClient, storage: Json, hold: Hold) -> str | None:
     """The uid of the holder that needs the storage now."""
     namespace, name = storage["metadata"]["namespace"], storage["metadata"]["name"]
     if hold.holder.kind is HolderKind.STORAGE:
@@ -81,9 +81,22 @@ async def _find_need(client: StorageClient, storage: Json, hold: Hold) -> str | 
     unit = await find(client, GPU_UNITS, hold.holder.name, namespace)
     if unit is not None and mounts(unit, name):
         return str(unit["metadata"]["uid"])
-    # It was unmounted or is gone; what it started may still write.
+    # It was unmounted or is gone; what it started may still write, or be started once more.
+    deployment = world.deployments.get(namespace, names.child_name(hold.holder.name))
+    if deployment is not None and may_start_with(deployment, name):
+        return labels_of(deployment["spec"]["template"]).get(names.LABEL_UNIT_UID) or deployment["metadata"]["uid"]
     answer = await client.get(PODS.collection(namespace), {"labelSelector": f"{names.LABEL_UNIT}={hold.holder.name}"})
     return next(_units_of_pods_with(answer["items"], name), None)
+
+
+def may_start_with(deployment: Json, claim: str) -> bool:
+    """Whether Kubernetes may still make a pod of it that mounts the claim: by its template, or by an earlier one that
+    it has not turned from yet."""
+    spec = deployment["spec"]
+    if not spec.get("replicas", 1):
+        return False
+    is_behind = (deployment.get("status") or {}).get("observedGeneration", 0) < deployment["metadata"]["generation"]
+    return is_behind or any(claim_of(volume) == claim for volume in spec["template"]["spec"].get("volumes") or ())
 
 
 def _units_of_pods_with(pods: Iterable[Json], claim: str) -> Iterator[str]:

@@ -5,7 +5,14 @@ from datetime import datetime
 from typing import Any
 
 from gpu_platform.domain import names
-from gpu_platform.domain.gpu_storages import GPUStorageSpec, GPUStorageStatus, StoragePhase, StorageReason
+from gpu_platform.domain.gpu_storages import (
+    GPUStorageSpec,
+    GPUStorageStatus,
+    PreparePhase,
+    StoragePhase,
+    StorageReason,
+)
+from gpu_platform.domain.metadata import annotations_of
 from gpu_platform.domain.quantities import QuantityError, parse_amount, parse_quantity
 from gpu_platform.domain.storage_mounts import mounting_unit_of
 from gpu_platform.domain.storage_requests import check_prepare
@@ -33,6 +40,9 @@ from reconciler.storages.status import (
 )
 
 Json = dict[str, Any]
+
+RETAINED = "retained"
+"""In the place of a digest: nobody prepared the claim, but it holds data."""
 
 
 @dataclass(frozen=True)
@@ -91,6 +101,7 @@ def plan_storage(observed: Observed, settings: StorageSettings, now: datetime) -
     | being deleted, held                      | none                                        | Terminating · StorageInUse        |
     | being deleted, with Jobs or file browser | delete them, then what is left of their pods | Terminating · StorageTerminating |
     | being deleted, claim there, no `retain`  | delete the claim                            | Terminating · StorageTerminating  |
+    | being deleted, claim with data, unmarked | mark the claim as prepared                  | Terminating · StorageTerminating  |
     | being deleted, any other                 | give up the finalizer                       | –                                 |
     | without finalizer                        | put it on                                   | as it was                         |
     | spec is wrong                            | none                                        | Failed · StorageInvalidSpec       |
@@ -162,8 +173,22 @@ def _plan_deletion(observed: Observed, finalizers: tuple[str, ...], now: datetim
     if observed.claim is not None and not retains:
         writes = _removal(ChildKind.CLAIM, observed.claim)
         return Plan(writes, _terminating(observed, StorageReason.TERMINATING, "waits for its claim to go", now))
+    if observed.claim is not None and _may_hold_data_unmarked(observed, observed.claim):
+        writes = (_mark_prepared(observed.claim, RETAINED),)
+        return Plan(writes, _terminating(observed, StorageReason.TERMINATING, "leaves its claim behind", now))
     left = tuple(finalizer for finalizer in finalizers if finalizer != names.STORAGE_FINALIZER)
     return Plan((SetFinalizers(left),), None)
+
+
+def _may_hold_data_unmarked(observed: Observed, claim: Json) -> bool:
+    """Whether the next storage of this name could be prepared over what units have written."""
+    is_filled = (
+        observed.spec is None
+        or observed.spec.prepare is None
+        or status_of(observed.storage).prepare.phase is PreparePhase.SUCCEEDED
+    )
+    is_marked = names.ANNOTATION_PREPARED_DIGEST in annotations_of(claim)
+    return is_filled and not is_marked and "deletionTimestamp" not in claim["metadata"]
 
 
 def _terminating(observed: Observed, reason: StorageReason, message: str, now: datetime) -> GPUStorageStatus:
@@ -200,13 +225,18 @@ def _claim_writes(observed: Observed, build: StorageBuild, prepare: PreparePlan)
     desired = build_claim(build)
     if claim is None:
         return (CreateChild(ChildKind.CLAIM, desired),)
-    changes: Json = {}
+    if prepare.marks_claim and prepare.digest is not None:
+        # Alone: a growth that is refused must not take the mark with it. It comes with the next pass.
+        return (_mark_prepared(claim, prepare.digest),)
     wanted = desired["spec"]["resources"]["requests"]["storage"]
     if parse_quantity(claim["spec"]["resources"]["requests"]["storage"]) < parse_quantity(wanted):
-        changes["spec"] = {"resources": {"requests": {"storage": wanted}}}
-    if prepare.marks_claim:
-        changes["metadata"] = {"annotations": {names.ANNOTATION_PREPARED_DIGEST: prepare.digest}}
-    return (PatchClaim(claim, changes),) if changes else ()
+        return (PatchClaim(claim, {"spec": {"resources": {"requests": {"storage": wanted}}}}),)
+    return ()
+
+
+def _mark_prepared(claim: Json, digest: str) -> PatchClaim:
+    """From now on no storage on this claim is prepared before somebody asks for it."""
+    return PatchClaim(claim, {"metadata": {"annotations": {names.ANNOTATION_PREPARED_DIGEST: digest}}})
 
 
 def _policy_writes(observed: Observed, build: StorageBuild) -> tuple[Write, ...]:

@@ -91,7 +91,7 @@ def plan_prepare(observed: Observed, prepare: Prepare | None, old: PrepareStatus
         return PreparePlan(status(phase, message), digest, marks_claim=phase is PreparePhase.SUCCEEDED, old_jobs=others)
     if not has_volume:
         return PreparePlan(status(PreparePhase.PENDING, "waits for the volume"), digest)
-    if others or _has_pods_of_another(observed, digest):
+    if others or _has_living_pods(observed):
         # Two must not write at once.
         waits = "waits until the earlier preparation is gone"
         return PreparePlan(status(PreparePhase.PENDING, waits), digest, old_jobs=others)
@@ -127,11 +127,10 @@ def _is_done(claim: Json | None, old: PrepareStatus, digest: str, nonce: str | N
     return prepared == digest or (prepared is not None and nonce is None)
 
 
-def _has_pods_of_another(observed: Observed, digest: str) -> bool:
+def _has_living_pods(observed: Observed) -> bool:
     """The pods of a Job that is gone end after it."""
     return any(
-        labels_of(pod).get(names.LABEL_STORAGE_PREPARE, digest[:10]) != digest[:10]
-        and (pod.get("status") or {}).get("phase") not in FINISHED
+        names.LABEL_STORAGE_PREPARE in labels_of(pod) and (pod.get("status") or {}).get("phase") not in FINISHED
         for pod in observed.pods
     )
 

@@ -184,8 +184,15 @@ async def test_a_lost_token_is_said_and_can_be_sent_again(api: httpx.AsyncClient
         return bool(view["phase"] == "Ready" and view["sshStatus"]["phase"] == phase)
 
     await eventually(lambda: has_phase("Failed"))
+    before = await template_of(kube, "lab")
     await put(api, **ssh_block(token=TOKEN))
-    await eventually(lambda: has_phase("Ready"), within=60)
+    await eventually(lambda: has_phase("Ready"))
+
+    async def is_started_anew() -> bool:
+        """What runs has read that there is no token."""
+        return await template_of(kube, "lab") != before
+
+    await eventually(is_started_anew)
 
 
 async def test_a_second_look_writes_nothing(kube: KubeClient, lab: Json) -> None:

@@ -75,10 +75,12 @@ async def test_a_storage_of_a_class_that_nobody_serves_stays_pending(kube: KubeC
         assert "capacity" not in pending["status"]
 
 
-async def test_an_image_fills_the_storage_once_at_workspace(kube: KubeClient) -> None:
+async def test_an_image_fills_the_storage_once_at_workspace(kube: KubeClient, tmp_path: Path) -> None:
     """Parity 42."""
-    async with storage(kube, "parity-42", prepare=from_shell("echo filled >> /workspace/file; sleep 1")):
+    fill = f"echo filled >> /workspace/file; while ! test -e {tmp_path}/go; do sleep 0.1; done"
+    async with storage(kube, "parity-42", prepare=from_shell(fill)):
         await storage_says(kube, "parity-42", "StoragePrepareRunning")
+        (tmp_path / "go").touch()
         ready = await storage_says(kube, "parity-42", "StorageReady")
         prepare = ready["status"]["prepare"]
         assert prepare["phase"] == "Succeeded"
@@ -210,7 +212,7 @@ async def test_a_mounted_storage_is_deleted_only_when_its_unit_is_gone(kube: Kub
     held = await storage_says(kube, "parity-46", "StorageInUse")
     assert held["status"]["phase"] == "Terminating"
     assert "unit/uses-46" in ready_condition(held)["message"]
-    assert (await directory_of(kube, "parity-46") / "file").read_text() == "kept\n"
+    await file_says(await directory_of(kube, "parity-46") / "file", "kept\n")
 
     async def was_told() -> bool:
         selector = "involvedObject.name=parity-46,reason=StorageInUse"
@@ -272,7 +274,7 @@ async def test_a_storage_is_mounted_by_one_unit_at_a_time_and_handed_on(kube: Ku
         await kube.patch(GPU_UNITS.item("first-user", INSTANCES), {"spec": {"storageMounts": []}})
         await unit_in_phase(kube, "second-user", "Ready")
         assert (await get_unit(kube, "first-user"))["spec"].get("storageMounts", []) == []
-        assert (await directory_of(kube, "shared") / "f").read_text() == "one\ntwo\n"
+        await file_says(await directory_of(kube, "shared") / "f", "one\ntwo\n")
         await unit_in_phase(kube, "first-user", "Ready")
         for name in ("first-user", "second-user"):
             await delete_unit(kube, name)
@@ -343,6 +345,15 @@ async def test_a_second_pass_writes_nothing(kube: KubeClient, cluster: RunningCl
         assert [name for name in written if "quiet" in name and "after-quiet" not in name] == []
         for name in ("quiet-user", "after-quiet"):
             await delete_unit(kube, name)
+
+
+async def file_says(file: Path, text: str) -> None:
+    """A unit without a probe is Ready once its process is there, which may not have written yet."""
+
+    async def says() -> bool:
+        return file.is_file() and file.read_text() == text
+
+    await eventually(says)
 
 
 async def send_to_accessor(kube: KubeClient, name: str, method: str, path: str) -> tuple[int, str]:

@@ -9,7 +9,7 @@ import pytest
 from gpu_platform.domain import names
 from gpu_platform.domain.conditions import find_condition
 from gpu_platform.domain.gpu_specs import Toleration
-from gpu_platform.domain.gpu_storages import GPUStorageSpec, StoragePhase
+from gpu_platform.domain.gpu_storages import GPUStorageSpec, Prepare, StoragePhase, prepare_digest
 from gpu_platform.domain.storage_mounts import Hold, unit_holder
 from reconciler.storages.observed import ChildKind, Observed
 from reconciler.storages.plan import (
@@ -260,9 +260,54 @@ def test_deletion_takes_the_workers_then_their_pods_then_the_claim_then_the_prot
     assert last.status is None
 
 
+MARKED: Json = {"annotations": {names.ANNOTATION_PREPARED_DIGEST: "d"}}
+FILLED: Json = {"fromImage": "example/fetch", "command": ["fetch"]}
+
+
 def test_a_retained_claim_stays() -> None:
-    assert plan(observe(leaving(retain=True))).writes == (SetFinalizers(()),)
-    assert plan(observe(leaving(), spec=None)).writes == (SetFinalizers(()),)
+    marked = claim(**MARKED)
+    assert plan(observe(leaving(retain=True), claim=marked)).writes == (SetFinalizers(()),)
+    assert plan(observe(leaving(), spec=None, claim=marked)).writes == (SetFinalizers(()),)
+
+
+@pytest.mark.parametrize(
+    ("prepare", "phase", "is_marked"),
+    [(None, None, True), (FILLED, "Succeeded", True), (FILLED, "Failed", False), (FILLED, "Running", False)],
+)
+def test_a_claim_that_is_left_behind_with_data_is_marked_so_that_nothing_is_prepared_over_them(
+    prepare: Json | None, phase: str | None, is_marked: bool
+) -> None:
+    storage = leaving(retain=True, **({"prepare": prepare} if prepare else {}))
+    storage["status"] = {"prepare": {"phase": phase}} if phase else {}
+    [write] = plan(observe(storage)).writes
+
+    mark = {"metadata": {"annotations": {names.ANNOTATION_PREPARED_DIGEST: "retained"}}}
+    assert write == (PatchClaim(claim(), mark) if is_marked else SetFinalizers(()))
+
+
+def test_a_claim_that_goes_is_not_marked() -> None:
+    going = claim(deletionTimestamp="now")
+    assert plan(observe(leaving(retain=True), claim=going)).writes == (SetFinalizers(()),)
+
+
+def test_the_mark_comes_alone_and_the_growth_after_it() -> None:
+    """A growth that is refused would take the mark with it."""
+    storage = make_storage(size="2Gi", prepare=FILLED)
+    digest = prepare_digest(GPUStorageSpec.model_validate(storage["spec"]).prepare or Prepare(), None)
+    done = {"status": {"conditions": [{"type": "Complete", "status": "True"}]}}
+    metadata = {"name": names.prepare_job_name("weights", digest), "uid": "j", "resourceVersion": "1"}
+    observed = observe(storage, jobs=({**done, "metadata": {**metadata, "namespace": "runtime-instance"}},))
+    mark = {"metadata": {"annotations": {names.ANNOTATION_PREPARED_DIGEST: digest}}}
+    growth = {"spec": {"resources": {"requests": {"storage": "2Gi"}}}}
+
+    def patches(seen: Observed) -> list[Json]:
+        return [write.changes for write in plan(seen).writes if isinstance(write, PatchClaim)]
+
+    assert patches(observed) == [mark]
+    status = plan(observed).status
+    assert status is not None
+    marked = claim(annotations={names.ANNOTATION_PREPARED_DIGEST: digest})
+    assert patches(replace(observed, storage={**storage, "status": status.to_json()}, claim=marked)) == [growth]
 
 
 def test_what_others_protect_is_left_to_them() -> None:

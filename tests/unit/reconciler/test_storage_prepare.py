@@ -147,6 +147,15 @@ def test_the_earlier_job_goes_before_the_next_one_comes() -> None:
     assert not result.starts_job
 
 
+def test_the_pod_of_a_job_that_was_deleted_ends_before_the_job_is_made_again() -> None:
+    pod = make_pod(labels={names.LABEL_STORAGE_PREPARE: DIGEST[:10]})
+    leaving = {**pod, "metadata": {**pod["metadata"], "deletionTimestamp": "now"}, "status": {"phase": "Running"}}
+
+    assert not plan(observe(storage(FETCH), pods=(leaving,)), known(PreparePhase.RUNNING)).starts_job
+    ended = {**leaving, "status": {"phase": "Failed"}}
+    assert plan(observe(storage(FETCH), pods=(ended,)), known(PreparePhase.RUNNING)).starts_job
+
+
 def test_the_pods_of_an_earlier_job_end_before_the_next_one_comes() -> None:
     running = make_pod(labels={names.LABEL_STORAGE_PREPARE: DIGEST[:10]})
     running["status"] = {"phase": "Running"}
