@@ -92,15 +92,17 @@ async def are_refused(client: Client, asked: Sequence[tuple[str, Any]]) -> bool:
     return all(await asyncio.gather(*(is_refused(client, subject, payload) for subject, payload in asked)))
 
 
-async def hears(listener: Client, subject: str, speaker: Client, said_on: str) -> bool:
+async def hears(listener: Client, subject: str, speaker: Client, said_on: str, *, times: int = 1) -> bool:
+    """Whether one of so many messages arrives. The first one after a new subscription may be lost on the server."""
     heard = await listener.subscribe(subject)
     await listener.flush()
-    await speaker.publish(said_on, b"x")
     try:
-        await heard.next_msg(timeout=WAIT_SECONDS)
-    except nats.errors.TimeoutError:
+        for _ in range(times):
+            await speaker.publish(said_on, b"x")
+            with suppress(nats.errors.TimeoutError):
+                await heard.next_msg(timeout=WAIT_SECONDS)
+                return True
         return False
     finally:
         with suppress(nats.errors.Error):
             await heard.unsubscribe()
-    return True

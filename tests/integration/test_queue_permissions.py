@@ -40,6 +40,9 @@ from tests.integration.queue_users import (
 APIS = ("$JS.API", WORKERS_JETSTREAM)
 """JetStream's, and as the workers' account knows it."""
 
+PERSISTENT = 10
+"""Times that something is said which has to be heard."""
+
 OTHERS = [("acme", "other"), ("umbrella", "resize"), ("umbrella", "other")]
 FUNCTIONS = [OURS, *OTHERS]
 
@@ -77,7 +80,8 @@ async def test_a_sidecar_can_do_its_work(ground: Users) -> None:
     await js.publish(record, b"ended", headers={"Nats-TTL": "60s"})
     await message.ack_sync(timeout=5)
     assert (await js.consumer_info(QUEUE, consumer_name(*OURS))).num_ack_pending == 0
-    assert await hears(ground.api, changed_subject(*OURS, "*"), ground.sidecar, changed_subject(*OURS, "call"))
+    changed = changed_subject(*OURS, "call")
+    assert await hears(ground.api, changed_subject(*OURS, "*"), ground.sidecar, changed, times=PERSISTENT)
 
 
 @pytest.mark.parametrize(("tenant", "function"), OTHERS)
@@ -270,7 +274,8 @@ async def test_the_api_reads_and_writes_every_call(ground: Users) -> None:
         assert (await js.get_last_msg(BODIES, body, direct=True)).data
         assert (await js.get_last_msg(QUEUE, queued)).seq
         assert (await js.consumer_info(QUEUE, consumer_name(tenant, function))).num_pending > 0
-    assert await hears(ground.api, changed_subject("acme", "*", "*"), ground.api, changed_subject(*OURS, "call"))
+    changed = changed_subject(*OURS, "call")
+    assert await hears(ground.api, changed_subject("acme", "*", "*"), ground.api, changed, times=PERSISTENT)
 
 
 async def test_the_api_empties_a_functions_queue_and_no_other(ground: Users) -> None:
@@ -283,7 +288,7 @@ async def test_the_api_empties_a_functions_queue_and_no_other(ground: Users) -> 
 
 async def test_the_api_wakes_the_reconciler_and_takes_no_calls(ground: Users) -> None:
     woken = wake_subject(*OURS)
-    assert await hears(ground.functions, "serverless.wake.>", ground.api, woken)
+    assert await hears(ground.functions, "serverless.wake.>", ground.api, woken, times=PERSISTENT)
     assert await is_refused(ground.api, f"$JS.API.CONSUMER.MSG.NEXT.{QUEUE}.{consumer_name(*OURS)}", {"batch": 1})
 
 
