@@ -352,7 +352,7 @@ async def test_whoever_waits_is_woken_by_a_write_and_for_one_call_by_its_end(
                 done, _ = await asyncio.wait({for_one, for_any, for_nobody}, timeout=1, return_when=FIRST_COMPLETED)
                 if done:
                     break
-                await records.accept(call(id=f"other-{number}"))
+                await records.accept(call(f"other-{number}"))
             assert done == {for_any}
             await records.change(accepted.seen, expire(accepted.seen.call, NOW))
             done, _ = await asyncio.wait({for_one, for_nobody}, timeout=2)
