@@ -24,7 +24,7 @@ from tests.waiting import eventually
 FUNCTION, BARE = "p6", "p6-bare"
 """One that the platform brings workers for, and one whose worker is started by hand."""
 
-RUNS = 10
+RUNS = 5
 IDLE_SECONDS = 1
 PAYLOAD = {"text": "to be or not to be"}
 
