@@ -1,7 +1,9 @@
 """The time. Decisions get it as an argument; this is where processes take it from."""
 
+import asyncio
 import os
 import time
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -11,6 +13,13 @@ START_TICKS = 19
 
 def now_utc() -> datetime:
     return datetime.now(UTC)
+
+
+async def wait_at_most(seconds: float, event: asyncio.Event) -> None:
+    """Until it is set, or for so long."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()
 
 
 def process_started_at() -> datetime:

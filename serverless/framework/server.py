@@ -36,6 +36,9 @@ LARGEST_BODY = 64 << 20
 LOOK_SECONDS = 0.5
 """Between two looks at whether a call that waits for its turn is still wanted."""
 
+CLOSE_LOOK_SECONDS = 0.1
+"""Between two looks at whether it is time to close: the library has no other way to be told."""
+
 CANCELLED = 499
 
 
@@ -259,7 +262,7 @@ def served(function: Function, path: Path) -> Iterator[Calls]:
     calls = Calls(function)
     server = _Server(path, calls)
     os.chmod(path, SOCKET_MODE)  # noqa: PTH101 - a socket
-    thread = threading.Thread(target=server.serve_forever, name="calls", daemon=True)
+    thread = threading.Thread(target=server.serve_forever, args=(CLOSE_LOOK_SECONDS,), name="calls", daemon=True)
     thread.start()
     try:
         calls.start()

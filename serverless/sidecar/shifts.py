@@ -13,6 +13,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
+from gpu_platform.adapters.clock import wait_at_most
 from gpu_platform.adapters.queue.connection import JetStream
 from gpu_platform.adapters.queue.core import core_of
 from serverless.sidecar.framework_client import FrameworkClient
@@ -94,4 +95,4 @@ class Shifts:
         while self._draining and not self.stopping.is_set():
             if not await self._framework.is_ready():
                 self._draining = False
-            await asyncio.sleep(LOOK_SECONDS)
+            await wait_at_most(LOOK_SECONDS, self.stopping)

@@ -11,10 +11,11 @@ from functools import partial
 from typing import Any, TypeVar
 
 from gpu_platform.adapters.backoff import Backoff
+from gpu_platform.adapters.clock import wait_at_most
 from gpu_platform.adapters.fault_points import pass_point
 from gpu_platform.adapters.queue.bodies import Bodies, MissingBodyError
 from gpu_platform.adapters.queue.connection import JetStream
-from gpu_platform.adapters.queue.deliveries import Delivered, Pull, open_pull
+from gpu_platform.adapters.queue.deliveries import Delivered, take_call
 from gpu_platform.adapters.queue.errors import (
     OutdatedError,
     QueueFullError,
@@ -44,6 +45,9 @@ log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 0.5
 """Between two looks at whether a running call is still wanted, or whether the framework is ready."""
+
+REQUESTS = 10
+"""For a call, between two looks at whether the framework is ready."""
 
 LOOK_AGAIN_SECONDS = 1.0
 """For a record that is not here yet."""
@@ -111,33 +115,36 @@ class Worker:
 
     async def _serve(self) -> None:
         """One slot."""
-        js: JetStream | None = None
-        pull: Pull | None = None
         while not self._stopping.is_set():
             taken: Delivered | None = None
             try:
                 if not await self._framework.is_ready():
                     # Not begun, or begun again after it died: a call that it cannot take would only lose an attempt.
-                    await asyncio.sleep(LOOK_SECONDS)
+                    await wait_at_most(LOOK_SECONDS, self._stopping)
                     continue
                 self._note_ready()
-                if pull is None or js is not self._js:
-                    js = self._js
-                    pull = await open_pull(js, self._settings.tenant, self._settings.function)
-                taken = await pull.take()
+                taken = await self._take()
                 if taken is not None:
                     await self._bring_to_an_end(taken)
             except (QueueUnavailableError, QueueFullError) as error:
                 # Whatever was taken stays in the queue, and comes again.
                 log.warning("queue.away", extra={"error": str(error)})
-                await asyncio.sleep(RETRY.first)
+                await wait_at_most(RETRY.first, self._stopping)
             except Exception:
                 # One call that nobody has thought of does not end the others.
                 log.exception("call.broken", extra={"invocation": taken.invocation_id if taken else None})
                 if taken is not None:
                     with suppress(QueueUnavailableError):
                         await taken.give_back(RETRY.delay(taken.number))
-                await asyncio.sleep(RETRY.first)
+                await wait_at_most(RETRY.first, self._stopping)
+
+    async def _take(self) -> Delivered | None:
+        """The next call; None when there was none for a while, or when it is time to stop."""
+        for _ in range(REQUESTS):
+            taken = await take_call(self._js, self._settings.tenant, self._settings.function)
+            if taken is not None or self._stopping.is_set():
+                return taken
+        return None
 
     def _note_ready(self) -> None:
         if self._start is None:
@@ -270,9 +277,7 @@ class Worker:
         """None: it was answered first. A question to the queue is never cancelled: the client takes that for a
         time-out."""
         while True:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(LOOK_SECONDS):
-                    await answered.wait()
+            await wait_at_most(LOOK_SECONDS, answered)
             if answered.is_set():
                 return None
             if call.expires_at <= self._now():

@@ -19,6 +19,7 @@ from gpu_platform.devcluster.queue_identity import credentials_file
 from gpu_platform.domain.queue_permissions import QueueUser
 from tests.bench.figures import Figure, Goal, p50, p99
 from tests.bench.rest import Rest, open_rest
+from tests.bench.workloads import SPEC as SIMULATED
 from tests.bench.workloads import Bench
 from tests.integration.host_functions import SPEC, declared, function_says
 from tests.integration.platform import stock_pool
@@ -26,7 +27,8 @@ from tests.integration.platform import stock_pool
 Json = dict[str, Any]
 
 FUNCTION, IDLE = "p5", "p5-idle"
-"""One with a worker, and one without: its calls are accepted, and that is all."""
+"""One with a worker, and one without: its calls are accepted, and that is all. The worker that they bring is simulated
+and takes none; real ones would share the cores with what is measured."""
 
 TURNS = 5
 ACCEPTED = 200
@@ -44,7 +46,7 @@ async def measure_calls(bench: Bench) -> list[Figure]:
     async with (
         stock_pool(bench.kube, "p5", 1, specName=SPEC),
         declared(bench.kube, FUNCTION, minWorkers=1),
-        declared(bench.kube, IDLE, queueLimit=1_000_000),
+        declared(bench.kube, IDLE, queueLimit=1_000_000, specName=SIMULATED, maxWorkers=1),
         open_rest(bench.record) as rest,
         open_queue(_access(bench), "bench") as js,
         bare_worker(js) as bare,

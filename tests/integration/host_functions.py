@@ -43,10 +43,6 @@ def function_body(name: str, **spec: Any) -> Json:
     }
 
 
-async def get_function(kube: KubeClient, name: str) -> Json:
-    return await kube.get(GPU_FUNCTIONS.item(name, INSTANCES))
-
-
 async def function_says(kube: KubeClient, name: str, reason: str, within: float = 180.0, **status: Any) -> Json:
     """The function, once its Ready condition has this reason and its status these fields, for its newest spec."""
 

@@ -1,12 +1,13 @@
 """Functions and their workers on the host node: real processes, real NATS, a real API server."""
 
 import secrets
+import time
 from collections.abc import AsyncIterator
 
 import pytest
 
 from gpu_platform.adapters.kube import KubeClient
-from gpu_platform.adapters.kube.paths import GPU_FUNCTIONS, GPU_UNITS, SECRETS
+from gpu_platform.adapters.kube.paths import GPU_FUNCTIONS, GPU_UNITS, PODS, SECRETS
 from gpu_platform.adapters.queue.consumers import list_consumers
 from gpu_platform.domain import names
 from gpu_platform.domain.invocations import InvocationState
@@ -37,6 +38,10 @@ from tests.integration.platform import (
     unit_in_phase,
 )
 from tests.waiting import eventually
+
+GONE_SECONDS = 4.0
+"""For the end of two processes, one after the other, on a busy machine. Who waited for a request for calls to expire
+took 6 s on a quiet one."""
 
 
 @pytest.fixture(scope="module")
@@ -187,6 +192,26 @@ async def test_a_worker_that_is_deleted_finishes_its_call_first(
         call = await calls.ends(call_id)
         assert (call.state, call.attempts) == (InvocationState.SUCCEEDED, 1)
         await function_says(kube, function, "FunctionReady", readyWorkers=1)
+
+
+async def test_a_worker_with_nothing_to_do_is_gone_soon_after_it_was_deleted(
+    kube: KubeClient, calls: Calls, function: str, call_id: str
+) -> None:
+    async with stock_pool(kube, "fn-idle", 1, specName=SPEC), declared(kube, function, minWorkers=1):
+        await function_says(kube, function, "FunctionReady", readyWorkers=1)
+        pod = PODS.item((await pod_of(kube, f"{function}-worker-0"))["metadata"]["name"], INSTANCES)
+        # It has just asked for the next one.
+        await calls.send(function, call_id)
+        await calls.ends(call_id)
+
+        began_at = time.monotonic()
+        await kube.delete(pod)
+
+        async def is_gone() -> bool:
+            return await find(kube, pod) is None
+
+        await eventually(is_gone)
+        assert time.monotonic() - began_at < GONE_SECONDS
 
 
 async def test_a_worker_whose_process_dies_is_started_again_and_its_call_is_run_again(

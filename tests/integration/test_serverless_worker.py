@@ -7,7 +7,7 @@ import signal
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -313,6 +313,19 @@ async def test_a_worker_that_is_told_to_end_finishes_what_it_has(ground: Ground)
         assert (await ground.look("under-way")).call.state is InvocationState.SUCCEEDED
         # The queue may have given it away already: then it is run, too.
         assert (await ground.look("late")).call.state in (InvocationState.QUEUED, InvocationState.SUCCEEDED)
+
+
+async def test_a_worker_that_has_nothing_to_do_ends_at_once_when_it_is_told_to(ground: Ground) -> None:
+    async with ground.framework(), ground.sidecar() as sidecar:
+        # It has just asked for the next one.
+        await ground.send("last")
+        await ground.ends("last")
+        await eventually(ground.is_empty)
+        told_at = now_utc()
+        sidecar.signal(signal.SIGTERM)
+        stopped = await sidecar.says("sidecar.stopped")
+
+    assert datetime.fromisoformat(stopped["time"]) - told_at < timedelta(seconds=2)
 
 
 async def test_a_cancelled_call_never_runs_and_a_running_one_is_ended(ground: Ground) -> None:

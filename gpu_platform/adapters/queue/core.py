@@ -14,6 +14,12 @@ def core_of(js: JetStreamContext) -> Client:
     return client
 
 
+def prefix_of(js: JetStreamContext) -> str:
+    """Under which it asks JetStream: another one where the streams are of another account."""
+    prefix: str = js._prefix  # noqa: SLF001
+    return prefix
+
+
 async def wait_until_closed(js: JetStreamContext) -> None:
     """The client itself connects again. It gives up only where it is not let in any more."""
     while not core_of(js).is_closed:  # noqa: ASYNC110 - it tells nobody

@@ -9,6 +9,7 @@ import nats.errors
 from nats.aio.msg import Msg
 from nats.js import JetStreamContext
 
+from gpu_platform.adapters.clock import wait_at_most
 from gpu_platform.adapters.queue.core import core_of
 from gpu_platform.adapters.queue.errors import translated
 from gpu_platform.domain.queue_subjects import changed_subject, wake_subject
@@ -30,9 +31,7 @@ class Waiter:
 
     async def wait(self, seconds: float = LOOK_SECONDS) -> None:
         """Until there may be something new. A hint that came since the last time counts."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._event.wait()
+        await wait_at_most(seconds, self._event)
         self._event.clear()
 
 

@@ -5,10 +5,12 @@ import http.client
 import json
 import math
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import reduce
@@ -282,6 +284,40 @@ def test_what_is_no_call_is_refused(path: Path, body: bytes) -> None:
         assert client.ask("POST", "/other", {})[0] == 404
         assert client.ask("GET", "/invoke")[0] == 405
         assert client.ask("POST", "/healthz", {})[0] == 405
+
+
+def wait_until_ready(client: Client) -> None:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        with suppress(OSError):
+            if client.ask("GET", "/healthz")[0] == 200:
+                return
+        time.sleep(0.01)
+    raise AssertionError("it did not start")
+
+
+TELLING = """\
+import signal, threading
+from serverless import handler
+
+@handler
+def tell(_):
+    signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
+"""
+
+
+def test_it_ends_whichever_of_its_threads_the_signal_is_handed_to(tmp_path: Path, path: Path) -> None:
+    """The kernel chooses; here the thread of a call does."""
+    file = tmp_path / "telling.py"
+    file.write_text(TELLING)
+    command = (sys.executable, "-m", "serverless.framework", f"{file}:tell", "--socket", str(path))
+    with subprocess.Popen(command) as process:
+        try:
+            wait_until_ready(Client(path))
+            assert Client(path).invoke(None)["error"] is None
+            assert process.wait(30) == 0
+        finally:
+            process.kill()
 
 
 def test_a_call_is_read_as_it_was_written() -> None:

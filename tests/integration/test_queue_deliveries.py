@@ -1,0 +1,96 @@
+"""Calls as a worker is given them, on a real nats-server and with its own rights: none waits for who has left."""
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from gpu_platform.adapters.clock import now_utc
+from gpu_platform.adapters.queue.connection import JetStream, open_queue
+from gpu_platform.adapters.queue.deliveries import REQUEST_SECONDS, Delivered, take_call
+from gpu_platform.adapters.queue.errors import QueueUnavailableError
+from gpu_platform.adapters.queue.layout import ensure_consumer, ensure_streams, remove_consumer
+from gpu_platform.adapters.queue.records import Records
+from gpu_platform.domain.invocations import InvocationRequest, accept
+from gpu_platform.domain.queue_keyring import Keyring
+from gpu_platform.domain.queue_permissions import QueueUser, inbox_prefix_of, sidecar_inbox_prefix
+from gpu_platform.domain.queue_subjects import QUEUE, consumer_name
+from tests.integration.queue_server import queue_server
+from tests.waiting import eventually
+
+TENANT, FUNCTION = "acme", "words"
+
+ACK_WAIT = timedelta(minutes=5)
+"""Far above what a test waits for: what comes sooner was given back."""
+
+SOON = 30.0
+
+
+@dataclass(frozen=True)
+class Ground:
+    js: JetStream
+    first: JetStream
+    second: JetStream
+    """Connections of two workers."""
+
+    async def send(self, invocation_id: str) -> None:
+        request = InvocationRequest(function=FUNCTION, id=invocation_id)
+        await Records(self.js, timedelta(hours=1)).enqueue(accept(TENANT, request, now_utc()))
+
+    async def has_requests(self) -> bool:
+        return bool((await self.js.consumer_info(QUEUE, consumer_name(TENANT, FUNCTION))).num_waiting)
+
+
+@pytest.fixture
+async def ground(tmp_path: Path) -> AsyncIterator[Ground]:
+    user = QueueUser.FUNCTIONS
+    async with (
+        queue_server(tmp_path, keyring=Keyring.new(secrets.token_bytes)) as server,
+        open_queue(server.access_of(user), "test", inbox_prefix=inbox_prefix_of(user)) as js,
+        AsyncExitStack() as stack,
+    ):
+        await ensure_streams(js)
+        await ensure_consumer(js, TENANT, FUNCTION, ACK_WAIT)
+        access, inbox = server.sidecar_access(TENANT, FUNCTION), sidecar_inbox_prefix(TENANT, FUNCTION)
+        first, second = [
+            await stack.enter_async_context(open_queue(access, name, inbox_prefix=inbox))
+            for name in ("first", "second")
+        ]
+        yield Ground(js, first, second)
+
+
+async def taken_by(worker: JetStream) -> Delivered:
+    return await eventually(lambda: take_call(worker, TENANT, FUNCTION), SOON)
+
+
+async def test_a_call_is_given_to_one_who_asked_before_and_to_one_who_asks_later(ground: Ground) -> None:
+    taking = asyncio.create_task(taken_by(ground.first))
+    await eventually(ground.has_requests)
+    await ground.send("one")
+    await ground.send("two")
+
+    one, two = await taking, await taken_by(ground.first)
+    assert [one.invocation_id, two.invocation_id] == ["one", "two"]
+
+
+async def test_a_call_that_comes_when_a_request_ends_is_its_answer_or_anothers(ground: Ground) -> None:
+    """Whichever of the two the server hears of first: it is given away once, and nobody waits for who has left."""
+    for number in range(-10, 10):
+        taking = asyncio.create_task(take_call(ground.first, TENANT, FUNCTION))
+        await asyncio.sleep(REQUEST_SECONDS + number / 1000)
+        await ground.send(f"call{number}")
+        taken = await taking or await taken_by(ground.second)
+        assert (taken.invocation_id, taken.number) == (f"call{number}", 1)
+        await taken.finish()
+
+
+async def test_who_asks_a_consumer_that_is_gone_is_told_so(ground: Ground) -> None:
+    await remove_consumer(ground.js, TENANT, FUNCTION)
+
+    with pytest.raises(QueueUnavailableError):
+        await take_call(ground.first, TENANT, FUNCTION)
