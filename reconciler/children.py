@@ -11,6 +11,7 @@ from typing import Any
 Json = dict[str, Any]
 
 FIELD_MANAGER = "gpu-platform-reconciler"
+MANAGER = {"fieldManager": FIELD_MANAGER}
 
 ALLOCATED_FIELDS = ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy")
 """Of a Service: given by the API server at its creation, and it must be told the same again."""
@@ -18,7 +19,7 @@ ALLOCATED_FIELDS = ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy")
 
 def is_as_desired(desired: Json, live: Json) -> bool:
     metadata = {key: desired["metadata"][key] for key in ("labels", "ownerReferences")}
-    if not _contains(live["metadata"], metadata):
+    if not _contains(live["metadata"], metadata) or _annotations_differ(desired, live):
         return False
     if "data" in desired:
         # Of a ConfigMap there are no defaults: it is what we say, or it is not.
@@ -28,13 +29,36 @@ def is_as_desired(desired: Json, live: Json) -> bool:
 
 def build_replacement(desired: Json, live: Json) -> Json:
     """The body that makes `live` what it should be, and fails if it changed since it was seen."""
-    metadata = {key: value for key, value in live["metadata"].items() if key != "managedFields"}
+    metadata = {key: value for key, value in live["metadata"].items() if key not in ("managedFields", "annotations")}
     metadata["labels"] = {**metadata.get("labels", {}), **desired["metadata"]["labels"]}
     metadata["ownerReferences"] = desired["metadata"]["ownerReferences"]
+    wanted = desired["metadata"].get("annotations", {})
+    dropped = _own_annotations(live) - wanted.keys()
+    kept = {key: value for key, value in live["metadata"].get("annotations", {}).items() if key not in dropped}
+    if kept or wanted:
+        metadata["annotations"] = {**kept, **wanted}
     if "data" in desired:
         return {**desired, "metadata": metadata}
     allocated = {key: live["spec"][key] for key in ALLOCATED_FIELDS if key in live["spec"]}
     return {**desired, "metadata": metadata, "spec": {**allocated, **desired["spec"]}}
+
+
+def _annotations_differ(desired: Json, live: Json) -> bool:
+    """Others may have theirs: controllers remember things there."""
+    wanted = desired["metadata"].get("annotations", {})
+    there = live["metadata"].get("annotations", {})
+    return not _contains(there, wanted) or not _own_annotations(live) <= wanted.keys()
+
+
+def _own_annotations(live: Json) -> set[str]:
+    """The annotations that we have set."""
+    return {
+        path.removeprefix("f:")
+        for entry in live["metadata"].get("managedFields", [])
+        if entry.get("manager") == FIELD_MANAGER
+        for path in entry.get("fieldsV1", {}).get("f:metadata", {}).get("f:annotations", {})
+        if path != "."
+    }
 
 
 def _contains(live: Any, desired: Any) -> bool:

@@ -1,17 +1,32 @@
 """Writes on an object as it was seen: a change that came in between wins, and a successor of its name is safe."""
 
+from collections.abc import Mapping
+from enum import StrEnum
 from typing import Any, TypeVar
 
-from gpu_platform.adapters.kube import ConflictError, NotFoundError, ResourcePath
+from gpu_platform.adapters.kube import (
+    AlreadyExistsError,
+    ConflictError,
+    NotFoundError,
+    ResourcePath,
+    UnreachableError,
+)
 from gpu_platform.adapters.kube.requests import as_seen
 from gpu_platform.domain.gpu_functions import GPUFunctionStatus
 from gpu_platform.domain.gpu_storages import GPUStorageStatus
 from gpu_platform.domain.gpu_units import GPUUnitStatus
 from gpu_platform.domain.stock_pools import StockPoolStatus
+from reconciler.child_writes import ChildWrite, CreateChild, DeleteChild, Kind, ReplaceChild
+from reconciler.children import MANAGER
+from reconciler.own_writes import Place
 from reconciler.writer import Writer
 
 Json = dict[str, Any]
 Status = TypeVar("Status", GPUFunctionStatus, GPUStorageStatus, GPUUnitStatus, StockPoolStatus)
+
+MOVED = (ConflictError, NotFoundError, UnreachableError)
+TRANSIENT = (AlreadyExistsError, *MOVED)
+"""The world moved, or is not there: looked at again, and no fault of what owns the object."""
 
 
 async def patch_status(writer: Writer, path: ResourcePath, seen: Json, old: Status, new: Status) -> bool:
@@ -38,3 +53,24 @@ async def delete_seen(writer: Writer, path: ResourcePath, seen: Json, *, unchang
         await writer.delete(path.item(metadata["name"], metadata["namespace"]), body)
     except (ConflictError, NotFoundError):
         return
+
+
+async def apply_child_write(
+    write: ChildWrite[Kind], paths: Mapping[Kind, ResourcePath], writer: Writer
+) -> tuple[Place, Json | None]:
+    """The place that was written, and what was seen there before."""
+    match write:
+        case CreateChild(kind, body):
+            await writer.create(paths[kind].collection(body["metadata"]["namespace"]), body, MANAGER)
+            return _place_of(kind, body), None
+        case ReplaceChild(kind, body):
+            metadata = body["metadata"]
+            await writer.replace(paths[kind].item(metadata["name"], metadata["namespace"]), body, MANAGER)
+            return _place_of(kind, body), body
+        case DeleteChild(kind, live):
+            await delete_seen(writer, paths[kind], live)
+            return _place_of(kind, live), live
+
+
+def _place_of(kind: StrEnum, child: Json) -> Place:
+    return kind, child["metadata"]["namespace"], child["metadata"]["name"]

@@ -32,7 +32,8 @@ SHARED_RULES = (
     Rule((Scope.CLUSTER,), "batch", ("jobs",), ("list", "watch")),
     Rule((Scope.CLUSTER,), "storage.k8s.io", ("storageclasses",), ("list", "watch")),
     Rule((Scope.CLUSTER,), "apps", ("deployments",), ("list", "watch")),
-    Rule((Scope.CLUSTER,), "networking.k8s.io", ("networkpolicies",), ("list", "watch")),
+    Rule((Scope.CLUSTER,), "networking.k8s.io", ("ingresses", "networkpolicies"), ("list", "watch")),
+    Rule((Scope.CLUSTER,), "gateway.networking.k8s.io", ("httproutes",), ("list", "watch")),
     # The election. Nobody can create by name.
     Rule((Scope.SYSTEM,), "coordination.k8s.io", ("leases",), ("create",)),
     Rule((Scope.SYSTEM,), "coordination.k8s.io", ("leases",), ("get", "update"), names=(LEASE,)),

@@ -16,8 +16,12 @@ ENVIRONMENT_PREFIX = "GPU_PLATFORM_RECONCILER_"
 
 ControllerName = Literal["units", "storages", "stock", "operations", "orphans", "drift", "functions"]
 
-PRIVATE_RANGES = ("10.0.0.0/8", "100.64.0.0/10", "169.254.0.0/16", "172.16.0.0/12", "192.168.0.0/16")
-"""Private networks, carrier-grade NAT, and link-local with the clouds' metadata services."""
+PRIVATE_RANGES = (
+    *("10.0.0.0/8", "100.64.0.0/10", "169.254.0.0/16", "172.16.0.0/12", "192.168.0.0/16"),
+    *("fc00::/7", "fe80::/10"),
+)
+"""Private networks, carrier-grade NAT, and link-local with the clouds' metadata services; in IPv6, too: a cluster with
+both has pods, nodes and metadata services there."""
 
 
 def _check_network(text: str) -> str:
@@ -44,6 +48,32 @@ def _check_taint(text: str) -> str:
     return text
 
 
+DOMAIN = re.compile(r"([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)*[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+DOMAIN_LIMIT = 190
+"""What is left of a host's 253 letters by a unit's name in front."""
+
+
+def _check_domain(text: str) -> str:
+    if len(text) > DOMAIN_LIMIT or DOMAIN.fullmatch(text) is None:
+        raise ValueError(f"should be a domain such as units.example.com, not {text!r}")
+    return text
+
+
+def _check_gateway(text: str) -> str:
+    if re.fullmatch(r"[a-z0-9-]+/[a-z0-9.-]+(/[a-z0-9.-]+)?", text) is None:
+        raise ValueError("should be namespace/name of a Gateway, or namespace/name/listener")
+    return text
+
+
+def _check_annotation(text: str) -> str:
+    if re.match(r"[A-Za-z0-9][A-Za-z0-9._/-]*=", text) is None:
+        raise ValueError("should be name=value")
+    return text
+
+
+Domain = Annotated[str, AfterValidator(_check_domain)]
+GatewayName = Annotated[str, AfterValidator(_check_gateway)]
+Annotation = Annotated[str, AfterValidator(_check_annotation)]
 Taint = Annotated[str, AfterValidator(_check_taint)]
 
 
@@ -63,6 +93,14 @@ class ReconcilerSettings(Settings):
     ssh_server_image: Text = "lscr.io/linuxserver/openssh-server:10.2_p1-r0-ls220"
     frp_client_image: Text = "docker.io/fatedier/frpc:v0.68.0"
     ssh_server_cidrs: Annotated[tuple[Network, ...], Field(alias="sshServerCIDRs")] = ()
+    route_kind: Literal["Ingress", "HTTPRoute"] | None = None
+    route_domain: Domain | None = None
+    route_scheme: Literal["http", "https"] = "https"
+    route_class: Text | None = None
+    route_gateway: GatewayName | None = None
+    route_annotations: tuple[Annotation, ...] = ()
+    route_from_namespace: Text | None = None
+    route_from_labels: tuple[Label, ...] = ()
     nats_url: Annotated[str | None, Field(alias="natsURL", min_length=1)] = None
     nats_credentials: Path | None = None
     nats_ca: Annotated[Path | None, Field(alias="natsCA")] = None
@@ -81,9 +119,9 @@ class ReconcilerSettings(Settings):
     storage_node_selector: tuple[Label, ...] = ()
     storage_tolerations: tuple[Taint, ...] = ()
     copy_image: Text = "busybox:1.36"
-    accessor_image: Text = "python:3.13-alpine"
+    accessor_image: Text = "gpu-platform:latest"
     accessor_command: Annotated[tuple[Text, ...], Field(min_length=1)] = (
-        *("python", "-m", "http.server", "5000", "--bind", "$(POD_IP)", "--directory", "/data"),
+        *("python", "-m", "gpu_platform.file_browser", "$(POD_IP)", "5000", "/data"),
     )
     kubeconfig: Path | None = None
     log_level: Literal["debug", "info", "warning", "error"] = "info"
@@ -102,6 +140,38 @@ def load_reconciler_settings(file: Path | None, environment: Mapping[str, str]) 
 
 def find_problem(settings: ReconcilerSettings) -> str | None:
     """What does not go together."""
+    return _find_route_problem(settings) or _find_queue_problem(settings)
+
+
+def _find_route_problem(settings: ReconcilerSettings) -> str | None:
+    if settings.route_kind is None:
+        said = [key for key, value in _needing_routes(settings).items() if value]
+        return f"{said[0]} is set, but routeKind is not: say Ingress or HTTPRoute" if said else None
+    if settings.route_domain is None:
+        return "routeKind is set, but routeDomain is not: say below which domain the units' hosts are"
+    if settings.route_from_namespace is None:
+        return "routeKind is set, but routeFromNamespace is not: say whose pods bring the calls to the units"
+    if settings.route_kind == "HTTPRoute" and settings.route_gateway is None:
+        return "routeKind is HTTPRoute, but routeGateway is not set: say which Gateway, as namespace/name"
+    if settings.route_kind == "HTTPRoute" and settings.route_class is not None:
+        return "routeClass is set, but routeKind is HTTPRoute: only an Ingress has a class"
+    if settings.route_kind == "Ingress" and settings.route_gateway is not None:
+        return "routeGateway is set, but routeKind is Ingress: only an HTTPRoute has a gateway"
+    return None
+
+
+def _needing_routes(settings: ReconcilerSettings) -> dict[str, object]:
+    return {
+        "routeDomain": settings.route_domain,
+        "routeClass": settings.route_class,
+        "routeGateway": settings.route_gateway,
+        "routeAnnotations": settings.route_annotations,
+        "routeFromNamespace": settings.route_from_namespace,
+        "routeFromLabels": settings.route_from_labels,
+    }
+
+
+def _find_queue_problem(settings: ReconcilerSettings) -> str | None:
     if settings.nats_url is None:
         said = [key for key, value in _needing_nats(settings).items() if value]
         return f"{said[0]} is set, but natsURL is not: say where NATS is" if said else None

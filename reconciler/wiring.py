@@ -29,7 +29,9 @@ from reconciler.stock.controller import StockController
 from reconciler.storages.controller import StoragesController
 from reconciler.storages.resources import StorageSettings
 from reconciler.units.controller import UnitsController
+from reconciler.units.observed import ChildKind
 from reconciler.units.plan import UnitSettings
+from reconciler.units.route_resources import Gateway, RouteSettings
 from reconciler.units.serverless_resources import SidecarSettings, find_egress
 from reconciler.units.ssh_resources import SshSettings
 from reconciler.while_leading import WhileLeading
@@ -43,12 +45,15 @@ def build_loops(
     settings: ReconcilerSettings,
     metrics: Metrics,
 ) -> tuple[Sequence[ObjectCache], Sequence[Loop]]:
-    world = World(client, timedelta(seconds=settings.resync_seconds))
+    route = build_route_settings(settings)
+    with_http_routes = route is not None and route.kind is ChildKind.HTTP_ROUTE
+    world = World(client, settings.resync, with_http_routes=with_http_routes)
     unit_settings = UnitSettings(
         placeholder_image=settings.placeholder_image,
         blocked_egress=tuple(str(cidr) for cidr in settings.blocked_egress_cidrs),
         ssh=SshSettings(settings.ssh_server_image, settings.frp_client_image, settings.ssh_server_cidrs),
         sidecar=build_sidecar_settings(settings),
+        route=route,
     )
     units = UnitsController(world, writer, events, unit_settings, now_utc)
     storages = StoragesController(world, writer, events, build_storage_settings(settings), now_utc)
@@ -94,12 +99,28 @@ def build_loops(
     return world.caches, loops
 
 
+def build_route_settings(settings: ReconcilerSettings) -> RouteSettings | None:
+    """How public units are reached; None where there are none."""
+    if settings.route_kind is None or settings.route_domain is None or settings.route_from_namespace is None:
+        return None
+    return RouteSettings(
+        kind=ChildKind(settings.route_kind),
+        domain=settings.route_domain,
+        from_namespace=settings.route_from_namespace,
+        from_labels=dict(map(_parse_pair, settings.route_from_labels)),
+        scheme=settings.route_scheme,
+        ingress_class=settings.route_class,
+        gateway=Gateway(*settings.route_gateway.split("/")) if settings.route_gateway else None,
+        annotations=dict(map(_parse_pair, settings.route_annotations)),
+    )
+
+
 def build_sidecar_settings(settings: ReconcilerSettings) -> SidecarSettings | None:
     """What the sidecars are told; None without NATS."""
     url = settings.nats_workers_url or settings.nats_url
     if url is None:
         return None
-    labels = tuple(map(_parse_label, settings.nats_egress_labels))
+    labels = tuple(map(_parse_pair, settings.nats_egress_labels))
     egress, problem = find_egress(url, settings.nats_egress_namespace, labels, settings.nats_egress_cidr)
     return SidecarSettings(
         nats_url=url,
@@ -121,12 +142,12 @@ def build_storage_settings(settings: ReconcilerSettings) -> StorageSettings:
         accessor_command=settings.accessor_command,
         blocked_egress=tuple(str(cidr) for cidr in settings.blocked_egress_cidrs),
         storage_class=settings.storage_class,
-        node_selector=dict(map(_parse_label, settings.storage_node_selector)),
+        node_selector=dict(map(_parse_pair, settings.storage_node_selector)),
         tolerations=tuple(map(_parse_toleration, settings.storage_tolerations)),
     )
 
 
-def _parse_label(text: str) -> tuple[str, str]:
+def _parse_pair(text: str) -> tuple[str, str]:
     name, _, value = text.partition("=")
     return name, value
 

@@ -3,7 +3,7 @@
 Objects are shared and read-only.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -18,6 +18,8 @@ from gpu_platform.adapters.kube.paths import (
     GPU_SPECS,
     GPU_STORAGES,
     GPU_UNITS,
+    HTTP_ROUTES,
+    INGRESSES,
     JOBS,
     NAMESPACES,
     NETWORK_POLICIES,
@@ -33,6 +35,7 @@ from gpu_platform.domain.gpu_specs import GPUSpecSpec
 from gpu_platform.domain.metadata import labels_of
 from gpu_platform.domain.stock import is_available, is_claimed
 from gpu_platform.domain.storage_mounts import HolderKind, hold_of
+from reconciler.units.observed import ChildKind
 from reconciler.units.pods import find_unschedulable
 
 Json = dict[str, Any]
@@ -43,8 +46,19 @@ CLAIMED = "claimed"
 WAITING = "waiting"
 
 
+UNIT_CHILDREN: Mapping[ChildKind, ResourcePath] = {
+    ChildKind.NETWORK_POLICY: NETWORK_POLICIES,
+    ChildKind.SERVICE: SERVICES,
+    ChildKind.CONFIG_MAP: CONFIG_MAPS,
+    ChildKind.INGRESS: INGRESSES,
+    ChildKind.HTTP_ROUTE: HTTP_ROUTES,
+    ChildKind.DEPLOYMENT: DEPLOYMENTS,
+}
+
+
 class World:
-    def __init__(self, client: KubeClient, resync: timedelta) -> None:
+    def __init__(self, client: KubeClient, resync: timedelta, *, with_http_routes: bool = False) -> None:
+        """Not every cluster knows HTTPRoutes, and a kind that is not there cannot be followed."""
         of_units = {
             "spec": _spec_of,
             "pool": _pool_of,
@@ -67,10 +81,14 @@ class World:
         self.specs = ObjectCache(client, GPU_SPECS, resync=resync)
         self.operations = ObjectCache(client, OPERATIONS, indexes={"object-uid": _object_uids_of}, resync=resync)
         self.namespaces = ObjectCache(client, NAMESPACES, resync=resync)
-        self.deployments = _child_cache(client, DEPLOYMENTS, resync)
-        self.services = _child_cache(client, SERVICES, resync)
-        self.network_policies = _child_cache(client, NETWORK_POLICIES, resync)
-        self.config_maps = _child_cache(client, CONFIG_MAPS, resync)
+        self.unit_children = {
+            kind: _child_cache(client, path, resync)
+            for kind, path in UNIT_CHILDREN.items()
+            if with_http_routes or kind is not ChildKind.HTTP_ROUTE
+        }
+        self.deployments = self.unit_children[ChildKind.DEPLOYMENT]
+        self.services = self.unit_children[ChildKind.SERVICE]
+        self.network_policies = self.unit_children[ChildKind.NETWORK_POLICY]
         self.claims = ObjectCache(client, PERSISTENT_VOLUME_CLAIMS, label_selector=OURS, resync=resync)
         self.jobs = ObjectCache(
             client, JOBS, label_selector=OURS, indexes={"storage": _storage_label_of}, resync=resync
@@ -88,10 +106,7 @@ class World:
             self.specs,
             self.operations,
             self.namespaces,
-            self.deployments,
-            self.services,
-            self.network_policies,
-            self.config_maps,
+            *self.unit_children.values(),
             self.claims,
             self.jobs,
             self.pods,

@@ -13,6 +13,7 @@ from gpu_platform.cli import (
     functions,
     health,
     invocations,
+    keys,
     ops,
     pools,
     preview,
@@ -79,6 +80,7 @@ app.command("stack", context_settings={"allow_extra_args": True, "ignore_unknown
 app.command("stack-worker")(stack_worker.stack_worker)
 app.command("worker")(worker.worker)
 app.command("restore")(restore.restore)
+app.add_typer(keys.app, name="keys")
 app.add_typer(queue.app, name="queue")
 app.command("bootstrap")(bootstrap.bootstrap)
 app.command("preview")(preview.preview)

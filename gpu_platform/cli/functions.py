@@ -6,15 +6,17 @@ import typer
 
 from gpu_platform.cli import unit_options
 from gpu_platform.cli.connection import connect
-from gpu_platform.cli.options import DEFAULT_TIMEOUT, AsJson, Name, OperationId, Timeout, Url, Wait, said
-from gpu_platform.cli.replays import new_operation_id, replayable
+from gpu_platform.cli.endings import finish_ready, print_ready, print_replay
+from gpu_platform.cli.options import DEFAULT_TIMEOUT, AsJson, Name, OperationId, SpecOrFile, Timeout, Url, Wait, said
+from gpu_platform.cli.replays import choose_operation_id, replayable
+from gpu_platform.cli.request_files import File, read_file
 from gpu_platform.cli.stacks import print_stack
 from gpu_platform.cli.tables import (
     build_age,
     build_details,
+    build_template_fields,
     build_why,
     coloured,
-    coloured_word,
     now,
     print_json,
     print_line,
@@ -22,9 +24,8 @@ from gpu_platform.cli.tables import (
     print_table,
 )
 from gpu_platform.cli.unit_options import UnitOptions
-from gpu_platform.cli.verdicts import build_state, judge_ready
 from gpu_platform.cli.views import FunctionView, Json
-from gpu_platform.cli.waiting import Deadline, wait_for
+from gpu_platform.cli.waiting import Deadline
 
 app = typer.Typer(help="Your functions: code that answers calls.", no_args_is_help=True)
 
@@ -80,9 +81,7 @@ def get(name: Name, as_json: AsJson = False, url: Url = None) -> None:
 @app.command()
 def create(
     name: Name,
-    spec: Annotated[
-        str | None, typer.Option("--spec", help="Entry of the catalogue; see `gpu-platform specs list`.")
-    ] = None,
+    spec: SpecOrFile = None,
     image: Image = None,
     command: unit_options.Command = None,
     arg: unit_options.Arg = None,
@@ -94,7 +93,7 @@ def create(
     call_timeout: CallTimeout = None,
     max_attempts: MaxAttempts = None,
     queue_limit: QueueLimit = None,
-    file: unit_options.File = None,
+    file: File = None,
     operation_id: OperationId = None,
     wait: Wait = False,
     timeout: Timeout = DEFAULT_TIMEOUT,
@@ -102,8 +101,8 @@ def create(
     url: Url = None,
 ) -> None:
     """Create a function. With --wait, until its workers are ready."""
-    content = unit_options.read_file(file)
-    operation = operation_id or str(content.get("operationID") or "") or new_operation_id()
+    content = read_file(file)
+    operation = choose_operation_id(operation_id, content)
     request = unit_options.build_create(
         name, spec, None, UnitOptions(image, command, arg, env), content, operation
     ) | _limits(concurrency, min_workers, max_workers, idle_timeout, call_timeout, max_attempts, queue_limit)
@@ -111,14 +110,8 @@ def create(
         deadline = Deadline(timeout)
         with replayable(operation):
             accepted = client.create_function(request)
-        function = accepted.view
-        if not accepted.is_new and not as_json:
-            print_line(f"{name} was accepted before, with the same operation")
-        if wait:
-            function = wait_for(name, lambda: client.find_function(name), judge_ready, deadline, goal="Ready") or (
-                function
-            )
-    _finish(function, deadline if wait else None, as_json=as_json)
+        print_replay(accepted, name, as_json=as_json)
+        finish_ready(accepted.view, client.find_function, deadline if wait else None, as_json=as_json)
 
 
 @app.command()
@@ -135,12 +128,12 @@ def update(
     call_timeout: CallTimeout = None,
     max_attempts: MaxAttempts = None,
     queue_limit: QueueLimit = None,
-    file: unit_options.File = None,
+    file: File = None,
     as_json: AsJson = False,
     url: Url = None,
 ) -> None:
     """Change a function. A list that is said replaces the old one; the rest stays."""
-    content = unit_options.read_file(file)
+    content = read_file(file)
     options = UnitOptions(image, command, arg, env)
     numbers: Json = _limits(
         concurrency, min_workers, max_workers, idle_timeout, call_timeout, max_attempts, queue_limit
@@ -151,7 +144,7 @@ def update(
         current = client.get_function(name)
         change = unit_options.build_update(current.view, options, content) | numbers
         function = client.update_function(name, change, current.etag)
-    _finish(function, None, as_json=as_json)
+    print_ready(function, None, as_json=as_json)
 
 
 @app.command()
@@ -220,15 +213,6 @@ def _limits(
     )
 
 
-def _finish(function: FunctionView, deadline: Deadline | None, *, as_json: bool) -> None:
-    if as_json:
-        print_json(function)
-    elif deadline:
-        print_line(f"{function['name']} is ", coloured_word("Ready"), f" after {deadline.elapsed_seconds():.1f} s")
-    else:
-        print_line(f"{function['name']}: {build_state(function['phase'], build_why(function))}")
-
-
 def _print_function(function: FunctionView) -> None:
     template = function.get("template") or {}
     fields = {
@@ -238,9 +222,7 @@ def _print_function(function: FunctionView) -> None:
         "why": build_why(function),
         "spec": function["specName"],
         "image": function["image"],
-        "command": " ".join(template.get("command") or ()),
-        "arguments": " ".join(template.get("args") or ()),
-        "environment": "\n".join(f"{env['name']}={env.get('value', '')}" for env in template.get("envs") or ()),
+        **build_template_fields(template),
         "concurrency": function["concurrency"],
         "workers": f"{function['readyWorkers']} of {function['workers']} ready, "
         f"{function['minWorkers']} to {function['maxWorkers']} wanted",

@@ -36,7 +36,11 @@ OperationId = Annotated[
     ),
 ]
 Spec = Annotated[str, typer.Option("--spec", help="Entry of the catalogue; see `gpu-platform specs list`.")]
+SpecOrFile = Annotated[
+    str | None, typer.Option("--spec", help="Entry of the catalogue; see `gpu-platform specs list`.")
+]
 OnlySpec = Annotated[str | None, typer.Option("--spec", help="Only those of this spec.")]
+OnlyPhase = Annotated[str | None, typer.Option("--phase", help="Only those in this phase, such as Ready.")]
 Memory = Annotated[str | None, typer.Option(help="Memory of a unit, such as 16Gi, for a spec that is new.")]
 Gpu = Annotated[int | None, typer.Option(min=0, help="GPUs of a unit, for a spec that is new.")]
 

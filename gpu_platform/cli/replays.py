@@ -5,10 +5,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from gpu_platform.cli.errors import PlatformError
+from gpu_platform.cli.views import Json
 
 
 def new_operation_id() -> str:
     return f"cli-{secrets.token_hex(8)}"
+
+
+def choose_operation_id(said: str | None, file: Json) -> str:
+    """The option's, or else the file's, or else a new one."""
+    return said or str(file.get("operationID") or "") or new_operation_id()
 
 
 @contextmanager

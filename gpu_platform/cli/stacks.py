@@ -1,4 +1,4 @@
-"""What Pulumi keeps of units and pools, and what it would change: `units stack`, `units preview`, `pools stack`."""
+"""What Pulumi keeps of a unit, and what it would change: `units stack`, `units preview`; and how a stack is shown."""
 
 from typing import Annotated
 

@@ -4,29 +4,37 @@ from typing import Annotated
 
 import typer
 
-from gpu_platform.cli import unit_options
-from gpu_platform.cli.client import PlatformClient
 from gpu_platform.cli.connection import connect
-from gpu_platform.cli.errors import PlatformError
-from gpu_platform.cli.failures import print_error
-from gpu_platform.cli.options import DEFAULT_TIMEOUT, AsJson, Name, Names, OperationId, Timeout, Url, Wait, said
-from gpu_platform.cli.replays import new_operation_id, replayable
+from gpu_platform.cli.endings import delete_each, finish_ready, print_ready, print_replay
+from gpu_platform.cli.options import (
+    DEFAULT_TIMEOUT,
+    AsJson,
+    Name,
+    Names,
+    OnlyPhase,
+    OperationId,
+    Timeout,
+    Url,
+    Wait,
+    said,
+)
+from gpu_platform.cli.replays import choose_operation_id, new_operation_id, replayable
+from gpu_platform.cli.request_files import File, build_named, read_file, require_said
 from gpu_platform.cli.stacks import print_stack
 from gpu_platform.cli.tables import (
     build_age,
     build_details,
     build_why,
     coloured,
-    coloured_word,
     now,
     print_json,
-    print_line,
     print_rows,
     print_table,
 )
-from gpu_platform.cli.verdicts import build_state, judge_gone, judge_ready, judge_recovered
+from gpu_platform.cli.verdicts import build_state, judge_recovered
 from gpu_platform.cli.views import Json, StorageView
 from gpu_platform.cli.waiting import Deadline, wait_for
+from gpu_platform.cli.words import Follow, Previous, Tail, Timestamps, build_log_params, print_events, print_logs
 
 app = typer.Typer(help="Your storages: volumes that outlive the units which mount them.", no_args_is_help=True)
 
@@ -41,7 +49,7 @@ Retain = Annotated[
 
 @app.command("list")
 def list_storages(
-    phase: Annotated[str | None, typer.Option(help="Only those in this phase, such as Ready.")] = None,
+    phase: OnlyPhase = None,
     as_json: AsJson = False,
     url: Url = None,
 ) -> None:
@@ -97,7 +105,7 @@ def create(
     arg: Annotated[list[str] | None, typer.Option("--arg", help="An argument of that, as --arg=-m; repeat it.")] = None,
     accessor: AccessorSwitch = None,
     retain: Retain = None,
-    file: unit_options.File = None,
+    file: File = None,
     operation_id: OperationId = None,
     wait: Wait = False,
     timeout: Timeout = DEFAULT_TIMEOUT,
@@ -105,27 +113,21 @@ def create(
     url: Url = None,
 ) -> None:
     """Create a storage. With --wait, until it is filled and can be mounted."""
-    content = unit_options.read_file(file)
-    if content.get("name", name) != name:
-        raise typer.BadParameter(f"it names {content['name']!r}, not {name!r}", param_hint="--file")
-    operation = operation_id or str(content.get("operationID") or "") or new_operation_id()
+    content = read_file(file)
+    operation = choose_operation_id(operation_id, content)
     prepare = said(fromImage=from_image, fromStorageName=from_storage, command=command or None, args=arg or None)
     request: Json = {
-        **content,
-        "operationID": operation,
-        "name": name,
+        **build_named(content, name, operation),
         **said(storageClassName=storage_class, prepare=prepare or None),
         **_changes(size, accessor, retain),
     }
-    if not request.get("size"):
-        raise typer.BadParameter("is missing", param_hint="--size")
+    require_said(request, {"size": "--size"})
     with connect(url) as client:
         deadline = Deadline(timeout)
         with replayable(operation):
             accepted = client.create_storage(request)
-        if not accepted.is_new and not as_json:
-            print_line(f"{name} was accepted before, with the same operation")
-        _finish(client, accepted.view, deadline if wait else None, as_json=as_json)
+        print_replay(accepted, name, as_json=as_json)
+        finish_ready(accepted.view, client.find_storage, deadline if wait else None, as_json=as_json)
 
 
 @app.command()
@@ -146,7 +148,7 @@ def update(
     with connect(url) as client:
         deadline = Deadline(timeout)
         storage = client.update_storage(name, change)
-        _finish(client, storage, deadline if wait else None, as_json=as_json)
+        finish_ready(storage, client.find_storage, deadline if wait else None, as_json=as_json)
 
 
 @app.command()
@@ -165,7 +167,7 @@ def recover(
         with replayable(operation):
             storage = client.recover_storage(name, operation)
         if not wait:
-            _tell(storage, None, as_json=as_json)
+            print_ready(storage, None, as_json=as_json)
             return
         digest = storage["prepareStatus"].get("observedDigest")
         seen = wait_for(
@@ -175,7 +177,7 @@ def recover(
             deadline,
             goal="Ready",
         )
-        _tell(seen or storage, deadline, as_json=as_json)
+        print_ready(seen or storage, deadline, as_json=as_json)
 
 
 @app.command()
@@ -183,24 +185,33 @@ def delete(
     names: Names, wait: Wait = False, timeout: Timeout = DEFAULT_TIMEOUT, as_json: AsJson = False, url: Url = None
 ) -> None:
     """Delete storages, with their data. One that a unit mounts is kept, and does not keep the others."""
-    leaving: list[str] = []
     with connect(url) as client:
-        deadline = Deadline(timeout)
-        for name in names:
-            try:
-                client.delete_storage(name)
-            except PlatformError as error:
-                print_error(error)
-            else:
-                leaving.append(name)
-                if not as_json:
-                    print_line(f"{name} is being deleted")
-        for name in leaving if wait else ():
-            _wait_gone(client, name, deadline)
-            if not as_json:
-                print_line(f"{name} is gone")
-    if leaving != names:
-        raise typer.Exit(1)
+        deadline = Deadline(timeout) if wait else None
+        delete_each(names, client.delete_storage, client.find_storage, deadline, as_json=as_json)
+
+
+@app.command()
+def events(name: Name, as_json: AsJson = False, url: Url = None) -> None:
+    """Show what happened to a storage, its preparation and its file browser, oldest first."""
+    with connect(url) as client:
+        happened = client.list_storage_events(name)
+    print_events(name, happened, as_json=as_json)
+
+
+@app.command()
+def logs(
+    name: Name,
+    follow: Follow = False,
+    tail: Tail = None,
+    previous: Previous = False,
+    timestamps: Timestamps = False,
+    browser: Annotated[bool, typer.Option("--browser", help="Of its file browser instead.")] = False,
+    url: Url = None,
+) -> None:
+    """Show what a storage's preparation writes, or wrote: it is kept for a day."""
+    params = build_log_params(follow=follow, tail=tail, previous=previous, timestamps=timestamps)
+    with connect(url) as client:
+        print_logs(client.read_storage_logs(name, params | said(of="browser" if browser else None)))
 
 
 @app.command()
@@ -218,27 +229,6 @@ def _changes(size: str | None, accessor: bool | None, retain: bool | None) -> Js
     }
 
 
-def _finish(client: PlatformClient, storage: StorageView, deadline: Deadline | None, *, as_json: bool) -> None:
-    """Waits, where that is wanted, and says how the storage is."""
-    name = storage["name"]
-    if deadline:
-        storage = wait_for(name, lambda: client.find_storage(name), judge_ready, deadline, goal="Ready") or storage
-    _tell(storage, deadline, as_json=as_json)
-
-
-def _tell(storage: StorageView, deadline: Deadline | None, *, as_json: bool) -> None:
-    if as_json:
-        print_json(storage)
-    elif deadline:
-        print_line(f"{storage['name']} is ", coloured_word("Ready"), f" after {deadline.elapsed_seconds():.1f} s")
-    else:
-        print_line(f"{storage['name']}: {build_state(storage['phase'], build_why(storage))}")
-
-
-def _wait_gone(client: PlatformClient, name: str, deadline: Deadline) -> None:
-    wait_for(name, lambda: client.find_storage(name), judge_gone, deadline, goal="gone", absence_is_news=False)
-
-
 def _print_storage(storage: StorageView) -> None:
     prepare, prepared, shown = storage.get("prepare") or {}, storage["prepareStatus"], storage["accessorStatus"]
     fields = {
@@ -254,7 +244,7 @@ def _print_storage(storage: StorageView) -> None:
         "command": " ".join([*(prepare.get("command") or ()), *(prepare.get("args") or ())]),
         "preparation": build_state(prepared["phase"], prepared.get("message") or "") if prepare else None,
         "recovery": prepared.get("recoveryPhase") if prepare else None,
-        "file browser": shown.get("accessURL") or shown["phase"],
+        "file browser": storage.get("proxyURL") or shown["phase"],
         "retain": "yes" if storage["retain"] else None,
         "claim": storage.get("claimName"),
         "operation": storage.get("operationID"),

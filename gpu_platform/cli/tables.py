@@ -165,5 +165,14 @@ def build_why(view: Mapping[str, Any]) -> str:
     return ": ".join(str(part) for part in (view.get("reason"), view.get("message")) if part)
 
 
+def build_template_fields(template: Mapping[str, Any]) -> dict[str, str]:
+    """What runs, of a unit or of a function's workers."""
+    return {
+        "command": " ".join(template.get("command") or ()),
+        "arguments": " ".join(template.get("args") or ()),
+        "environment": "\n".join(f"{env['name']}={env.get('value', '')}" for env in template.get("envs") or ()),
+    }
+
+
 def now() -> datetime:
     return datetime.now(UTC)

@@ -4,13 +4,13 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from ipaddress import ip_address
 from typing import Any
 
 import httpx
 
 from gpu_platform.cli.errors import ApiError, Detail, NotConfiguredError, StrangeAnswerError, UnreachableError
 from gpu_platform.cli.views import Json
+from gpu_platform.domain.hosts import is_loopback
 
 PREFIX = "/api/v1"
 # The API works on a request for 8 at the most; the rest is the way there and back.
@@ -56,7 +56,7 @@ class Transport:
             headers={"Authorization": f"Bearer {key}"} if key else {},
             timeout=httpx.Timeout(SILENCE_SECONDS, connect=CONNECT_SECONDS),
             # A proxy of the environment does not know this machine's own addresses.
-            trust_env=not _is_loopback(address.host),
+            trust_env=not is_loopback(address.host),
         )
 
     def close(self) -> None:
@@ -142,13 +142,6 @@ def parse_url(text: str) -> httpx.URL:
             "without a password in it"
         )
     return url
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _retry_pause(response: httpx.Response, *, is_repeatable: bool) -> int | None:

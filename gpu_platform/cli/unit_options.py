@@ -1,16 +1,14 @@
-"""Options that describe a unit, and the requests that they make. Pure, but for reading `--file`."""
+"""Options that describe a unit, and the requests that they make. Pure."""
 
-import json
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from gpu_platform.cli.options import said
+from gpu_platform.cli.request_files import build_named, require_said
 from gpu_platform.cli.views import FunctionView, Json, UnitView
 
 Command = Annotated[
@@ -25,15 +23,15 @@ Port = Annotated[
 PrimaryPort = Annotated[
     str | None, typer.Option("--primary-port", help="The port, by its name, that the unit's URL is about.")
 ]
+Public = Annotated[
+    bool | None,
+    typer.Option("--public/--private", help="Whether everybody may call it at an address on the internet."),
+]
 Mount = Annotated[
     list[str] | None,
     typer.Option(
         "--mount", help="A storage as NAME:/path, with :ro to only read it; repeat it.", metavar="NAME:/PATH[:ro]"
     ),
-]
-File = Annotated[
-    str | None,
-    typer.Option("--file", help="The request as JSON, from a file or from - (stdin); options win.", metavar="FILE"),
 ]
 PROTOCOLS = ("TCP", "UDP", "SCTP")
 
@@ -56,6 +54,7 @@ class UnitOptions:
     primary_port: str | None = None
     scheme: Scheme | None = None
     mounts: Sequence[str] | None = None
+    public: bool | None = None
 
     def build_template(self) -> Json:
         """The lists that were said."""
@@ -68,24 +67,21 @@ class UnitOptions:
         return {name: value for name, value in template.items() if value}
 
     def build_access(self) -> Json:
-        return said(primaryPort=self.primary_port, scheme=self.scheme.value if self.scheme else None)
+        scheme = self.scheme.value if self.scheme else None
+        return said(primaryPort=self.primary_port, scheme=scheme, public=self.public)
 
 
 def build_create(
     name: str, spec: str | None, stock: str | None, options: UnitOptions, file: Json, operation_id: str
 ) -> Json:
     """The request for a unit or a function: what the file says, and over it what the options say."""
-    if file.get("name", name) != name:
-        raise typer.BadParameter(f"it names {file['name']!r}, not {name!r}", param_hint="--file")
-    request = {**file, "operationID": operation_id, "name": name}
+    request = build_named(file, name, operation_id)
     if spec:
         request["specName"] = spec
     if stock:
         request["stockName"] = stock
     request = merge_options(request, options)
-    for field, option in (("specName", "--spec"), ("image", "--image")):
-        if not request.get(field):
-            raise typer.BadParameter("is missing", param_hint=option)
+    require_said(request, {"specName": "--spec", "image": "--image"})
     return request
 
 
@@ -136,18 +132,3 @@ def parse_mount(text: str) -> Json:
         raise typer.BadParameter(f"{text!r} should look like data:/mnt/data or data:/mnt/data:ro", param_hint="--mount")
     mount: Json = {"name": name, "mountPath": path}
     return {**mount, "readOnly": True} if colon else mount
-
-
-def read_file(file: str | None) -> Json:
-    """The JSON object of `--file`, empty without one."""
-    if file is None:
-        return {}
-    try:
-        content = json.loads(sys.stdin.read() if file == "-" else Path(file).read_text())
-    except OSError as error:
-        raise typer.BadParameter(f"cannot read {file}: {error.strerror}", param_hint="--file") from None
-    except ValueError as error:
-        raise typer.BadParameter(f"{file} is not JSON: {error}", param_hint="--file") from None
-    if not isinstance(content, dict):
-        raise typer.BadParameter(f"{file} should hold one JSON object", param_hint="--file")
-    return content

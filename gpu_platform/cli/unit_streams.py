@@ -7,10 +7,9 @@ import typer
 
 from gpu_platform.cli.connection import connect
 from gpu_platform.cli.errors import PlatformError
-from gpu_platform.cli.options import AsJson, Name, Url
+from gpu_platform.cli.options import AsJson, Name, Url, said
 from gpu_platform.cli.server_events import ServerEvent
 from gpu_platform.cli.tables import (
-    build_age,
     build_why,
     coloured,
     now,
@@ -20,6 +19,7 @@ from gpu_platform.cli.tables import (
     print_rows,
 )
 from gpu_platform.cli.verdicts import build_state
+from gpu_platform.cli.words import Follow, Previous, Tail, Timestamps, build_log_params, print_events, print_logs
 
 
 def add_commands(app: typer.Typer) -> None:
@@ -34,39 +34,23 @@ def add_commands(app: typer.Typer) -> None:
 def events(name: Name, as_json: AsJson = False, url: Url = None) -> None:
     """Show what happened to a unit, oldest first."""
     with connect(url) as client:
-        happened = client.list_events(name)
-    if as_json:
-        print_json(happened)
-        return
-    print_rows(
-        ("AGE", "TYPE", "REASON", "OBJECT", "COUNT", "MESSAGE"),
-        (
-            (
-                build_age(event["lastSeen"], now()),
-                event["type"],
-                event["reason"],
-                event["object"],
-                event["count"],
-                event["message"],
-            )
-            for event in happened
-        ),
-        empty=f"nothing is known to have happened to {name}; the cluster forgets after an hour",
-    )
+        happened = client.list_unit_events(name)
+    print_events(name, happened, as_json=as_json)
 
 
 def logs(
     name: Name,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as it grows.")] = False,
-    tail: Annotated[int | None, typer.Option(min=0, help="Only so many of the last lines.")] = None,
-    previous: Annotated[bool, typer.Option("--previous", help="Of the container before the last restart.")] = False,
-    timestamps: Annotated[bool, typer.Option("--timestamps", help="With the time of every line.")] = False,
+    follow: Follow = False,
+    tail: Tail = None,
+    previous: Previous = False,
+    timestamps: Timestamps = False,
+    container: Annotated[str | None, typer.Option(help="Of its SSH: ssh-server or ssh-frpc.")] = None,
     url: Url = None,
 ) -> None:
     """Show what a unit writes."""
+    params = build_log_params(follow=follow, tail=tail, previous=previous, timestamps=timestamps)
     with connect(url) as client:
-        for piece in client.read_logs(name, follow=follow, tail=tail, previous=previous, stamps=timestamps):
-            typer.echo(piece, nl=False)
+        print_logs(client.read_unit_logs(name, params | said(container=container)))
 
 
 def metrics(name: Name, as_json: AsJson = False, url: Url = None) -> None:
@@ -94,20 +78,22 @@ def metrics(name: Name, as_json: AsJson = False, url: Url = None) -> None:
 
 
 def address(name: Name, as_json: AsJson = False, url: Url = None) -> None:
-    """Print where a unit answers, and nothing else: on this machine, or else through the platform."""
+    """Print where a unit answers, and nothing else: on this machine, on the internet, or else through the platform."""
     with connect(url) as client:
         place = client.get_address(name)
     if as_json:
         print_json(place)
         return
-    through_us = place.get("proxyURL")
-    if place["reach"] == "host" or not through_us:
+    if place["reach"] == "host":
         typer.echo(place["url"])
-        if place["reach"] == "cluster":
-            print_remark("this address answers inside the cluster only")
-        return
-    typer.echo(through_us)
-    print_remark('this goes through the platform: send `-H "Authorization: Bearer $GPU_PLATFORM_KEY"` with it')
+    elif for_everybody := place.get("publicURL"):
+        typer.echo(for_everybody)
+    elif through_us := place.get("proxyURL"):
+        typer.echo(through_us)
+        print_remark('this goes through the platform: send `-H "Authorization: Bearer $GPU_PLATFORM_KEY"` with it')
+    else:
+        typer.echo(place["url"])
+        print_remark("this address answers inside the cluster only")
 
 
 def ssh(name: Name, as_json: AsJson = False, url: Url = None) -> None:

@@ -8,14 +8,27 @@ import typer
 from gpu_platform.cli import ssh_options, stacks, unit_options, unit_streams
 from gpu_platform.cli.client import PlatformClient
 from gpu_platform.cli.connection import connect
-from gpu_platform.cli.errors import PlatformError
-from gpu_platform.cli.failures import print_error
-from gpu_platform.cli.options import DEFAULT_TIMEOUT, AsJson, Name, Names, OnlySpec, OperationId, Timeout, Url, Wait
-from gpu_platform.cli.replays import new_operation_id, replayable
+from gpu_platform.cli.endings import delete_each, print_replay
+from gpu_platform.cli.options import (
+    DEFAULT_TIMEOUT,
+    AsJson,
+    Name,
+    Names,
+    OnlyPhase,
+    OnlySpec,
+    OperationId,
+    SpecOrFile,
+    Timeout,
+    Url,
+    Wait,
+)
+from gpu_platform.cli.replays import choose_operation_id, replayable
+from gpu_platform.cli.request_files import File, read_file
 from gpu_platform.cli.ssh_options import SshOptions
 from gpu_platform.cli.tables import (
     build_age,
     build_details,
+    build_template_fields,
     build_why,
     coloured,
     coloured_word,
@@ -26,7 +39,7 @@ from gpu_platform.cli.tables import (
     print_table,
 )
 from gpu_platform.cli.unit_options import Scheme, UnitOptions
-from gpu_platform.cli.verdicts import judge_gone, judge_settled
+from gpu_platform.cli.verdicts import judge_settled
 from gpu_platform.cli.views import UnitView
 from gpu_platform.cli.waiting import Deadline, wait_for
 
@@ -40,7 +53,7 @@ Image = Annotated[str | None, typer.Option("--image", help="The image to run.")]
 @app.command("list")
 def list_units(
     spec: OnlySpec = None,
-    phase: Annotated[str | None, typer.Option(help="Only those in this phase, such as Ready.")] = None,
+    phase: OnlyPhase = None,
     as_json: AsJson = False,
     url: Url = None,
 ) -> None:
@@ -81,9 +94,7 @@ def get(name: Name, as_json: AsJson = False, url: Url = None) -> None:
 @app.command()
 def create(
     name: Name,
-    spec: Annotated[
-        str | None, typer.Option("--spec", help="Entry of the catalogue; see `gpu-platform specs list`.")
-    ] = None,
+    spec: SpecOrFile = None,
     image: Image = None,
     command: unit_options.Command = None,
     arg: unit_options.Arg = None,
@@ -91,13 +102,14 @@ def create(
     port: unit_options.Port = None,
     primary_port: unit_options.PrimaryPort = None,
     scheme: Annotated[Scheme | None, typer.Option(help="First word of the unit's URL (http).")] = None,
+    public: unit_options.Public = None,
     mount: unit_options.Mount = None,
     stock: Annotated[str | None, typer.Option("--stock", help="Take exactly this stock unit.")] = None,
     ssh_key: ssh_options.Keys = None,
     ssh_server: ssh_options.Server = None,
     ssh_domain: ssh_options.Domain = None,
     ssh_token_file: ssh_options.TokenFile = None,
-    file: unit_options.File = None,
+    file: File = None,
     operation_id: OperationId = None,
     wait: Wait = False,
     wait_recorded: Annotated[
@@ -108,21 +120,19 @@ def create(
     url: Url = None,
 ) -> None:
     """Create a unit from warm stock."""
-    content = unit_options.read_file(file)
-    options = UnitOptions(image, command, arg, env, port, primary_port, scheme, mount)
-    operation = operation_id or str(content.get("operationID") or "") or new_operation_id()
+    content = read_file(file)
+    options = UnitOptions(image, command, arg, env, port, primary_port, scheme, mount, public)
+    operation = choose_operation_id(operation_id, content)
     request = unit_options.build_create(name, spec, stock, options, content, operation)
     request = SshOptions(ssh_key, ssh_server, ssh_domain, ssh_token_file).merge_into(request)
     with connect(url) as client:
         deadline = Deadline(timeout)
         with replayable(operation):
             accepted = client.create_unit(request)
-        unit = accepted.view
-        if not accepted.is_new and not as_json:
-            print_line(f"{name} was accepted before, with the same operation")
+        print_replay(accepted, name, as_json=as_json)
         if wait_recorded:
             stacks.wait_recorded(client, name, deadline, as_json=as_json)
-        _finish(client, unit, deadline if wait else None, "Ready", as_json=as_json)
+        _finish(client, accepted.view, deadline if wait else None, "Ready", as_json=as_json)
 
 
 @app.command()
@@ -135,21 +145,22 @@ def update(
     port: unit_options.Port = None,
     primary_port: unit_options.PrimaryPort = None,
     scheme: Annotated[Scheme | None, typer.Option(help="First word of the unit's URL.")] = None,
+    public: unit_options.Public = None,
     mount: unit_options.Mount = None,
     unmount: Annotated[bool, typer.Option("--unmount", help="Mount nothing any more.")] = False,
-    file: unit_options.File = None,
+    file: File = None,
     wait: Wait = False,
     timeout: Timeout = DEFAULT_TIMEOUT,
     as_json: AsJson = False,
     url: Url = None,
 ) -> None:
     """Change a unit. A list that is said (arguments, variables, ports, mounts) replaces the old one; the rest stays."""
-    content = unit_options.read_file(file)
+    content = read_file(file)
     if unmount:
         if mount:
             raise typer.BadParameter("say either --mount or --unmount")
         content["storageMounts"] = []
-    options = UnitOptions(image, command, arg, env, port, primary_port, scheme, mount)
+    options = UnitOptions(image, command, arg, env, port, primary_port, scheme, mount, public)
     if not unit_options.build_update(None, options, content):
         raise typer.BadParameter("say what to change, such as --image")
     with connect(url) as client:
@@ -165,24 +176,9 @@ def delete(
     names: Names, wait: Wait = False, timeout: Timeout = DEFAULT_TIMEOUT, as_json: AsJson = False, url: Url = None
 ) -> None:
     """Delete units. One that cannot be deleted does not keep the others."""
-    leaving: list[str] = []
     with connect(url) as client:
-        deadline = Deadline(timeout)
-        for name in names:
-            try:
-                client.delete_unit(name)
-            except PlatformError as error:
-                print_error(error)
-            else:
-                leaving.append(name)
-                if not as_json:
-                    print_line(f"{name} is being deleted")
-        for name in leaving if wait else ():
-            _wait_gone(client, name, deadline)
-            if not as_json:
-                print_line(f"{name} is gone")
-    if leaving != names:
-        raise typer.Exit(1)
+        deadline = Deadline(timeout) if wait else None
+        delete_each(names, client.delete_unit, client.find_unit, deadline, as_json=as_json)
 
 
 @app.command()
@@ -242,10 +238,6 @@ def _wait_settled(client: PlatformClient, unit: UnitView, deadline: Deadline, ph
     return settled or unit
 
 
-def _wait_gone(client: PlatformClient, name: str, deadline: Deadline) -> None:
-    wait_for(name, lambda: client.find_unit(name), judge_gone, deadline, goal="gone", absence_is_news=False)
-
-
 def _goal_of(unit: UnitView) -> str:
     """A stopped unit can be changed, and stays stopped."""
     return "Ready" if unit["running"] else "Stopped"
@@ -261,14 +253,13 @@ def _print_unit(unit: UnitView) -> None:
         "why": build_why(unit),
         "access": unit.get("accessURL"),
         "proxy": unit.get("proxyURL"),
+        "public": unit.get("publicURL") or unit.get("publicMessage"),
         "ssh": (unit.get("sshStatus") or {}).get("accessCommand"),
         "spec": unit["specName"],
         "gpu": gpu,
         "memory": unit.get("memory"),
         "image": unit.get("image"),
-        "command": " ".join(template.get("command") or ()),
-        "arguments": " ".join(template.get("args") or ()),
-        "environment": "\n".join(f"{env['name']}={env.get('value', '')}" for env in template.get("envs") or ()),
+        **build_template_fields(template),
         "ports": "\n".join(
             f"{port['name']}={port['port']}/{port.get('protocol', 'TCP')}" for port in template.get("ports") or ()
         ),

@@ -27,6 +27,8 @@ class UnitView(TypedDict):
     nodeName: NotRequired[str | None]
     accessURL: NotRequired[str | None]
     proxyURL: NotRequired[str | None]
+    publicURL: NotRequired[str | None]
+    publicMessage: NotRequired[str | None]
     stack: NotRequired[str | None]
     reason: NotRequired[str | None]
     message: NotRequired[str | None]
@@ -45,6 +47,7 @@ class AddressView(TypedDict):
     url: str
     reach: Literal["cluster", "host"]
     proxyURL: NotRequired[str | None]
+    publicURL: NotRequired[str | None]
 
 
 class GpuView(TypedDict):
@@ -178,6 +181,7 @@ class StorageView(TypedDict):
     mountedBy: list[str]
     prepareStatus: Json
     accessorStatus: Json
+    proxyURL: NotRequired[str | None]
     operationID: NotRequired[str | None]
     generation: int
     observedGeneration: NotRequired[int | None]

@@ -20,6 +20,20 @@ class Condition(Value):
     last_transition_time: Annotated[datetime, Field(description="When the status last became another one.")]
 
 
+def build_condition(
+    type_: str, *, is_met: bool, reason: str, message: str, generation: int | None, now: datetime
+) -> Condition:
+    """As it is now. `with_condition` knows since when."""
+    return Condition(
+        type=type_,
+        status="True" if is_met else "False",
+        reason=reason,
+        message=message,
+        observed_generation=generation,
+        last_transition_time=now,
+    )
+
+
 def with_condition(conditions: Sequence[Condition], new: Condition) -> tuple[Condition, ...]:
     """The conditions with this one in its place. The transition time moves only when the status does."""
     old = find_condition(conditions, new.type)

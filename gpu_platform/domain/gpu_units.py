@@ -30,7 +30,7 @@ class Phase(StrEnum):
 
 
 class Reason(StrEnum):
-    """Why the conditions Ready and SSHReady are as they are."""
+    """Why the conditions Ready, SSHReady and Published are as they are."""
 
     UNIT_PROGRESSING = "UnitProgressing"
     UNIT_READY = "UnitReady"
@@ -44,9 +44,11 @@ class Reason(StrEnum):
     UNIT_SSH_PENDING = "UnitSSHPending"
     UNIT_SSH_READY = "UnitSSHReady"
     UNIT_SSH_FAILED = "UnitSSHFailed"
+    UNIT_PUBLISHED = "UnitPublished"
+    UNIT_NOT_PUBLISHED = "UnitNotPublished"
     POD_STARTUP_FAILED = "PodStartupFailed"
-    POD_STATUS_SYNC_FAILED = "PodStatusSyncFailed"
     UNIT_SERVICE_SYNC_FAILED = "UnitServiceSyncFailed"
+    UNIT_ROUTE_SYNC_FAILED = "UnitRouteSyncFailed"
     UNIT_NETWORK_POLICY_SYNC_FAILED = "UnitNetworkPolicySyncFailed"
     UNIT_DEPLOYMENT_SYNC_FAILED = "UnitDeploymentSyncFailed"
     STORAGE_NOT_READY = "StorageNotReady"
@@ -112,10 +114,14 @@ class Template(Value):
 
 
 class Access(Value):
-    """Which port the access URL names; without it, the first one."""
+    """Which port the unit's URLs are about; without it, the first one."""
 
     primary_port: Annotated[str | None, Field(description="Name of one of the template's ports.")] = None
     scheme: Annotated[Literal["http", "https", "tcp"], Field(description="First word of the access URL.")] = "http"
+    public: Annotated[
+        bool | None,
+        Field(description="Give it an address on the internet too, where everybody can call it, without a key."),
+    ] = None
 
 
 SOCKET_DIRECTORY = "/tmp/serverless-framework"  # noqa: S108 - a place that both containers share
@@ -189,6 +195,12 @@ class GPUUnitSpec(Value):
         int, Field(ge=0, le=1_000_000, description="How often a restart was asked for: one more starts it anew.")
     ] = 0
 
+    @property
+    def primary_port(self) -> UnitPort | None:
+        """The port that its URLs are about; None when it has none, or not the one that it names."""
+        wanted = self.access.primary_port if self.access else None
+        return next((port for port in self.template.ports if wanted in (None, port.name)), None)
+
 
 class GPUUnitStatus(Value):
     """What the unit is."""
@@ -200,7 +212,11 @@ class GPUUnitStatus(Value):
     node_name: Annotated[str | None, Field(description="Where the unit's pod runs.")] = None
     service_name: Annotated[str | None, Field(description="The Service in front of the unit's ports.")] = None
     access_url: Annotated[str | None, Field(alias="accessURL", description="Where the unit answers.")] = None
+    public_url: Annotated[
+        str | None, Field(alias="publicURL", description="Where everybody can call the unit; only while that works.")
+    ] = None
     ssh: SshStatus | None = None
     conditions: Annotated[
-        tuple[Condition, ...], Field(description="Ready and, of one with SSH, SSHReady: why or why not.")
+        tuple[Condition, ...],
+        Field(description="Ready; of one with SSH also SSHReady, of a public one Published: why or why not."),
     ] = ()

@@ -1,5 +1,6 @@
 """Names that several processes must agree on: API group, namespaces, labels, annotations, derived object names."""
 
+import hashlib
 import re
 
 GROUP = "runtime.lokiwager.io"
@@ -71,6 +72,12 @@ def child_name(unit: str) -> str:
 
 def service_host(unit: str, namespace: str) -> str:
     return f"{child_name(unit)}.{namespace}.svc.cluster.local"
+
+
+def public_host(unit: str, namespace: str, domain: str) -> str:
+    """The unit's name on the internet. One label below the domain, so that one certificate serves all; no two tenants
+    can have the same, whatever they call their units."""
+    return f"{unit}-{hashlib.sha256(f'{namespace}/{unit}'.encode()).hexdigest()[:10]}.{domain}"
 
 
 def stock_unit_name(pool: str, ordinal: int) -> str:

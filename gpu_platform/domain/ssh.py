@@ -33,6 +33,13 @@ DOMAIN = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,
 TOKEN = re.compile(r"[!-~]*")
 
 
+class SshContainer(StrEnum):
+    """What runs beside the unit's own container."""
+
+    SERVER = "ssh-server"
+    CLIENT = "ssh-frpc"
+
+
 class SshPhase(StrEnum):
     PENDING = "Pending"
     READY = "Ready"

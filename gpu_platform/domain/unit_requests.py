@@ -180,9 +180,19 @@ def normalise_access(template: Template, access: Access | None) -> Access | None
     if chosen is not None and chosen not in ports:
         there = f"it has {', '.join(ports)}" if ports else "it has none"
         raise RequestError("access.primaryPort", f"{chosen!r} is no port of the template; {there}")
-    if not ports:
-        return None
-    return (access or Access()).model_copy(update={"primary_port": chosen or ports[0]})
+    access = (access or Access()).model_copy(update={"primary_port": chosen or next(iter(ports), None)})
+    if access.public:
+        _check_public(template, access)
+    return access if ports else None
+
+
+def _check_public(template: Template, access: Access) -> None:
+    port = next((port for port in template.ports if port.name == access.primary_port), None)
+    if port is None:
+        raise RequestError("access.public", "the template has no ports; add one that the public can call")
+    if access.scheme != "http" or port.protocol != "TCP":
+        spoken = access.scheme if port.protocol == "TCP" else port.protocol
+        raise RequestError("access.public", f"only plain HTTP can be public, and {port.name!r} speaks {spoken}")
 
 
 def merge_change(spec: GPUUnitSpec, change: UnitChange) -> GPUUnitSpec:

@@ -4,46 +4,22 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Any, Literal
 
-from gpu_platform.adapters.kube import (
-    AlreadyExistsError,
-    ConflictError,
-    KubeError,
-    NotFoundError,
-    ResourcePath,
-    UnreachableError,
-)
-from gpu_platform.adapters.kube.paths import CONFIG_MAPS, DEPLOYMENTS, GPU_UNITS, NETWORK_POLICIES, SECRETS, SERVICES
+from gpu_platform.adapters.kube import KubeError, NotFoundError
+from gpu_platform.adapters.kube.paths import GPU_UNITS, SECRETS
 from gpu_platform.domain.conditions import find_condition
 from gpu_platform.domain.gpu_units import GPUUnitStatus, Phase
 from gpu_platform.domain.names import child_name
-from reconciler.children import FIELD_MANAGER
-from reconciler.guarded_writes import delete_seen, patch_status
+from reconciler.child_writes import CreateChild, DeleteChild, ReplaceChild
+from reconciler.children import MANAGER
+from reconciler.guarded_writes import TRANSIENT, apply_child_write, delete_seen, patch_status
 from reconciler.own_writes import OwnWrites, Place
 from reconciler.units.observed import ChildKind, Observed
-from reconciler.units.plan import (
-    AdoptSecret,
-    ConsumeStock,
-    CreateChild,
-    DeleteChild,
-    DeleteSecret,
-    Plan,
-    ReplaceChild,
-    Write,
-)
+from reconciler.units.plan import AdoptSecret, ConsumeStock, DeleteSecret, Plan, Write
 from reconciler.units.status import READY, reason_of, status_of, with_sync_failure
+from reconciler.world import UNIT_CHILDREN
 from reconciler.writer import Recorder, Writer
 
 Json = dict[str, Any]
-
-PATHS: dict[ChildKind, ResourcePath] = {
-    ChildKind.NETWORK_POLICY: NETWORK_POLICIES,
-    ChildKind.SERVICE: SERVICES,
-    ChildKind.CONFIG_MAP: CONFIG_MAPS,
-    ChildKind.DEPLOYMENT: DEPLOYMENTS,
-}
-MANAGER = {"fieldManager": FIELD_MANAGER}
-TRANSIENT = (AlreadyExistsError, ConflictError, NotFoundError, UnreachableError)
-"""The world moved, or is not there: looked at again, and no fault of the unit."""
 
 QUIET_PHASES = (Phase.PROGRESSING, Phase.TERMINATING)
 """No Event for what only passes by."""
@@ -71,9 +47,7 @@ async def apply_plan(
     status = plan.status
     for write in plan.writes:
         try:
-            await _apply_write(write, writer)
-            if not isinstance(write, AdoptSecret | DeleteSecret):
-                own_writes.remember(*_overwritten(write))
+            await _apply_write(write, writer, own_writes)
         except TRANSIENT:
             raise
         except KubeError as error:
@@ -98,38 +72,17 @@ async def apply_status(
         await _record(unit, status, events)
 
 
-def _overwritten(write: CreateChild | ReplaceChild | DeleteChild | ConsumeStock) -> tuple[Place, Json | None]:
-    """The object that a write changed, as it was before."""
-    match write:
-        case CreateChild(kind, body):
-            return _place_of_child(kind, body), None
-        case ReplaceChild(kind, body):
-            return _place_of_child(kind, body), body
-        case DeleteChild(kind, live):
-            return _place_of_child(kind, live), live
-        case ConsumeStock(stock):
-            return _place_of_unit(stock), stock
-
-
 def _place_of_unit(unit: Json) -> Place:
     return "GPUUnit", unit["metadata"]["namespace"], unit["metadata"]["name"]
 
 
-def _place_of_child(kind: ChildKind, child: Json) -> Place:
-    return kind, child["metadata"]["namespace"], child["metadata"]["name"]
-
-
-async def _apply_write(write: Write, writer: Writer) -> None:
+async def _apply_write(write: Write, writer: Writer, own_writes: OwnWrites) -> None:
     match write:
-        case CreateChild(kind, body):
-            await writer.create(PATHS[kind].collection(body["metadata"]["namespace"]), body, MANAGER)
-        case ReplaceChild(kind, body):
-            metadata = body["metadata"]
-            await writer.replace(PATHS[kind].item(metadata["name"], metadata["namespace"]), body, MANAGER)
-        case DeleteChild(kind, live):
-            await delete_seen(writer, PATHS[kind], live)
+        case CreateChild() | ReplaceChild() | DeleteChild():
+            own_writes.remember(*await apply_child_write(write, UNIT_CHILDREN, writer))
         case ConsumeStock(stock):
             await delete_seen(writer, GPU_UNITS, stock)
+            own_writes.remember(_place_of_unit(stock), stock)
         case AdoptSecret(body):
             metadata = body["metadata"]
             await writer.replace(SECRETS.item(metadata["name"], metadata["namespace"]), body, MANAGER)

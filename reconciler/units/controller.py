@@ -47,10 +47,9 @@ class UnitsController:
 
     def triggers(self) -> tuple[Trigger, ...]:
         world = self._world
-        children = (world.deployments, world.services, world.network_policies, world.config_maps)
         return (
             Trigger(world.units, self._unit_keys),
-            *(Trigger(cache, _owner_keys) for cache in children),
+            *(Trigger(cache, _owner_keys) for cache in world.unit_children.values()),
             Trigger(world.pods, self._pod_keys),
             Trigger(world.specs, lambda spec: self._indexed("spec", spec["metadata"]["name"])),
             Trigger(world.functions, lambda function: self._indexed("function", "/".join(key_of(function)))),

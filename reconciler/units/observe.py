@@ -33,12 +33,7 @@ def observe_unit(world: World, namespace: str, name: str) -> Observed | None:
     child = names.child_name(name)
     is_stock = names.is_stock_namespace(namespace)
     holder = _holder(world, unit) if is_stock else None
-    live = {
-        ChildKind.NETWORK_POLICY: world.network_policies.get(namespace, child),
-        ChildKind.SERVICE: world.services.get(namespace, child),
-        ChildKind.CONFIG_MAP: world.config_maps.get(namespace, child),
-        ChildKind.DEPLOYMENT: world.deployments.get(namespace, child),
-    }
+    live = {kind: cache.get(namespace, child) for kind, cache in world.unit_children.items()}
     own = {kind: item for kind, item in live.items() if item and _is_owned(item, unit)}
     return Observed(
         unit=unit,
@@ -47,6 +42,8 @@ def observe_unit(world: World, namespace: str, name: str) -> Observed | None:
         network_policy=own.get(ChildKind.NETWORK_POLICY),
         service=own.get(ChildKind.SERVICE),
         config_map=own.get(ChildKind.CONFIG_MAP),
+        ingress=own.get(ChildKind.INGRESS),
+        http_route=own.get(ChildKind.HTTP_ROUTE),
         deployment=own.get(ChildKind.DEPLOYMENT),
         leftovers={kind: item for kind, item in live.items() if item and kind not in own},
         pods=world.pods_of(unit),

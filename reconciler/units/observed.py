@@ -16,6 +16,8 @@ class ChildKind(StrEnum):
     NETWORK_POLICY = "NetworkPolicy"
     SERVICE = "Service"
     CONFIG_MAP = "ConfigMap"
+    INGRESS = "Ingress"
+    HTTP_ROUTE = "HTTPRoute"
     DEPLOYMENT = "Deployment"
 
 
@@ -56,6 +58,8 @@ class Observed:
     """Whose calls the unit takes, if it takes any and the function exists."""
 
     config_map: Json | None = None
+    ingress: Json | None = None
+    http_route: Json | None = None
     token_secret: Json | None = None
     """Of a unit whose SSH has a token: the Secret that holds it, asked of the API server itself."""
 
@@ -74,6 +78,8 @@ class Observed:
             ChildKind.NETWORK_POLICY: self.network_policy,
             ChildKind.SERVICE: self.service,
             ChildKind.CONFIG_MAP: self.config_map,
+            ChildKind.INGRESS: self.ingress,
+            ChildKind.HTTP_ROUTE: self.http_route,
             ChildKind.DEPLOYMENT: self.deployment,
         }
         return own[kind] or self.leftovers.get(kind)

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from itertools import chain
 from typing import Any
 
 from pydantic import ValidationError
@@ -12,7 +13,7 @@ from gpu_platform.domain.gpu_units import GPUUnitSpec, GPUUnitStatus, Phase, Rea
 from gpu_platform.domain.metadata import find_instant
 from gpu_platform.domain.quantities import QuantityError, parse_amount
 from gpu_platform.domain.stock import HANDOFF_LIMIT, claimed_at
-from reconciler.children import build_replacement, is_as_desired
+from reconciler.child_writes import ChildWrite, plan_child, plan_removal
 from reconciler.units.observed import ChildKind, Observed
 from reconciler.units.pods import find_node, find_unschedulable
 from reconciler.units.resources import (
@@ -20,9 +21,11 @@ from reconciler.units.resources import (
     build_config_map,
     build_deployment,
     build_network_policy,
+    build_route,
     build_service,
     find_preferred_node,
 )
+from reconciler.units.route_resources import RouteSettings, find_access_problem, plan_route
 from reconciler.units.serverless_resources import SidecarSettings, find_serverless_problem, plan_worker
 from reconciler.units.ssh_resources import SshSettings, find_ssh_problem, find_token_secret, plan_ssh
 from reconciler.units.status import Verdict, build_status, judge, plain_status, status_of
@@ -47,24 +50,6 @@ TOKEN_INTERVAL = timedelta(seconds=15)
 
 
 @dataclass(frozen=True)
-class CreateChild:
-    kind: ChildKind
-    body: Json
-
-
-@dataclass(frozen=True)
-class ReplaceChild:
-    kind: ChildKind
-    body: Json
-
-
-@dataclass(frozen=True)
-class DeleteChild:
-    kind: ChildKind
-    live: Json
-
-
-@dataclass(frozen=True)
 class ConsumeStock:
     """The unit has its place: the stock object has done its work."""
 
@@ -86,7 +71,7 @@ class DeleteSecret:
     name: str
 
 
-Write = CreateChild | ReplaceChild | DeleteChild | ConsumeStock | AdoptSecret | DeleteSecret
+Write = ChildWrite[ChildKind] | ConsumeStock | AdoptSecret | DeleteSecret
 
 
 @dataclass(frozen=True)
@@ -96,6 +81,9 @@ class UnitSettings:
     ssh: SshSettings
     sidecar: SidecarSettings | None = None
     """None: there is no NATS, and so there are no calls."""
+
+    route: RouteSettings | None = None
+    """None: units have no addresses on the internet."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +101,7 @@ def plan_unit(observed: Observed, settings: UnitSettings, now: datetime) -> Plan
     | -------------------------------- | --------------------------------------- | ----------------------- | --------------------------- |
     | being deleted                    | any                                     | none                    | Terminating · Terminating   |
     | spec or catalogue entry is wrong | any                                     | none                    | Failed · InvalidSpec        |
-    | access names no port             | any                                     | none                    | Failed · AccessConfigInvalid |
+    | access that cannot be            | any                                     | none                    | Failed · AccessConfigInvalid |
     | takes calls that cannot come     | any                                     | none                    | Failed · ServerlessConfigInvalid |
     | SSH that cannot be               | any                                     | none                    | Failed · SSHConfigInvalid   |
     | a storage cannot be mounted      | any                                     | none                    | Failed · StorageMountInvalid |
@@ -242,7 +230,9 @@ def find_problem(observed: Observed, spec: GPUUnitSpec | None, settings: UnitSet
         blocked=settings.blocked_egress,
     ):
         return Verdict(Phase.FAILED, Reason.SSH_CONFIG_INVALID, message)
-    return _find_access_problem(spec) or find_mount_problem(observed, spec)
+    if message := find_access_problem(spec, settings.route):
+        return Verdict(Phase.FAILED, Reason.ACCESS_CONFIG_INVALID, message)
+    return find_mount_problem(observed, spec)
 
 
 def _only(observed: Observed, verdict: Verdict, now: datetime) -> Plan:
@@ -256,17 +246,6 @@ def _invalid(message: str) -> Verdict:
 def _missing_catalogue(observed: Observed) -> Verdict:
     name = observed.unit.get("spec", {}).get("specName")
     return _invalid(f"spec.specName: there is no GPUSpec {name!r}; see `kubectl get gpuspecs`")
-
-
-def _find_access_problem(spec: GPUUnitSpec) -> Verdict | None:
-    if spec.access is None or spec.access.primary_port is None:
-        return None
-    ports = [port.name for port in spec.template.ports]
-    if spec.access.primary_port in ports:
-        return None
-    known = ", ".join(ports) or "none"
-    message = f"spec.access.primaryPort: {spec.access.primary_port!r} is not a port of the template (it has: {known})"
-    return Verdict(Phase.FAILED, Reason.ACCESS_CONFIG_INVALID, message)
 
 
 def _build(
@@ -294,6 +273,7 @@ def _build(
             claimed_at=claimed_at(observed.unit),
         ),
         ssh=plan_ssh(spec, metadata["namespace"], metadata["name"], settings.ssh, settings.blocked_egress),
+        route=plan_route(spec, metadata["namespace"], metadata["name"], settings.route),
     )
 
 
@@ -323,14 +303,16 @@ def _child_writes(observed: Observed, build: UnitBuild, *, with_deployment: bool
         (ChildKind.NETWORK_POLICY, build_network_policy(build), observed.network_policy),
         (ChildKind.SERVICE, build_service(build), observed.service),
         (ChildKind.CONFIG_MAP, build_config_map(build), observed.config_map),
+        (ChildKind.INGRESS, build_route(build, ChildKind.INGRESS), observed.ingress),
+        (ChildKind.HTTP_ROUTE, build_route(build, ChildKind.HTTP_ROUTE), observed.http_route),
     ]
     if with_deployment:
         wanted.append((ChildKind.DEPLOYMENT, build_deployment(build), observed.deployment))
     writes = (
-        _removal(kind, observed.leftovers[kind]) if kind in observed.leftovers else _child_write(kind, desired, live)
+        plan_removal(kind, observed.leftovers[kind]) if kind in observed.leftovers else plan_child(kind, desired, live)
         for kind, desired, live in wanted
     )
-    return (*_token_writes(observed, build), *(write for write in writes if write is not None))
+    return (*_token_writes(observed, build), *chain.from_iterable(writes))
 
 
 def _token_writes(observed: Observed, build: UnitBuild) -> tuple[Write, ...]:
@@ -344,15 +326,3 @@ def _token_writes(observed: Observed, build: UnitBuild) -> tuple[Write, ...]:
     if secret is not None and secret["metadata"].get("ownerReferences") != [owner]:
         writes.append(AdoptSecret({**secret, "metadata": {**secret["metadata"], "ownerReferences": [owner]}}))
     return tuple(writes)
-
-
-def _child_write(kind: ChildKind, desired: Json | None, live: Json | None) -> Write | None:
-    if desired is None:
-        return _removal(kind, live) if live is not None else None
-    if live is None:
-        return CreateChild(kind, desired)
-    return None if is_as_desired(desired, live) else ReplaceChild(kind, build_replacement(desired, live))
-
-
-def _removal(kind: ChildKind, live: Json) -> Write | None:
-    return None if "deletionTimestamp" in live["metadata"] else DeleteChild(kind, live)

@@ -14,6 +14,9 @@ from gpu_platform.domain.gpu_specs import GPUSpecSpec
 from gpu_platform.domain.gpu_units import GPUUnitSpec, Probe, StorageMount
 from gpu_platform.domain.quantities import canonical_quantity, format_bytes, parse_amount
 from reconciler.units.capabilities import DROPPED_CAPABILITIES
+from reconciler.units.network_peers import build_peer
+from reconciler.units.observed import ChildKind
+from reconciler.units.route_resources import RouteBuild, build_admission, build_route_object
 from reconciler.units.serverless_resources import WorkerBuild, with_sidecar
 from reconciler.units.ssh_resources import SshBuild, with_ssh
 
@@ -58,6 +61,9 @@ class UnitBuild:
 
     ssh: SshBuild | None = None
     """Of a unit with SSH."""
+
+    route: RouteBuild | None = None
+    """Of a public one."""
 
     @property
     def is_stock(self) -> bool:
@@ -143,8 +149,17 @@ def build_config_map(build: UnitBuild) -> Json | None:
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": _metadata(build), "data": build.ssh.files}
 
 
+def build_route(build: UnitBuild, kind: ChildKind) -> Json | None:
+    """Of the kind that the settings ask for; there is none of the other."""
+    if build.route is None or build.route.settings.kind is not kind:
+        return None
+    metadata = {**_metadata(build), "annotations": dict(build.route.settings.annotations)}
+    return build_route_object(build.route, metadata, service=names.child_name(build.name))
+
+
 def build_network_policy(build: UnitBuild) -> Json:
-    """Out: names and the internet, but no private range. In: the platform's proxy, on the declared ports."""
+    """Out: names and the internet, but no private range. In: the platform's proxy, on the declared ports, and of a
+    public unit those who bring the public's calls, on its primary one."""
     spec: Json = {
         "podSelector": {"matchLabels": {names.LABEL_UNIT: build.name}},
         "policyTypes": ["Ingress", "Egress"],
@@ -155,7 +170,9 @@ def build_network_policy(build: UnitBuild) -> Json:
     if build.ssh is not None and build.ssh.egress is not None:
         spec["egress"].append(build.ssh.egress.to_rule())
     if not build.is_stock and build.spec.template.ports:
-        spec["ingress"] = build_ingress([(port.protocol, port.port) for port in build.spec.template.ports])
+        spec["ingress"] = build_admissions([(port.protocol, port.port) for port in build.spec.template.ports])
+        if build.route is not None:
+            spec["ingress"].append(build_admission(build.route))
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
@@ -170,18 +187,17 @@ def build_egress(blocked: tuple[str, ...]) -> list[Json]:
     six = [cidr for cidr in blocked if ":" in cidr]
     return [
         {
-            "to": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "kube-system"}}}],
+            "to": [build_peer("kube-system", {})],
             "ports": [{"protocol": "UDP", "port": 53}, {"protocol": "TCP", "port": 53}],
         },
         {"to": [{"ipBlock": _block("0.0.0.0/0", four)}, {"ipBlock": _block("::/0", six)}]},
     ]
 
 
-def build_ingress(ports: list[tuple[str, int]]) -> list[Json]:
+def build_admissions(ports: list[tuple[str, int]]) -> list[Json]:
     """The API, which passes calls on, on these ports."""
-    system = {"matchLabels": {"kubernetes.io/metadata.name": names.SYSTEM_NAMESPACE}}
     allowed = [{"protocol": protocol, "port": port} for protocol, port in ports]
-    proxy = {"namespaceSelector": system, "podSelector": {"matchLabels": {names.LABEL_NAME: names.API_NAME_VALUE}}}
+    proxy = build_peer(names.SYSTEM_NAMESPACE, {names.LABEL_NAME: names.API_NAME_VALUE})
     return [{"from": [proxy], "ports": allowed}]
 
 

@@ -9,6 +9,11 @@ RULES = (
     Rule(UNIT_SCOPES, "networking.k8s.io", ("networkpolicies",), ("create", "update", "delete")),
     Rule((Scope.TENANTS,), "", ("configmaps", "services"), ("create", "update", "delete")),
     Rule((Scope.STOCK,), "", ("configmaps", "services"), ("delete",)),
+    # The public address of a unit. Ingresses are removed also where the setting is now HTTPRoute, or nothing.
+    Rule((Scope.TENANTS,), "networking.k8s.io", ("ingresses",), ("create", "update", "delete")),
+    Rule((Scope.TENANTS,), "gateway.networking.k8s.io", ("httproutes",), ("create", "update", "delete")),
+    Rule((Scope.STOCK,), "networking.k8s.io", ("ingresses",), ("delete",)),
+    Rule((Scope.STOCK,), "gateway.networking.k8s.io", ("httproutes",), ("delete",)),
     # The token of a unit's SSH: looked for by its name, given to the unit, removed when the unit has another or none.
     Rule((Scope.TENANTS,), "", ("secrets",), ("get", "update", "delete")),
     Rule(UNIT_SCOPES, GROUP, ("gpuunits/status",), ("patch",)),

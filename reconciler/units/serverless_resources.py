@@ -18,6 +18,7 @@ from gpu_platform.domain import names
 from gpu_platform.domain.gpu_functions import GPUFunctionSpec
 from gpu_platform.domain.gpu_units import SOCKET_DIRECTORY, Framework, GPUUnitSpec, Serverless
 from gpu_platform.domain.tenants import tenant_of
+from reconciler.units.network_peers import build_peer
 
 Json = dict[str, Any]
 
@@ -48,12 +49,8 @@ class Egress:
     cidr: str | None = None
 
     def to_rule(self) -> Json:
-        peer: Json = {"ipBlock": {"cidr": self.cidr}}
-        if self.cidr is None:
-            peer = {
-                "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": self.namespace}},
-                "podSelector": {"matchLabels": dict(self.labels)},
-            }
+        is_outside = self.cidr is not None
+        peer = {"ipBlock": {"cidr": self.cidr}} if is_outside else build_peer(self.namespace, dict(self.labels))
         return {"to": [peer], "ports": [{"protocol": "TCP", "port": self.port}]}
 
 

@@ -16,13 +16,13 @@ from typing import Any
 
 from gpu_platform.domain import names
 from gpu_platform.domain.gpu_units import GPUUnitSpec
-from gpu_platform.domain.ssh import Ssh, SshBlockError, check_ssh, target_host
+from gpu_platform.domain.ssh import Ssh, SshBlockError, SshContainer, check_ssh, target_host
 from reconciler.units.capabilities import DROPPED_CAPABILITIES
 from reconciler.units.serverless_resources import HEALTH_PORT, Egress
 
 Json = dict[str, Any]
 
-SERVER, CLIENT = "ssh-server", "ssh-frpc"
+SERVER, CLIENT = SshContainer.SERVER.value, SshContainer.CLIENT.value
 CONTAINERS = (SERVER, CLIENT)
 
 HOME_VOLUME, KEYS_VOLUME, CLIENT_VOLUME = "ssh-config", "ssh-authorized-keys", "ssh-frpc"

@@ -5,18 +5,20 @@ from datetime import datetime
 from typing import Any
 
 from gpu_platform.domain import names
-from gpu_platform.domain.conditions import Condition, find_condition, with_condition
+from gpu_platform.domain.conditions import build_condition, find_condition, with_condition
 from gpu_platform.domain.gpu_units import GPUUnitStatus, Phase, Reason
 from gpu_platform.domain.ssh import SshPhase, SshStatus, access_command, target_host
 from reconciler.units.observed import ChildKind, Observed
 from reconciler.units.pods import find_container_failure, find_failure, find_node, find_ready, find_unschedulable
 from reconciler.units.resources import UnitBuild, template_hash
+from reconciler.units.route_resources import RouteBuild, find_route_wait
 from reconciler.units.ssh_resources import CONTAINERS, SshBuild
 
 Json = dict[str, Any]
 
 READY = "Ready"
 SSH_READY = "SSHReady"
+PUBLISHED = "Published"
 
 
 @dataclass(frozen=True)
@@ -90,28 +92,45 @@ def build_status(observed: Observed, build: UnitBuild, verdict: Verdict, now: da
     is_ready = verdict.phase is Phase.READY
     has_service = not build.is_stock and bool(build.spec.template.ports)
     ssh = judge_ssh(observed, build.ssh, verdict) if build.ssh is not None else None
-    return plain.model_copy(
+    wait = find_wait_to_be_public(observed, build.route, verdict) if build.route is not None else None
+    status = plain.model_copy(
         update={
             "ready_replicas": 1 if is_ready else 0,
             "service_name": names.child_name(build.name) if has_service else None,
-            "access_url": _access_url(build) if has_service and is_ready else None,
+            "access_url": _access_url(build) if is_ready else None,
+            "public_url": build.route.url if build.route is not None and wait is None else None,
             "ssh": _ssh_status(build.ssh, ssh) if build.ssh is not None and ssh is not None else None,
-            "conditions": _with_ssh(plain, observed, ssh, now) if ssh is not None else plain.conditions,
         }
     )
+    if ssh is not None:
+        status = _with_condition(status, observed, SSH_READY, ssh.phase is SshPhase.READY, ssh.reason, ssh.message, now)
+    if build.route is not None:
+        reason = Reason.UNIT_PUBLISHED if wait is None else Reason.UNIT_NOT_PUBLISHED
+        message = wait or f"everybody can call it at {build.route.url}"
+        status = _with_condition(status, observed, PUBLISHED, wait is None, reason, message, now)
+    return status
 
 
-def _with_ssh(plain: GPUUnitStatus, observed: Observed, verdict: SshVerdict, now: datetime) -> tuple[Condition, ...]:
-    condition = Condition(
-        type=SSH_READY,
-        status="True" if verdict.phase is SshPhase.READY else "False",
-        reason=verdict.reason,
-        message=verdict.message,
-        observed_generation=plain.observed_generation,
-        last_transition_time=now,
+def find_wait_to_be_public(observed: Observed, route: RouteBuild, verdict: Verdict) -> str | None:
+    """What its public address waits for, in words; None when the public can call it."""
+    if verdict.phase is Phase.STOPPED:
+        return "the unit is stopped"
+    if verdict.phase is not Phase.READY:
+        return "the unit is not ready yet"
+    kind = route.settings.kind
+    return find_route_wait(kind, observed.ingress if kind is ChildKind.INGRESS else observed.http_route)
+
+
+def _with_condition(
+    status: GPUUnitStatus, observed: Observed, kind: str, is_met: bool, reason: Reason, message: str, now: datetime
+) -> GPUUnitStatus:
+    """The same with one more condition, which remembers since when it is as it is."""
+    condition = build_condition(
+        kind, is_met=is_met, reason=reason, message=message, generation=status.observed_generation, now=now
     )
-    before = find_condition(status_of(observed.unit).conditions, SSH_READY)
-    return with_condition((*plain.conditions, *([before] if before else [])), condition)
+    before = find_condition(status_of(observed.unit).conditions, kind)
+    conditions = with_condition((*status.conditions, *([before] if before else [])), condition)
+    return status.model_copy(update={"conditions": conditions})
 
 
 def _ssh_status(ssh: SshBuild, verdict: SshVerdict) -> SshStatus:
@@ -127,17 +146,17 @@ def _ssh_status(ssh: SshBuild, verdict: SshVerdict) -> SshStatus:
 
 
 def plain_status(observed: Observed, verdict: Verdict, now: datetime) -> GPUUnitStatus:
-    """Without a word about SSH: that is for units whose objects can be built."""
+    """Without a word about SSH and the public: that is for units whose objects can be built."""
     old = status_of(observed.unit)
-    kept = [each for each in old.conditions if each.type != SSH_READY]
+    kept = [each for each in old.conditions if each.type not in (SSH_READY, PUBLISHED)]
     generation = observed.unit["metadata"].get("generation")
-    condition = Condition(
-        type=READY,
-        status="True" if verdict.phase is Phase.READY else "False",
+    condition = build_condition(
+        READY,
+        is_met=verdict.phase is Phase.READY,
         reason=verdict.reason,
         message=verdict.message,
-        observed_generation=generation,
-        last_transition_time=now,
+        generation=generation,
+        now=now,
     )
     return GPUUnitStatus(
         phase=verdict.phase,
@@ -149,12 +168,13 @@ def plain_status(observed: Observed, verdict: Verdict, now: datetime) -> GPUUnit
     )
 
 
-def _access_url(build: UnitBuild) -> str:
-    access = build.spec.access
-    ports = {port.name: port.port for port in build.spec.template.ports}
-    port = ports[access.primary_port] if access and access.primary_port else next(iter(ports.values()))
-    scheme = access.scheme if access else "http"
-    return f"{scheme}://{names.service_host(build.name, build.namespace)}:{port}"
+def _access_url(build: UnitBuild) -> str | None:
+    """None where there is no Service."""
+    port = build.spec.primary_port
+    if port is None or build.is_stock:
+        return None
+    scheme = build.spec.access.scheme if build.spec.access else "http"
+    return f"{scheme}://{names.service_host(build.name, build.namespace)}:{port.port}"
 
 
 def reason_of(status: GPUUnitStatus) -> str | None:
@@ -168,6 +188,8 @@ def with_sync_failure(observed: Observed, kind: ChildKind | None, message: str, 
         ChildKind.NETWORK_POLICY: Reason.UNIT_NETWORK_POLICY_SYNC_FAILED,
         ChildKind.SERVICE: Reason.UNIT_SERVICE_SYNC_FAILED,
         ChildKind.CONFIG_MAP: Reason.UNIT_SSH_FAILED,
+        ChildKind.INGRESS: Reason.UNIT_ROUTE_SYNC_FAILED,
+        ChildKind.HTTP_ROUTE: Reason.UNIT_ROUTE_SYNC_FAILED,
         ChildKind.DEPLOYMENT: Reason.UNIT_DEPLOYMENT_SYNC_FAILED,
     }
     reason = reasons[kind] if kind is not None else Reason.UNIT_SSH_FAILED

@@ -114,11 +114,12 @@ def test_what_looks_like_markup_in_an_answer_is_printed_as_it_is(api: ApiServer,
 
 def test_events_are_listed_as_they_came(api: ApiServer, shell: Shell) -> None:
     event = {"type": "Warning", "reason": "Failed", "message": "no such image", "object": "Pod/unit-demo-1", "count": 3}
-    api.on("GET", "/gpu-units/demo/events", data([{**event, "firstSeen": None, "lastSeen": views.ago(seconds=41.5)}]))
+    seen = {"firstSeen": None, "lastSeen": views.ago(hours=5, minutes=12.5)}
+    api.on("GET", "/gpu-units/demo/events", data([{**event, **seen}]))
 
     assert rows(shell.run("units", "events", "demo").stdout) == [
         ["AGE", "TYPE", "REASON", "OBJECT", "COUNT", "MESSAGE"],
-        ["41s", "Warning", "Failed", "Pod/unit-demo-1", "3", "no", "such", "image"],
+        ["5h12m", "Warning", "Failed", "Pod/unit-demo-1", "3", "no", "such", "image"],
     ]
 
 
@@ -144,6 +145,32 @@ def test_the_url_goes_through_the_platform_where_the_unit_is_not_on_this_machine
 
     assert result.stdout == f"{printed}\n"
     assert ("Authorization: Bearer $GPU_PLATFORM_KEY" in result.stderr) is is_through_the_platform
+
+
+def test_a_public_unit_has_a_url_that_needs_no_key(api: ApiServer, shell: Shell) -> None:
+    proxied = {"url": "http://unit-demo", "reach": "cluster", "proxyURL": "https://gpu.example/proxy/http/"}
+    api.on("GET", "/gpu-units/demo/address", data({**proxied, "publicURL": "https://demo-1.example.com/"}))
+
+    result = shell.run("units", "url", "demo")
+
+    assert (result.stdout, result.stderr) == ("https://demo-1.example.com/\n", "")
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ({"publicMessage": "no gateway has taken up its HTTPRoute yet"}, "no gateway has taken up its HTTPRoute yet"),
+        ({"publicMessage": "everybody can", "publicURL": "https://demo-1.example.com/"}, "https://demo-1.example.com/"),
+    ],
+)
+def test_a_public_unit_says_where_it_is_or_what_it_waits_for(
+    api: ApiServer, shell: Shell, said: dict[str, str], shown: str
+) -> None:
+    api.on("GET", "/gpu-units/demo", data(views.unit(**said)))
+
+    lines = shell.run("units", "get", "demo").stdout.splitlines()
+
+    assert f"public {shown}" in [" ".join(line.split()) for line in lines]
 
 
 def test_the_gpus_of_a_unit_are_rows(api: ApiServer, shell: Shell) -> None:
@@ -176,10 +203,10 @@ def test_an_address_inside_the_cluster_is_marked_as_such(api: ApiServer, shell: 
 def test_logs_are_passed_through(api: ApiServer, shell: Shell) -> None:
     api.on("GET", "/gpu-units/demo/logs", Answer(body="line 1\nlïne [2]\n"))
 
-    result = shell.run("units", "logs", "demo", "-f", "--tail", "2", "--previous")
+    result = shell.run("units", "logs", "demo", "-f", "--tail", "2", "--previous", "--container", "ssh-frpc")
 
     assert result.stdout == "line 1\nlïne [2]\n"
-    assert api.questions[0].query == {"follow": "true", "tail": "2", "previous": "true"}
+    assert api.questions[0].query == {"follow": "true", "tail": "2", "previous": "true", "container": "ssh-frpc"}
 
 
 def test_stock_is_filtered_by_the_api(api: ApiServer, shell: Shell) -> None:

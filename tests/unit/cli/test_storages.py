@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tests.unit.cli import views
-from tests.unit.cli.api_server import NO_CONTENT, ApiServer, data, page, refusal
+from tests.unit.cli.api_server import NO_CONTENT, Answer, ApiServer, data, page, refusal
 from tests.unit.cli.shell import Shell
 
 STORAGES = "/gpu-storages"
@@ -48,6 +48,31 @@ def test_creating_can_wait_until_it_can_be_mounted(api: ApiServer, shell: Shell)
     assert shell.run("storages", "create", "weights").exit_code == 2
 
 
+def test_the_words_of_its_preparation_are_passed_through_and_of_its_browser_if_wanted(
+    api: ApiServer, shell: Shell
+) -> None:
+    api.on("GET", f"{STORAGES}/weights/logs", Answer(body="fetching\n"), Answer(body="browsing\n"))
+
+    assert shell.run("storages", "logs", "weights", "--tail", "2").stdout == "fetching\n"
+    assert shell.run("storages", "logs", "weights", "--browser", "-f").stdout == "browsing\n"
+    assert [question.query for question in api.questions] == [{"tail": "2"}, {"follow": "true", "of": "browser"}]
+
+
+def test_its_events_are_listed_as_they_came(api: ApiServer, shell: Shell) -> None:
+    event = {
+        "type": "Warning",
+        "reason": "FailedCreate",
+        "message": "quota",
+        "object": "Job/prep-weights-1",
+        "count": 2,
+    }
+    api.on("GET", f"{STORAGES}/weights/events", data([{**event, "firstSeen": None, "lastSeen": None}]))
+
+    [_, row] = shell.run("storages", "events", "weights").stdout.splitlines()
+
+    assert row.split() == ["–", "Warning", "FailedCreate", "Job/prep-weights-1", "2", "quota"]
+
+
 def test_a_change_says_only_what_was_said(api: ApiServer, shell: Shell) -> None:
     api.on("PUT", f"{STORAGES}/weights", data(views.storage()))
 
@@ -71,6 +96,17 @@ def test_storages_are_listed_and_shown(api: ApiServer, shell: Shell) -> None:
     shown = shell.run("storages", "get", "weights").stdout
     assert "gpu-storage/default.weights" in shown
     assert json.loads(shell.run("storages", "get", "weights", "--json").stdout)["mountedBy"] == ["train"]
+
+
+def test_a_file_browser_is_shown_by_where_one_reaches_it(api: ApiServer, shell: Shell) -> None:
+    where = "http://platform.example/api/v1/gpu-storages/weights/proxy/"
+    inside = {"phase": "Ready", "accessURL": "http://accessor-weights.x.svc:5000/"}
+    api.on("GET", f"{STORAGES}/weights", data(views.storage(accessorStatus=inside, proxyURL=where)))
+
+    shown = shell.run("storages", "get", "weights").stdout
+
+    assert where in shown
+    assert inside["accessURL"] not in shown
 
 
 def test_a_recovery_is_waited_for_past_the_failure_that_was_there_before(api: ApiServer, shell: Shell) -> None:

@@ -40,6 +40,18 @@ def test_a_unit_is_created_from_its_options(api: ApiServer, shell: Shell) -> Non
     }
 
 
+@pytest.mark.parametrize(("option", "public"), [("--public", True), ("--private", False)])
+def test_a_unit_becomes_public_or_private_and_keeps_its_port(
+    api: ApiServer, shell: Shell, option: str, public: bool
+) -> None:
+    api.on("GET", "/gpu-units/demo", data(views.unit()))
+    api.on("PUT", "/gpu-units/demo", data(views.unit()))
+
+    shell.run("units", "update", "demo", option)
+
+    assert api.questions[-1].body == {"access": {"primaryPort": "http", "scheme": "http", "public": public}}
+
+
 def test_an_operation_id_is_new_for_every_wish(api: ApiServer, shell: Shell) -> None:
     api.on("POST", "/gpu-units", data(views.unit(), 201))
 

@@ -50,6 +50,7 @@ def stock(**labels: str) -> Json:
         ({"ports": [WEB, SSH]}, None, {"primaryPort": "web", "scheme": "http"}),
         ({"ports": [WEB, SSH]}, {"scheme": "tcp"}, {"primaryPort": "web", "scheme": "tcp"}),
         ({"ports": [WEB, SSH]}, {"primaryPort": "ssh"}, {"primaryPort": "ssh", "scheme": "http"}),
+        ({"ports": [WEB]}, {"public": True}, {"primaryPort": "web", "scheme": "http", "public": True}),
     ],
 )
 def test_the_access_names_its_port_or_there_is_none(template: Json, access: Json | None, normalised: Json) -> None:
@@ -126,6 +127,17 @@ PROBE_BOTH = {"http": {"port": "web"}, "command": ["true"]}
             "access.primaryPort",
             "'x' is no port of the template; it has web, ssh",
         ),
+        ({"access": {"public": True}}, "access.public", "has no ports"),
+        (
+            {"template": {"ports": [WEB]}, "access": {"public": True, "scheme": "https"}},
+            "access.public",
+            "only plain HTTP can be public, and 'web' speaks https",
+        ),
+        (
+            {"template": {"ports": [{"name": "dns", "port": 53, "protocol": "UDP"}]}, "access": {"public": True}},
+            "access.public",
+            "'dns' speaks UDP",
+        ),
     ],
 )
 def test_what_the_schema_cannot_see_is_refused_by_field(fields: Json, field: str, words: str) -> None:
@@ -158,6 +170,12 @@ def test_what_the_schema_cannot_see_is_refused_by_field(fields: Json, field: str
             {"access": {"scheme": "https"}},
             {"template": {"ports": [WEB, SSH]}, "access": {"primaryPort": "web", "scheme": "https"}},
         ),
+        # Nobody said that the port that is left may be public.
+        (
+            {"template": {"ports": [WEB, SSH]}, "access": {"primaryPort": "web", "public": True}},
+            {"template": {"ports": [SSH]}},
+            {"template": {"ports": [SSH]}, "access": {"primaryPort": "ssh", "scheme": "http"}},
+        ),
         (
             {"template": {"ports": [WEB]}, "access": {"primaryPort": "web"}},
             {"template": {"args": ["no ports"]}},
@@ -180,6 +198,7 @@ def test_what_the_schema_cannot_see_is_refused_by_field(fields: Json, field: str
         "the port is gone: the first one, the same scheme",
         "the port is still there",
         "access is replaced",
+        "the public port is gone: private",
         "without ports no access",
         "serverless",
         "image alone keeps what is serverless",

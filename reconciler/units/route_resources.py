@@ -1,0 +1,160 @@
+"""The way from the internet to a unit that asked for one: an Ingress or an HTTPRoute. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from gpu_platform.domain import names
+from gpu_platform.domain.gpu_units import GPUUnitSpec
+from reconciler.units.network_peers import build_peer
+from reconciler.units.observed import ChildKind
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Gateway:
+    """Whose listeners the HTTPRoutes hang on."""
+
+    namespace: str
+    name: str
+    listener: str | None = None
+    """None: all of them."""
+
+    def to_reference(self) -> Json:
+        listener = {"sectionName": self.listener} if self.listener else {}
+        return {"namespace": self.namespace, "name": self.name, **listener}
+
+
+@dataclass(frozen=True)
+class RouteSettings:
+    kind: ChildKind
+    """INGRESS or HTTP_ROUTE."""
+
+    domain: str
+    from_namespace: str
+    """Where the pods are that bring the calls."""
+
+    from_labels: Mapping[str, str] = field(default_factory=dict)
+    scheme: Literal["http", "https"] = "https"
+    ingress_class: str | None = None
+    gateway: Gateway | None = None
+    annotations: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class RouteBuild:
+    """Everything that a unit's route is made of."""
+
+    settings: RouteSettings
+    host: str
+    port: int
+
+    @property
+    def url(self) -> str:
+        return f"{self.settings.scheme}://{self.host}/"
+
+
+def find_access_problem(spec: GPUUnitSpec, settings: RouteSettings | None) -> str | None:
+    """Why nobody could call the unit as its `access` says. The API refuses most of this, `kubectl` does not."""
+    access = spec.access
+    if access is None:
+        return None
+    port = spec.primary_port
+    if port is None and access.primary_port is not None:
+        known = ", ".join(each.name for each in spec.template.ports) or "none"
+        return f"spec.access.primaryPort: {access.primary_port!r} is not a port of the template (it has: {known})"
+    if not access.public:
+        return None
+    if port is None:
+        return "spec.access.public: the template has no ports that anybody could call"
+    if access.scheme != "http" or port.protocol != "TCP":
+        return f"spec.access.public: only a port that speaks plain HTTP can be public, and {port.name!r} does not"
+    if settings is None:
+        return (
+            "spec.access.public: this platform gives units no public addresses; "
+            "an operator can change that with the reconciler's routeKind"
+        )
+    return None
+
+
+def plan_route(spec: GPUUnitSpec, namespace: str, name: str, settings: RouteSettings | None) -> RouteBuild | None:
+    """None for a unit that is not public; stock never is."""
+    port = spec.primary_port
+    is_public = spec.access is not None and spec.access.public and not names.is_stock_namespace(namespace)
+    if not is_public or port is None or settings is None:
+        return None
+    return RouteBuild(settings, names.public_host(name, namespace, settings.domain), port.port)
+
+
+def build_route_object(route: RouteBuild, metadata: Json, service: str) -> Json:
+    if route.settings.kind is ChildKind.INGRESS:
+        body = {"apiVersion": "networking.k8s.io/v1", "spec": _ingress_spec(route, service)}
+    else:
+        body = {"apiVersion": "gateway.networking.k8s.io/v1", "spec": _http_route_spec(route, service)}
+    return {**body, "kind": route.settings.kind.value, "metadata": metadata}
+
+
+def _ingress_spec(route: RouteBuild, service: str) -> Json:
+    settings = route.settings
+    backend = {"service": {"name": service, "port": {"number": route.port}}}
+    path = {"path": "/", "pathType": "Prefix", "backend": backend}
+    spec: Json = {"rules": [{"host": route.host, "http": {"paths": [path]}}]}
+    if settings.ingress_class is not None:
+        spec["ingressClassName"] = settings.ingress_class
+    if settings.scheme == "https":
+        # Without a Secret: all hosts are of one domain, and its certificate is the controller's.
+        spec["tls"] = [{"hosts": [route.host]}]
+    return spec
+
+
+def _http_route_spec(route: RouteBuild, service: str) -> Json:
+    gateway = route.settings.gateway
+    return {
+        "parentRefs": [gateway.to_reference()] if gateway else [],
+        "hostnames": [route.host],
+        "rules": [{"backendRefs": [{"name": service, "port": route.port}]}],
+    }
+
+
+def build_admission(route: RouteBuild) -> Json:
+    """The entry of the unit's NetworkPolicy for those who bring the calls."""
+    settings = route.settings
+    bringers = build_peer(settings.from_namespace, settings.from_labels)
+    return {"from": [bringers], "ports": [{"protocol": "TCP", "port": route.port}]}
+
+
+def find_route_wait(kind: ChildKind, live: Json | None) -> str | None:
+    """What a unit's public address still waits for; None when calls come through. Rows from top to bottom.
+
+    | kind      | as it is                                               | waits for              |
+    | --------- | ------------------------------------------------------ | ---------------------- |
+    | any       | not made yet                                           | the route              |
+    | Ingress   | its status has an address                              | –                      |
+    | Ingress   | any other                                              | an ingress controller  |
+    | HTTPRoute | a gateway says of this generation that it accepts it and finds its Service | –  |
+    | HTTPRoute | a gateway says anything else                           | its words              |
+    | HTTPRoute | any other                                              | a gateway              |
+    """
+    if live is None:
+        return f"its {kind} is not made yet"
+    status = live.get("status") or {}
+    if kind is ChildKind.INGRESS:
+        has_address = bool((status.get("loadBalancer") or {}).get("ingress"))
+        return None if has_address else "no ingress controller has taken up its Ingress yet"
+    parents = [_judge_parent(parent, live["metadata"].get("generation")) for parent in status.get("parents") or ()]
+    if not parents:
+        return "no gateway has taken up its HTTPRoute yet"
+    return None if None in parents else parents[0]
+
+
+def _judge_parent(parent: Json, generation: int | None) -> str | None:
+    """What keeps one gateway from passing calls on; None when nothing does."""
+    said = {condition["type"]: condition for condition in parent.get("conditions") or ()}
+    for kind in ("Accepted", "ResolvedRefs"):
+        condition = said.get(kind)
+        if condition is None or condition.get("observedGeneration", generation) != generation:
+            return "the gateway has not looked at its HTTPRoute yet"
+        if condition["status"] != "True":
+            return f"the gateway says {condition['reason']}: {condition.get('message') or 'no more than that'}"
+    return None
