@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from datetime import timedelta
 from typing import Any
 
-from gpu_platform.adapters.kube import KubeClient
+from gpu_platform.adapters.kube import KubeClient, ResourcePath
 from gpu_platform.adapters.kube.cache import ObjectCache
 from gpu_platform.adapters.kube.paths import (
     GPU_FUNCTIONS,
@@ -17,11 +17,13 @@ from gpu_platform.adapters.kube.paths import (
     PODS,
     STOCK_POOLS,
 )
+from gpu_platform.adapters.kube.requests import find
 from gpu_platform.domain import names
 from gpu_platform.domain.metadata import labels_of
 from gpu_platform.domain.stack_records import LABEL_KIND
 from gpu_platform.domain.stock import is_available
 from platform_api.bounded_client import BoundedClient
+from platform_api.http.errors import unavailable
 from platform_api.pulse import Pulse
 
 Json = dict[str, Any]
@@ -74,10 +76,22 @@ class Cluster:
         """Free and Ready, as of the last event."""
         return self.units.by_index(AVAILABLE, spec_name)
 
-    @property
-    def knows_pods(self) -> bool:
-        """Not when Kubernetes has been away for long: an address may be another tenant's by now."""
-        return self.pulse.lost_seconds < PODS_KNOWN_SECONDS
+    async def find_unit(self, namespace: str, name: str) -> Json | None:
+        return await self._find(self.units, GPU_UNITS, namespace, name)
+
+    async def find_storage(self, namespace: str, name: str) -> Json | None:
+        return await self._find(self.storages, GPU_STORAGES, namespace, name)
+
+    async def find_function(self, namespace: str, name: str) -> Json | None:
+        return await self._find(self.functions, GPU_FUNCTIONS, namespace, name)
+
+    async def find_spec(self, name: str) -> Json | None:
+        return await self._find(self.specs, GPU_SPECS, None, name)
+
+    def require_known_pods(self) -> None:
+        """A 503 when Kubernetes has been away for long: an address may be another tenant's by now."""
+        if self.pulse.lost_seconds >= PODS_KNOWN_SECONDS:
+            raise unavailable("Kubernetes has been away for too long to know where calls go")
 
     def pods_of(self, unit: Json) -> tuple[Json, ...]:
         """Of this very unit, not of an earlier one with its name; as of the last event."""
@@ -93,6 +107,10 @@ class Cluster:
         if self.pulse.problem is not None:
             return (f"Kubernetes does not answer: {self.pulse.problem}",)
         return tuple(f"{cache.name}: not listed yet" for cache in self.caches if not cache.is_synced)
+
+    async def _find(self, cache: ObjectCache, path: ResourcePath, namespace: str | None, name: str) -> Json | None:
+        """From memory; one that is too new for that, which any replica may have accepted, is looked up."""
+        return cache.get(namespace, name) or await find(self.client, path, name, namespace)
 
 
 def _available_for(unit: Json) -> Iterable[str]:

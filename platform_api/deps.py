@@ -1,11 +1,12 @@
 """What the endpoints work with; made once per process, handed to `create_app`."""
 
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeVar
 
 from fastapi import Request
+from fastapi.responses import Response
 
 from platform_api.cluster import Cluster
 from platform_api.drift.tracking import DriftTracker
@@ -15,7 +16,7 @@ from platform_api.gpu_units.service import UnitService
 from platform_api.http.errors import unavailable
 from platform_api.http.streams import Streams
 from platform_api.invocations.service import InvocationService
-from platform_api.keys.key_ring import KeyRing
+from platform_api.keys.key_ring import Caller, KeyRing
 from platform_api.keys.rate_limit import RateLimit
 from platform_api.metrics import ApiMetrics
 from platform_api.proxying.forwarding import Forwarder
@@ -58,6 +59,12 @@ def deps_of(request: Request) -> Deps:
 def root_of(request: Request) -> str:
     """Where the caller reaches this API: what links in an answer begin with."""
     return (deps_of(request).settings.public_url or str(request.base_url)).rstrip("/")
+
+
+async def stream(request: Request, caller: Caller, parts: AsyncGenerator[bytes, None], media_type: str) -> Response:
+    """As it comes, for as long as the caller's key is good."""
+    deps = deps_of(request)
+    return await deps.streams.respond(parts, media_type, caller.tenant, lambda: deps.key_ring.knows(caller))
 
 
 def cluster_of(request: Request) -> Cluster:

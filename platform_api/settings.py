@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping
 from datetime import timedelta
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field
 
+from gpu_platform.domain.hosts import is_loopback
 from gpu_platform.domain.invocations import LARGEST_BODY
 from gpu_platform.settings import Address, Settings, SettingsError, load_settings, split_address
 
@@ -56,16 +56,9 @@ class ApiSettings(Settings):
 
 def load_api_settings(file: Path | None, environment: Mapping[str, str]) -> ApiSettings:
     settings = load_settings(ApiSettings, file, environment, ENVIRONMENT_PREFIX)
-    if settings.auth == "none" and not _is_loopback(split_address(settings.http_addr)[0]):
+    if settings.auth == "none" and not is_loopback(split_address(settings.http_addr)[0]):
         raise SettingsError(
             f"auth is none, which lets everybody in, and httpAddr is {settings.http_addr}: "
             "listen on 127.0.0.1, or set auth: keys"
         )
     return settings
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return host == "localhost" or ip_address(host).is_loopback
-    except ValueError:
-        return False

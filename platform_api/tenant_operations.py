@@ -1,14 +1,36 @@
-"""Recording what a tenant asks for, and answering whoever asks again: what units, storages and functions do alike."""
+"""Recording what is asked for, and answering whoever asks again: what units, storages and functions do alike."""
 
 import asyncio
 import time
+from datetime import datetime
 from typing import Any
 
 from gpu_platform.adapters.creations import NameTakenError
-from gpu_platform.adapters.kube import KubeError, NotFoundError
-from gpu_platform.adapters.kube.paths import GPU_SPECS, OPERATIONS
-from gpu_platform.adapters.ledger import LedgerClient, Opened, is_final, open_operation, spec_of
-from gpu_platform.domain.operations import OperationSpec
+from gpu_platform.adapters.kube import ConflictError, KubeError, NotFoundError, ResourcePath
+from gpu_platform.adapters.kube.paths import OPERATIONS
+from gpu_platform.adapters.kube.requests import delete_that, find
+from gpu_platform.adapters.ledger import (
+    LedgerClient,
+    Opened,
+    build_operation,
+    finish_operation,
+    is_final,
+    open_operation,
+    spec_of,
+    status_of,
+)
+from gpu_platform.domain.function_requests import FunctionRequest
+from gpu_platform.domain.operations import (
+    OperationKind,
+    OperationPhase,
+    OperationSpec,
+    OperationTarget,
+    is_made_by,
+    operation_name,
+    request_hash,
+)
+from gpu_platform.domain.storage_requests import StorageRequest
+from gpu_platform.domain.unit_requests import UnitRequest
 from platform_api.bounded_client import BoundedClient
 from platform_api.cluster import Cluster
 from platform_api.http.errors import (
@@ -20,6 +42,7 @@ from platform_api.http.errors import (
     in_progress,
     invalid_field,
 )
+from platform_api.keys.key_ring import Caller
 from platform_api.shared_tasks import SharedTasks
 
 Json = dict[str, Any]
@@ -32,6 +55,29 @@ REPLAY_SECONDS = 5.0
 
 FIRST_PAUSE_SECONDS = 0.03
 LONGEST_PAUSE_SECONDS = 0.5
+
+
+def build_creation(
+    caller: Caller,
+    operation_id: str,
+    kind: OperationKind,
+    made_kind: str,
+    request: UnitRequest | StorageRequest | FunctionRequest,
+) -> Json:
+    spec = OperationSpec(
+        operation_id=operation_id,
+        kind=kind,
+        request_hash=request_hash(request),
+        request=request.to_json(),
+        target=OperationTarget(kind=made_kind, namespace=caller.namespace, name=request.name),
+    )
+    return build_operation(operation_name(caller.tenant, operation_id), caller.namespace, spec)
+
+
+def build_act(caller: Caller, operation_id: str, kind: OperationKind, target: OperationTarget) -> Json:
+    """On what exists already. The target has its uid: another object of its name is another wish."""
+    spec = OperationSpec(operation_id=operation_id, kind=kind, request_hash=request_hash(target), target=target)
+    return build_operation(operation_name(caller.tenant, operation_id), caller.namespace, spec)
 
 
 async def open_for_tenant(client: LedgerClient, operation: Json) -> Opened:
@@ -56,13 +102,9 @@ def check_replay(recorded: Json, wanted: Json) -> OperationSpec:
 
 async def check_catalogue(cluster: Cluster, spec_name: str) -> None:
     """A 400 that names the specs which there are."""
-    if cluster.specs.get(None, spec_name) is not None:
-        return
-    try:
-        await cluster.client.get(GPU_SPECS.item(spec_name))
-    except NotFoundError:
+    if await cluster.find_spec(spec_name) is None:
         known = ", ".join(sorted(spec["metadata"]["name"] for spec in cluster.specs.objects())) or "none"
-        raise invalid_field("specName", f"there is no spec {spec_name!r}; there are: {known}") from None
+        raise invalid_field("specName", f"there is no spec {spec_name!r}; there are: {known}")
 
 
 def as_refusal(error: ApiError | KubeError | NameTakenError, what: str) -> ApiError | None:
@@ -78,6 +120,18 @@ def as_refusal(error: ApiError | KubeError | NameTakenError, what: str) -> ApiEr
     return None
 
 
+def being_undone(operation_id: str) -> ApiError:
+    return in_progress(f"operation {operation_id!r} is being undone; try again")
+
+
+def undone_meanwhile() -> ApiError:
+    return in_progress("the operation was undone, because it took too long; try again")
+
+
+def finished_in_background() -> ApiError:
+    return in_progress("Kubernetes is slow: the operation is finished in the background; ask again")
+
+
 class OperationEnds:
     """Operations whose end somebody waits for: however many wait, one asks."""
 
@@ -90,6 +144,39 @@ class OperationEnds:
         if is_final(operation):
             return operation
         return await self._awaited.join(operation["metadata"]["uid"], lambda: self._poll(operation))
+
+    async def find_made(self, operation: Json, wanted: Json, path: ResourcePath, what: str) -> Json | None:
+        """The object of an earlier try of the same request; None when that try came to nothing."""
+        recorded = check_replay(operation, wanted)
+        if await self.wait(operation) is None:
+            return None
+        item = await find(self._client, path, recorded.target.name, recorded.target.namespace)
+        # By its marks, not by its uid: what was made again from its stack has a new one.
+        if item is None or not is_made_by(item, recorded):
+            raise conflict(
+                f"operation {recorded.operation_id!r} made the {what} {recorded.target.name!r}, which has been "
+                f"deleted; a new {what} needs a new operationID"
+            )
+        return item
+
+    async def mark_made(self, operation: Json, path: ResourcePath, item: Json, now: datetime) -> bool:
+        """Whether the object stays. Whoever took the operation over meanwhile has the last word: when it was undone,
+        so is the object."""
+        uid = item["metadata"]["uid"]
+        try:
+            await finish_operation(self._client, operation, OperationPhase.SUCCEEDED, now, target_uid=uid)
+        except (ConflictError, NotFoundError):
+            ended = await self.wait(operation)
+            if ended is None or status_of(ended).target_uid != uid:
+                await self._delete(path, item)
+                return False
+        return True
+
+    async def _delete(self, path: ResourcePath, item: Json) -> None:
+        try:
+            await delete_that(self._client, path, item["metadata"])
+        except (ConflictError, NotFoundError):
+            return
 
     async def _poll(self, operation: Json) -> Json | None:
         metadata = operation["metadata"]

@@ -6,10 +6,9 @@ finds them there again to refresh and to delete: none may be moved. Nothing of t
 address nor key.
 """
 
-import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import pulumi
@@ -35,6 +34,7 @@ from providers.rest.arguments import (
     StorageMountArgs,
     TemplateArgs,
 )
+from providers.rest.configuration import get_connection, refuse_open_key
 from providers.rest.forms import Form
 from providers.rest.functions import FUNCTIONS
 from providers.rest.storages import STORAGES
@@ -43,14 +43,36 @@ from providers.rest.units import UNITS
 
 Json = dict[str, Any]
 
-URL, KEY = "gpuplatform:url", "gpuplatform:key"
-ENVIRONMENT = {URL: "GPU_PLATFORM_URL", KEY: "GPU_PLATFORM_KEY"}
-"""The command line's variables, for what the stack's configuration does not say."""
 
-COMMANDS = {URL: f"pulumi config set {URL} https://…", KEY: f"pulumi config set --secret {KEY}"}
+class _OverRest(Resource):
+    """What they have in common."""
+
+    def __init__(
+        self,
+        provider: "_RestProvider",
+        resource_name: str,
+        properties: Mapping[str, Any],
+        opts: pulumi.ResourceOptions | None,
+    ) -> None:
+        refuse_open_key()
+        options = _with_replacement(opts)
+        owner = _build_owner(self._resource_type_name, resource_name, options)
+        known_later = dict.fromkeys(provider.form.shown)
+        super().__init__(provider, resource_name, {**properties, "owner": owner, **known_later}, options)
+
+    # Not by the SDK's translation of names, which would also reach into the template.
+
+    @property
+    def operation_id(self) -> pulumi.Output[str]:
+        """With which it was made."""
+        return self._output("operationID")
+
+    def _output(self, name: str) -> pulumi.Output[Any]:
+        output: pulumi.Output[Any] = self.__dict__[name]
+        return output
 
 
-class GpuUnit(Resource, module="gpuplatform", name="GpuUnit"):
+class GpuUnit(_OverRest, module="gpuplatform", name="GpuUnit"):
     """A rented GPU unit. Its id is its name."""
 
     name: pulumi.Output[str]
@@ -87,8 +109,6 @@ class GpuUnit(Resource, module="gpuplatform", name="GpuUnit"):
         A replacement gives the old unit back first. With the option `delete_before_replace=False` it comes last, so
         that a new unit needs a new name; and what an interrupted `up` has left is then not taken over.
         """
-        _refuse_open_key()
-        options = _with_replacement(opts)
         properties = {
             "name": name,
             "specName": spec_name,
@@ -100,12 +120,8 @@ class GpuUnit(Resource, module="gpuplatform", name="GpuUnit"):
             "running": running,
             "stockName": stock_name,
             "readyWithinSeconds": ready_within_seconds,
-            "owner": _build_owner(self._resource_type_name, resource_name, options),
-            **dict.fromkeys(UNITS.shown),
         }
-        super().__init__(GpuUnitProvider(), resource_name, properties, options)
-
-    # Not by the SDK's translation of names, which would also reach into the template.
+        super().__init__(GpuUnitProvider(), resource_name, properties, opts)
 
     @property
     def access_url(self) -> pulumi.Output[str | None]:
@@ -113,9 +129,9 @@ class GpuUnit(Resource, module="gpuplatform", name="GpuUnit"):
         return self._output("accessURL")
 
     @property
-    def operation_id(self) -> pulumi.Output[str]:
-        """With which the unit was rented."""
-        return self._output("operationID")
+    def public_url(self) -> pulumi.Output[str | None]:
+        """Where everybody can call the unit; None while it is not public or does not run."""
+        return self._output("publicURL")
 
     @property
     def spec_name(self) -> pulumi.Output[str]:
@@ -125,12 +141,8 @@ class GpuUnit(Resource, module="gpuplatform", name="GpuUnit"):
     def node_name(self) -> pulumi.Output[str | None]:
         return self._output("nodeName")
 
-    def _output(self, name: str) -> pulumi.Output[Any]:
-        output: pulumi.Output[Any] = self.__dict__[name]
-        return output
 
-
-class GpuStorage(Resource, module="gpuplatform", name="GpuStorage"):
+class GpuStorage(_OverRest, module="gpuplatform", name="GpuStorage"):
     """A storage: a volume that outlives the units which mount it. Its id is its name."""
 
     name: pulumi.Output[str]
@@ -162,8 +174,6 @@ class GpuStorage(Resource, module="gpuplatform", name="GpuStorage"):
         An `up` waits `ready_within_seconds` (300) for the storage to be Ready; with 0 it does not wait. What is said of
         a replacement of a GpuUnit is true here, too.
         """
-        _refuse_open_key()
-        options = _with_replacement(opts)
         properties = {
             "name": name,
             "size": size,
@@ -172,25 +182,16 @@ class GpuStorage(Resource, module="gpuplatform", name="GpuStorage"):
             "accessor": accessor,
             "retain": retain,
             "readyWithinSeconds": ready_within_seconds,
-            "owner": _build_owner(self._resource_type_name, resource_name, options),
-            **dict.fromkeys(STORAGES.shown),
         }
-        super().__init__(GpuStorageProvider(), resource_name, properties, options)
-
-    @property
-    def operation_id(self) -> pulumi.Output[str]:
-        """With which the storage was made."""
-        output: pulumi.Output[str] = self.__dict__["operationID"]
-        return output
+        super().__init__(GpuStorageProvider(), resource_name, properties, opts)
 
     @property
     def claim_name(self) -> pulumi.Output[str | None]:
         """The PersistentVolumeClaim with the data."""
-        output: pulumi.Output[str | None] = self.__dict__["claimName"]
-        return output
+        return self._output("claimName")
 
 
-class GpuFunction(Resource, module="gpuplatform", name="GpuFunction"):
+class GpuFunction(_OverRest, module="gpuplatform", name="GpuFunction"):
     """A function: code that answers calls, and the workers that run it. Its id is its name."""
 
     name: pulumi.Output[str]
@@ -225,8 +226,6 @@ class GpuFunction(Resource, module="gpuplatform", name="GpuFunction"):
     ) -> None:
         """As in the REST API. An `up` waits `ready_within_seconds` (300) for the function to be Ready; with 0 it does
         not wait. What is said of a replacement of a GpuUnit is true here, too."""
-        _refuse_open_key()
-        options = _with_replacement(opts)
         properties = {
             "name": name,
             "specName": spec_name,
@@ -242,16 +241,8 @@ class GpuFunction(Resource, module="gpuplatform", name="GpuFunction"):
             "ackWaitSeconds": ack_wait_seconds,
             "queueLimit": queue_limit,
             "readyWithinSeconds": ready_within_seconds,
-            "owner": _build_owner(self._resource_type_name, resource_name, options),
-            **dict.fromkeys(FUNCTIONS.shown),
         }
-        super().__init__(GpuFunctionProvider(), resource_name, properties, options)
-
-    @property
-    def operation_id(self) -> pulumi.Output[str]:
-        """With which the function was declared."""
-        output: pulumi.Output[str] = self.__dict__["operationID"]
-        return output
+        super().__init__(GpuFunctionProvider(), resource_name, properties, opts)
 
 
 class _RestProvider(ResourceProvider):
@@ -263,11 +254,8 @@ class _RestProvider(ResourceProvider):
 
     def configure(self, req: ConfigureRequest) -> None:
         _tell_errors_as_sentences()
-        values = {name: _find_setting(req, name) for name in (URL, KEY)}
-        key = values[KEY]
-        if not (key.isascii() and key.isprintable() and " " not in key):
-            raise PlatformError(f"{KEY} holds characters that no key has: copy it again")
-        self._things = Things(self.form, RestApi(values[URL], key), key)
+        url, key = get_connection(req)
+        self._things = Things(self.form, RestApi(url, key), key)
 
     def check(self, _olds: Json, news: Json) -> CheckResult:
         """No operationID is made here. Pulumi checks in the preview and again in the update, and a saved plan allows no
@@ -325,21 +313,6 @@ def _build_owner(type_name: str, resource_name: str, options: pulumi.ResourceOpt
         return None
     urn = pulumi.create_urn(resource_name, f"pulumi-python:{type_name}", options.parent)
     return pulumi.Output.concat(pulumi.get_organization(), "/", urn)
-
-
-def _find_setting(req: ConfigureRequest, name: str) -> str:
-    variable = ENVIRONMENT[name]
-    # A key that was read from a file often ends with the line's end.
-    value = str(req.config.get(name) or os.environ.get(variable) or "").strip()
-    if not value:
-        raise PlatformError(f"{name} is not set: run `{COMMANDS[name]}`, or set {variable}")
-    return value
-
-
-def _refuse_open_key() -> None:
-    """Pulumi writes a stack's configuration into its state: what is no secret there, in clear."""
-    if pulumi.runtime.get_config(KEY) is not None and not pulumi.runtime.is_config_secret(KEY):
-        raise pulumi.RunError(f"{KEY} stands in clear in the stack's configuration: run `{COMMANDS[KEY]}`")
 
 
 def _tell_errors_as_sentences() -> None:

@@ -12,58 +12,17 @@ CREATED = "2030-01-01T11:59:58+00:00"
 
 
 def make_unit(name: str = "demo", namespace: str = "runtime-instance", **spec: Any) -> Json:
-    return {
-        "apiVersion": names.API_VERSION,
-        "kind": "GPUUnit",
-        "metadata": {
-            "name": name,
-            "namespace": namespace,
-            "uid": f"uid-{name}",
-            "resourceVersion": "7",
-            "generation": 1,
-            "creationTimestamp": CREATED,
-            "labels": {},
-            "annotations": {},
-        },
-        "spec": {"specName": "g1.1", "image": "example/train", **spec},
-    }
+    return _make("GPUUnit", name, namespace, {"specName": "g1.1", "image": "example/train", **spec})
 
 
 def make_function(name: str = "words", namespace: str = "runtime-instance", **spec: Any) -> Json:
-    return {
-        "apiVersion": names.API_VERSION,
-        "kind": "GPUFunction",
-        "metadata": {
-            "name": name,
-            "namespace": namespace,
-            "uid": f"uid-{name}",
-            "resourceVersion": "7",
-            "generation": 1,
-            "creationTimestamp": CREATED,
-            "labels": {},
-            "annotations": {},
-        },
-        "spec": {"specName": "g1.1", "image": "example/words", **spec},
-    }
+    return _make("GPUFunction", name, namespace, {"specName": "g1.1", "image": "example/words", **spec})
 
 
 def make_storage(name: str = "weights", namespace: str = "runtime-instance", **spec: Any) -> Json:
-    return {
-        "apiVersion": names.API_VERSION,
-        "kind": "GPUStorage",
-        "metadata": {
-            "name": name,
-            "namespace": namespace,
-            "uid": f"uid-{name}",
-            "resourceVersion": "7",
-            "generation": 1,
-            "creationTimestamp": CREATED,
-            "labels": {},
-            "annotations": {},
-            "finalizers": [names.STORAGE_FINALIZER],
-        },
-        "spec": {"size": "1Gi", **spec},
-    }
+    storage = _make("GPUStorage", name, namespace, {"size": "1Gi", **spec})
+    storage["metadata"]["finalizers"] = [names.STORAGE_FINALIZER]
+    return storage
 
 
 def make_stock(name: str = "pool-0", *, claimed_by: str | None = None, phase: str = "Ready", **metadata: Any) -> Json:
@@ -124,3 +83,21 @@ def as_stored(desired: Json, **status: Any) -> Json:
         "managedFields": [{"manager": "gpu-platform-reconciler", "fieldsV1": {"f:spec": {}}}],
     }
     return {**desired, "metadata": metadata, "status": status}
+
+
+def _make(kind: str, name: str, namespace: str, spec: Json) -> Json:
+    return {
+        "apiVersion": names.API_VERSION,
+        "kind": kind,
+        "metadata": {
+            "name": name,
+            "namespace": namespace,
+            "uid": f"uid-{name}",
+            "resourceVersion": "7",
+            "generation": 1,
+            "creationTimestamp": CREATED,
+            "labels": {},
+            "annotations": {},
+        },
+        "spec": spec,
+    }

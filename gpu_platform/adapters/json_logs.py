@@ -21,7 +21,8 @@ class JsonFormatter(logging.Formatter):
             "message": record.getMessage(),
         }
         # A field never hides one of the four above.
-        entry |= {name: value for name, value in vars(record).items() if name not in _OWN_FIELDS | entry.keys()}
+        said = _OWN_FIELDS | entry.keys()
+        entry |= {name: value for name, value in vars(record).items() if name not in said}
         if record.exc_info:
             entry["traceback"] = self.formatException(record.exc_info)
         return json.dumps(entry, default=str, ensure_ascii=False)

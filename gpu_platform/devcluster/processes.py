@@ -46,7 +46,7 @@ class NodeReady:
     name: str
 
 
-ACCESSOR_COMMAND = (sys.executable, "-m", "http.server", "5000", "--bind", "$(POD_IP)", "--directory", "/data")
+ACCESSOR_COMMAND = (sys.executable, "-m", "gpu_platform.file_browser", "$(POD_IP)", "5000", "/data")
 """The file browser of storages on the host node, which runs commands and no images. It only reads."""
 
 

@@ -84,7 +84,7 @@ def build_processes(workloads: Workloads, nats: Nats) -> tuple[Process, ...]:
     reconciler = Process(
         name=RECONCILER,
         subcommand="reconciler",
-        settings=render_settings(workloads.reconciler.settings, reconciler_client.settings),
+        settings=render_settings(workloads.reconciler.settings, {**_of_image(workloads), **reconciler_client.settings}),
         replicas=workloads.reconciler.replicas,
         resources=workloads.reconciler.resources,
         ports={"metrics": port_of(METRICS_ADDRESS), "probes": port_of(PROBE_ADDRESS)},
@@ -95,6 +95,11 @@ def build_processes(workloads: Workloads, nats: Nats) -> tuple[Process, ...]:
         queue=reconciler_client,
     )
     return (api, reconciler, *([_stack_worker(workloads.stack_worker)] if workloads.stack_worker.enabled else []))
+
+
+def _of_image(workloads: Workloads) -> dict[str, str]:
+    """The file browser of storages is in the platform's own image."""
+    return {"accessorImage": workloads.image} if workloads.image else {}
 
 
 def _stack_worker(wanted: StackWorker) -> Process:

@@ -2,17 +2,15 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Query, Request
+from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 
-from gpu_platform.domain.tenants import Role
 from gpu_platform.domain.value import Value
 from platform_api.deps import cluster_of, drift_of
 from platform_api.drift.schemas import DriftReport
 from platform_api.drift.service import build_report
 from platform_api.http.envelope import Envelope, answer
-from platform_api.keys.access import Requires
-from platform_api.keys.key_ring import Caller
+from platform_api.keys.access import Operator
 from platform_api.listed import require_listed
 
 BODIES: tuple[type[Value], ...] = ()
@@ -25,7 +23,7 @@ LONGEST = 500
 
 @router.get("", response_model=Envelope[DriftReport])
 async def read_drift(
-    _: Annotated[Caller, Depends(Requires(Role.OPERATOR))],
+    _: Operator,
     request: Request,
     limit: Annotated[int, Query(ge=1, le=LONGEST)] = DEFAULT_LIMIT,
 ) -> Response:

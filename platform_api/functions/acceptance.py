@@ -3,25 +3,16 @@
 from collections.abc import Callable
 from datetime import datetime
 from functools import partial
-from typing import Any
 
 from gpu_platform.adapters.kube.paths import GPU_FUNCTIONS
-from gpu_platform.adapters.ledger import build_operation, spec_of
-from gpu_platform.domain.function_requests import FunctionRequest, build_function, normalise_function
-from gpu_platform.domain.operations import (
-    OperationKind,
-    OperationSpec,
-    OperationTarget,
-    operation_name,
-    request_hash,
-)
+from gpu_platform.adapters.ledger import spec_of
+from gpu_platform.domain.function_requests import build_function, normalise_function
+from gpu_platform.domain.operations import OperationKind
 from platform_api.cluster import Cluster
 from platform_api.declarations import Declarations, Declared
 from platform_api.functions.schemas import CreateFunction
 from platform_api.keys.key_ring import Caller
-from platform_api.tenant_operations import check_catalogue
-
-Json = dict[str, Any]
+from platform_api.tenant_operations import build_creation, check_catalogue
 
 
 class FunctionAcceptance:
@@ -31,19 +22,8 @@ class FunctionAcceptance:
 
     async def accept(self, caller: Caller, body: CreateFunction) -> Declared:
         request = normalise_function(body.to_request())
-        wanted = build_creation(caller, body.operation_id, request)
+        wanted = build_creation(caller, body.operation_id, OperationKind.CREATE_FUNCTION, "GPUFunction", request)
         function = build_function(request, caller.namespace, body.operation_id, spec_of(wanted).request_hash)
         return await self._declarations.accept(
             wanted, function, partial(check_catalogue, self._cluster, request.spec_name)
         )
-
-
-def build_creation(caller: Caller, operation_id: str, request: FunctionRequest) -> Json:
-    spec = OperationSpec(
-        operation_id=operation_id,
-        kind=OperationKind.CREATE_FUNCTION,
-        request_hash=request_hash(request),
-        request=request.to_json(),
-        target=OperationTarget(kind="GPUFunction", namespace=caller.namespace, name=request.name),
-    )
-    return build_operation(operation_name(caller.tenant, operation_id), caller.namespace, spec)

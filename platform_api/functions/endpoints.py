@@ -1,12 +1,11 @@
 """`/api/v1/serverless/functions`."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Header, Query
 from fastapi.responses import Response
 
 from gpu_platform.domain.function_requests import FunctionChange
-from gpu_platform.domain.tenants import Role
 from gpu_platform.domain.value import Value
 from platform_api.deps import functions_of
 from platform_api.functions.schemas import CreateFunction, FunctionHealth, FunctionView, view_of
@@ -14,19 +13,15 @@ from platform_api.functions.service import FunctionService
 from platform_api.http.decoding import body_of, decoded
 from platform_api.http.envelope import Envelope, Page, answer
 from platform_api.http.etags import etag_of
-from platform_api.keys.access import Requires
-from platform_api.keys.key_ring import Caller
+from platform_api.keys.access import Editor, Viewer
+from platform_api.parameters import PAGE_LIMIT, PageToken, WaitRecorded
 from platform_api.stacks.schemas import StackView
 from platform_api.stacks.service import get_stack
 
 BODIES: tuple[type[Value], ...] = (CreateFunction, FunctionChange)
 
-PAGE_LIMIT = 500
-
 router = APIRouter(prefix="/api/v1/serverless/functions", tags=["functions"])
 
-Viewer = Annotated[Caller, Depends(Requires(Role.VIEWER))]
-Editor = Annotated[Caller, Depends(Requires(Role.EDITOR))]
 Functions = Annotated[FunctionService, Depends(functions_of)]
 
 
@@ -41,9 +36,7 @@ async def create_function(
     caller: Editor,
     functions: Functions,
     body: Annotated[CreateFunction, Depends(decoded(CreateFunction))],
-    wait: Annotated[
-        Literal["recorded"] | None, Query(description="Answer when its stack is recorded, or after 30 s.")
-    ] = None,
+    wait: WaitRecorded = None,
 ) -> Response:
     """Declare a function. It takes calls from now on; see its `phase` for how its workers are."""
     accepted = await functions.acceptance.accept(caller, body)
@@ -56,7 +49,7 @@ async def list_functions(
     caller: Viewer,
     functions: Functions,
     limit: Annotated[int, Query(ge=1, le=PAGE_LIMIT, description="Functions of one page.")] = 100,
-    token: Annotated[str | None, Query(alias="continue", max_length=4_096, description="The next page.")] = None,
+    token: PageToken = None,
 ) -> Response:
     """The tenant's functions, page by page."""
     found, next_token = await functions.list_page(caller, limit, token)

@@ -19,7 +19,7 @@ from gpu_platform.domain.gpu_functions import (
 from gpu_platform.domain.metadata import annotations_of
 from gpu_platform.domain.stacks import stack_name_of
 from gpu_platform.domain.value import Value
-from platform_api.gpu_units.schemas import OperationID
+from platform_api.fields import OperationID, StackName, StackRecorded
 
 Json = dict[str, Any]
 
@@ -55,10 +55,8 @@ class FunctionView(GPUFunctionSpec):
     observed_generation: int | None = None
     last_sync_time: datetime | None = None
     created_at: datetime
-    stack: Annotated[str | None, Field(description="The Pulumi stack that keeps it, recorded yet or not.")] = None
-    stack_recorded: Annotated[
-        bool | None, Field(description="Only in the answer to wait=recorded: whether it came to that in time.")
-    ] = None
+    stack: StackName = None
+    stack_recorded: StackRecorded = None
     reason: str | None = None
     message: str | None = None
 

@@ -5,7 +5,6 @@ from datetime import datetime
 from typing import Any
 
 from gpu_platform.adapters.fault_points import pass_point
-from gpu_platform.adapters.kube import ConflictError, GoneError, NotFoundError
 from gpu_platform.adapters.kube.paths import GPU_FUNCTIONS
 from gpu_platform.adapters.kube.requests import find
 from gpu_platform.adapters.ledger import build_deletion, delete_on_record, open_operation, settle_creation
@@ -13,19 +12,17 @@ from gpu_platform.domain.function_requests import FunctionChange, merge_function
 from gpu_platform.domain.gpu_functions import GPUFunctionSpec
 from gpu_platform.domain.stacks import as_accepted
 from gpu_platform.domain.unit_requests import with_accepted_spec
+from platform_api.changing import change_as_seen, check_match
 from platform_api.cluster import Cluster
 from platform_api.functions.acceptance import FunctionAcceptance
 from platform_api.functions.health import FunctionHealthReads, QueueFigures
-from platform_api.http.errors import ApiError, changed_meanwhile, conflict, in_progress, invalid_field, not_found
-from platform_api.http.etags import etag_of, is_matched
+from platform_api.http.errors import ApiError, not_found
 from platform_api.keys.key_ring import Caller
 from platform_api.ownership import refuse_owned
+from platform_api.paging import read_page
 from platform_api.stacks.recording import RecordingWaits
 
 Json = dict[str, Any]
-
-TRIES = 5
-"""Against others who write the same function, mostly the reconciler its status."""
 
 
 class FunctionService:
@@ -43,37 +40,23 @@ class FunctionService:
         return function
 
     async def list_page(self, caller: Caller, limit: int, token: str | None) -> tuple[list[Json], str | None]:
-        """One page, and the token of the next one."""
-        params = {"limit": str(limit), **({"continue": token} if token else {})}
-        try:
-            page = await self.client.get(GPU_FUNCTIONS.collection(caller.namespace), params)
-        except GoneError:
-            raise invalid_field("continue", "is too old by now; begin again without it") from None
-        return page["items"], page["metadata"].get("continue") or None
+        return await read_page(self.client, GPU_FUNCTIONS, caller.namespace, limit, token)
 
     async def update(self, caller: Caller, name: str, change: FunctionChange, if_match: str | None) -> Json:
-        for _ in range(TRIES):
-            function = await self._get_own(caller, name)
-            _check_match(if_match, function)
-            if "deletionTimestamp" in function["metadata"]:
-                raise conflict(f"the function {name!r} is being deleted")
+        async def write(function: Json) -> Json:
             before = GPUFunctionSpec.model_validate(function["spec"])
             after = merge_function_change(before, change)
             if after == before:
                 return function
-            try:
-                path = GPU_FUNCTIONS.item(name, caller.namespace)
-                return await self.client.replace(path, with_accepted_spec(function, after))
-            except ConflictError:
-                continue
-            except NotFoundError:
-                raise function_not_found(name) from None
-        raise in_progress(f"the function {name!r} is being changed by somebody else; try again")
+            path = GPU_FUNCTIONS.item(name, caller.namespace)
+            return await self.client.replace(path, with_accepted_spec(function, after))
+
+        return await change_as_seen("function", name, if_match, lambda: self._get_own(caller, name), write)
 
     async def delete(self, caller: Caller, name: str, if_match: str | None) -> None:
         """The wish is recorded first: from then on nobody puts the function back."""
         seen = await self._get_own(caller, name)
-        _check_match(if_match, seen)
+        check_match(seen, "function", if_match)
 
         async def record(function: Json) -> None:
             await settle_creation(self.client, function, caller.tenant, self._now())
@@ -92,9 +75,3 @@ class FunctionService:
 
 def function_not_found(name: str) -> ApiError:
     return not_found("function_not_found", f"there is no function {name!r}")
-
-
-def _check_match(if_match: str | None, function: Json) -> None:
-    if not is_matched(if_match, function):
-        name = function["metadata"]["name"]
-        raise changed_meanwhile(f"the function {name!r} has changed since; its ETag is {etag_of(function)} now")

@@ -5,7 +5,6 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
 
-from gpu_platform.domain.tenants import Role
 from gpu_platform.domain.value import Value
 from platform_api.deps import deps_of, units_of
 from platform_api.gpu_metrics.readings import select_pods
@@ -13,8 +12,7 @@ from platform_api.gpu_metrics.schemas import UnitMetricsView, gpu_view_of
 from platform_api.gpu_units.service import UnitService
 from platform_api.http.envelope import Envelope, answer
 from platform_api.http.errors import not_found, unavailable
-from platform_api.keys.access import Requires
-from platform_api.keys.key_ring import Caller
+from platform_api.keys.access import Viewer
 
 BODIES: tuple[type[Value], ...] = ()
 
@@ -23,7 +21,7 @@ router = APIRouter(prefix="/api/v1/gpu-units", tags=["GPU units"])
 
 @router.get("/{name}/metrics", response_model=Envelope[UnitMetricsView])
 async def read_unit_metrics(
-    caller: Annotated[Caller, Depends(Requires(Role.VIEWER))],
+    caller: Viewer,
     units: Annotated[UnitService, Depends(units_of)],
     request: Request,
     name: str,

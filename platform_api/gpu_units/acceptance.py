@@ -20,40 +20,33 @@ from typing import Any
 from gpu_platform.adapters.claims import release_claim
 from gpu_platform.adapters.creations import NameTakenError
 from gpu_platform.adapters.fault_points import pass_point
-from gpu_platform.adapters.kube import ConflictError, KubeError, NotFoundError
+from gpu_platform.adapters.kube import KubeError
 from gpu_platform.adapters.kube.paths import GPU_UNITS
-from gpu_platform.adapters.kube.requests import delete_that
-from gpu_platform.adapters.ledger import build_operation, finish_operation, remove_operation, status_of
+from gpu_platform.adapters.ledger import remove_operation
 from gpu_platform.adapters.ssh_tokens import ensure_token_secret
 from gpu_platform.adapters.unit_writes import create_or_adopt_unit, find_unit
 from gpu_platform.domain import names
 from gpu_platform.domain.metadata import annotations_of
-from gpu_platform.domain.operations import (
-    ACCEPT_SECONDS,
-    OperationKind,
-    OperationPhase,
-    OperationSpec,
-    OperationTarget,
-    is_made_by,
-    operation_name,
-    request_hash,
-)
+from gpu_platform.domain.operations import ACCEPT_SECONDS, OperationKind
 from gpu_platform.domain.ssh import token_of
 from gpu_platform.domain.stock import is_from
 from gpu_platform.domain.unit_requests import UnitRequest, build_unit, normalise_request
 from platform_api.cluster import Cluster
 from platform_api.gpu_units.claiming import StockClaimer
 from platform_api.gpu_units.schemas import CreateUnit
-from platform_api.http.errors import ApiError, conflict, in_progress, invalid_field, no_capacity
+from platform_api.http.errors import ApiError, invalid_field, no_capacity
 from platform_api.keys.key_ring import Caller
 from platform_api.mounting import check_mounts, mounts_refused_in_words
 from platform_api.tenant_operations import (
     BEGINNINGS,
     OperationEnds,
     as_refusal,
+    being_undone,
+    build_creation,
     check_catalogue,
-    check_replay,
+    finished_in_background,
     open_for_tenant,
+    undone_meanwhile,
 )
 
 Json = dict[str, Any]
@@ -81,7 +74,7 @@ class Acceptance:
     async def accept(self, caller: Caller, body: CreateUnit) -> Accepted:
         _check_places(caller, body)
         request = normalise_request(body.to_request())
-        operation = _build_operation(caller, body.operation_id, request)
+        operation = build_creation(caller, body.operation_id, OperationKind.CREATE_UNIT, "GPUUnit", request)
         for _ in range(BEGINNINGS):
             async with self._lanes:
                 opened = await open_for_tenant(self._client, operation)
@@ -89,23 +82,9 @@ class Acceptance:
                     pass_point("api.operation-created")
                     unit = await self._carry_out(opened.operation, request, token_of(body.ssh))
                     return Accepted(unit, is_new=True)
-            if (made := await self._replay(opened.operation, operation)) is not None:
+            if (made := await self.ends.find_made(opened.operation, operation, GPU_UNITS, "unit")) is not None:
                 return Accepted(made, is_new=False)
-        raise in_progress(f"operation {body.operation_id!r} is being undone; try again")
-
-    async def _replay(self, operation: Json, wanted: Json) -> Json | None:
-        """The unit of an earlier try of the same request; None when that try came to nothing."""
-        recorded = check_replay(operation, wanted)
-        if await self.ends.wait(operation) is None:
-            return None
-        unit = await find_unit(self._client, recorded.target.namespace, recorded.target.name)
-        # By its marks, not by its uid: a unit that was made again from its stack has a new one.
-        if unit is None or not is_made_by(unit, recorded):
-            raise conflict(
-                f"operation {recorded.operation_id!r} made the unit {recorded.target.name!r}, which has been deleted; "
-                "a new unit needs a new operationID"
-            )
-        return unit
+        raise being_undone(body.operation_id)
 
     async def _carry_out(self, operation: Json, request: UnitRequest, token: str | None) -> Json:
         """Steps 2a to 6. What ends without a refusal and without the mark is for the operations controller."""
@@ -124,14 +103,17 @@ class Acceptance:
                 unit = await self._create(operation, request, stock)
                 pass_point("api.unit-created")
         except TimeoutError:
-            raise in_progress("Kubernetes is slow: the operation is finished in the background; ask again") from None
+            raise finished_in_background() from None
         except (ApiError, KubeError, NameTakenError) as error:
             refusal = as_refusal(error, "unit")
             if refusal is None:
                 raise
             await self._undo(operation, stock)
             raise refusal from error
-        return await self._mark(operation, unit, stock)
+        if not await self.ends.mark_made(operation, GPU_UNITS, unit, self._now()):
+            await self._release(operation, stock)
+            raise undone_meanwhile()
+        return unit
 
     async def _check_name(self, operation: Json, name: str) -> None:
         """From memory: it spares a claim that would have to be given back. Creating the unit is what decides."""
@@ -162,25 +144,6 @@ class Acceptance:
             await self._release(operation, stock)
         return unit
 
-    async def _mark(self, operation: Json, unit: Json, stock: Json) -> Json:
-        """Step 6. Whoever took the operation over meanwhile has the last word."""
-        uid = unit["metadata"]["uid"]
-        try:
-            await finish_operation(self._client, operation, OperationPhase.SUCCEEDED, self._now(), target_uid=uid)
-        except (ConflictError, NotFoundError):
-            ended = await self.ends.wait(operation)
-            if ended is None or status_of(ended).target_uid != uid:
-                await self._delete(unit)
-                await self._release(operation, stock)
-                raise in_progress("the operation was undone, because it took too long; try again") from None
-        return unit
-
-    async def _delete(self, unit: Json) -> None:
-        try:
-            await delete_that(self._client, GPU_UNITS, unit["metadata"])
-        except (ConflictError, NotFoundError):
-            return
-
     async def _undo(self, operation: Json, stock: Json | None) -> None:
         """Claim first: an operation that is gone would leave it to the janitor."""
         if stock is not None:
@@ -197,14 +160,3 @@ def _check_places(caller: Caller, body: CreateUnit) -> None:
         raise invalid_field("namespace", f"should be {caller.namespace}, the tenant's own, or be left out")
     if body.stock_namespace not in (None, names.STOCK_NAMESPACE):
         raise invalid_field("stockNamespace", f"should be {names.STOCK_NAMESPACE}, or be left out")
-
-
-def _build_operation(caller: Caller, operation_id: str, request: UnitRequest) -> Json:
-    spec = OperationSpec(
-        operation_id=operation_id,
-        kind=OperationKind.CREATE_UNIT,
-        request_hash=request_hash(request),
-        request=request.to_json(),
-        target=OperationTarget(kind="GPUUnit", namespace=caller.namespace, name=request.name),
-    )
-    return build_operation(operation_name(caller.tenant, operation_id), caller.namespace, spec)

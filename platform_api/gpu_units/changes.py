@@ -36,11 +36,12 @@ from gpu_platform.domain.ssh import token_of
 from gpu_platform.domain.stacks import as_accepted
 from gpu_platform.domain.stock import is_from
 from gpu_platform.domain.unit_requests import UnitChange, build_started, merge_change, with_accepted_spec
+from platform_api.changing import TRIES, change_as_seen, changed_by_others, check_match, refuse_leaving
 from platform_api.cluster import Cluster
 from platform_api.gpu_units.acceptance import Acceptance
 from platform_api.gpu_units.claiming import StockClaimer
-from platform_api.http.errors import ApiError, changed_meanwhile, conflict, in_progress, no_capacity, not_found
-from platform_api.http.etags import etag_of, is_matched
+from platform_api.http.errors import ApiError, conflict, in_progress, no_capacity, not_found
+from platform_api.http.etags import etag_of
 from platform_api.keys.key_ring import Caller
 from platform_api.mounting import mounts_refused_in_words
 from platform_api.ownership import refuse_owned, refuse_worker
@@ -48,9 +49,6 @@ from platform_api.ownership import refuse_owned, refuse_worker
 Json = dict[str, Any]
 Change = Callable[[GPUUnitSpec], GPUUnitSpec]
 Preparation = Callable[[Json], Awaitable[bool]]
-
-TRIES = 5
-"""Against others who write the same unit, mostly the reconciler its status."""
 
 
 class UnitChanges:
@@ -89,7 +87,7 @@ class UnitChanges:
     async def delete(self, caller: Caller, name: str, if_match: str | None) -> None:
         """The wish is recorded first: from then on nobody puts the unit back."""
         seen = await self._get_own(caller, name)
-        _check_match(if_match, seen)
+        check_match(seen, "unit", if_match)
 
         async def record(unit: Json) -> None:
             await settle_creation(self._client, unit, caller.tenant, self._now())
@@ -104,8 +102,7 @@ class UnitChanges:
             unit = await self._get_changeable(caller, name)
             if unit["spec"].get("running", True):
                 return unit
-            if "deletionTimestamp" in unit["metadata"]:
-                raise conflict(f"the unit {name!r} is being deleted")
+            refuse_leaving(unit, "unit")
             try:
                 async with asyncio.timeout(ACCEPT_SECONDS):
                     started = await self._try_start(caller, unit)
@@ -113,7 +110,7 @@ class UnitChanges:
                 raise in_progress("Kubernetes is slow: the start is finished in the background; ask again") from None
             if started is not None:
                 return started
-        raise in_progress(f"the unit {name!r} is being changed by somebody else; try again")
+        raise changed_by_others("unit", name)
 
     async def _try_start(self, caller: Caller, unit: Json) -> Json | None:
         """None: the unit is no longer what it was, look again."""
@@ -184,11 +181,9 @@ class UnitChanges:
     ) -> Json:
         """`prepare` makes what the changed unit needs, for the unit as it is, and says whether it was missing."""
         was_missing = False
-        for _ in range(TRIES):
-            unit = await self._get_changeable(caller, name)
-            _check_match(if_match, unit)
-            if "deletionTimestamp" in unit["metadata"]:
-                raise conflict(f"the unit {name!r} is being deleted")
+
+        async def write(unit: Json) -> Json:
+            nonlocal was_missing
             before = GPUUnitSpec.model_validate(unit["spec"])
             after = change(before)
             if prepare is not None:
@@ -198,14 +193,10 @@ class UnitChanges:
                 after = after.model_copy(update={"restarts": after.restarts + 1})
             if after == before:
                 return unit
-            try:
-                with mounts_refused_in_words():
-                    return await replace_mounting_unit(self._client, unit, with_accepted_spec(unit, after), self._now())
-            except ConflictError:
-                continue
-            except NotFoundError:
-                raise unit_not_found(name) from None
-        raise in_progress(f"the unit {name!r} is being changed by somebody else; try again")
+            with mounts_refused_in_words():
+                return await replace_mounting_unit(self._client, unit, with_accepted_spec(unit, after), self._now())
+
+        return await change_as_seen("unit", name, if_match, lambda: self._get_changeable(caller, name), write)
 
     async def _get_changeable(self, caller: Caller, name: str) -> Json:
         """Unlike a deletion: a function makes another worker."""
@@ -221,12 +212,6 @@ class UnitChanges:
             raise unit_not_found(name)
         refuse_owned(unit, "unit")
         return as_accepted(unit)
-
-
-def _check_match(if_match: str | None, unit: Json) -> None:
-    if not is_matched(if_match, unit):
-        name = unit["metadata"]["name"]
-        raise changed_meanwhile(f"the unit {name!r} has changed since; its ETag is {etag_of(unit)} now")
 
 
 def unit_not_found(name: str) -> ApiError:

@@ -1,36 +1,31 @@
 """`/api/v1/gpu-units`."""
 
-from collections.abc import AsyncGenerator
-from typing import Annotated, Literal
+from typing import Annotated
 
 from fastapi import APIRouter, Depends, Header, Query, Request
 from fastapi.responses import PlainTextResponse, Response
 
 from gpu_platform.domain.gpu_units import Phase
-from gpu_platform.domain.tenants import Role
+from gpu_platform.domain.ssh import SshContainer
 from gpu_platform.domain.unit_requests import UnitChange
 from gpu_platform.domain.value import Value
-from platform_api.deps import deps_of, root_of, units_of
-from platform_api.gpu_units.logs import read_logs
-from platform_api.gpu_units.schemas import AddressView, CreateUnit, EventView, Json, UnitView
+from platform_api.deps import root_of, stream, units_of
+from platform_api.events import EventView
+from platform_api.gpu_units.schemas import AddressView, CreateUnit, Json, UnitView
 from platform_api.gpu_units.service import UnitService
 from platform_api.gpu_units.watching import watch_units
 from platform_api.http.decoding import body_of, decoded
 from platform_api.http.envelope import Envelope, Page, answer
 from platform_api.http.etags import etag_of
 from platform_api.http.streams import EVENT_STREAM
-from platform_api.keys.access import Requires
-from platform_api.keys.key_ring import Caller
+from platform_api.keys.access import Editor, Viewer
+from platform_api.logs import LogOptions, read_logs
+from platform_api.parameters import PAGE_LIMIT, PageToken, WaitRecorded
 
 BODIES: tuple[type[Value], ...] = (CreateUnit, UnitChange)
 
-PAGE_LIMIT = 500
-TAIL_LIMIT = 100_000
-
 router = APIRouter(prefix="/api/v1/gpu-units", tags=["GPU units"])
 
-Viewer = Annotated[Caller, Depends(Requires(Role.VIEWER))]
-Editor = Annotated[Caller, Depends(Requires(Role.EDITOR))]
 Units = Annotated[UnitService, Depends(units_of)]
 
 
@@ -46,9 +41,7 @@ async def create_unit(
     units: Units,
     request: Request,
     body: Annotated[CreateUnit, Depends(decoded(CreateUnit))],
-    wait: Annotated[
-        Literal["recorded"] | None, Query(description="Answer when its stack is recorded, or after 30 s.")
-    ] = None,
+    wait: WaitRecorded = None,
 ) -> Response:
     """Rent a unit. Answered when it is accepted, not when it is ready: see its `phase`."""
     accepted = await units.acceptance.accept(caller, body)
@@ -66,7 +59,7 @@ async def list_units(
     units: Units,
     request: Request,
     limit: Annotated[int, Query(ge=1, le=PAGE_LIMIT, description="Units of one page.")] = 100,
-    token: Annotated[str | None, Query(alias="continue", max_length=4_096, description="The next page.")] = None,
+    token: PageToken = None,
     spec_name: Annotated[str | None, Query(alias="specName", pattern=r"^[a-z0-9][a-z0-9.-]{0,62}$")] = None,
     phase: Annotated[Phase | None, Query()] = None,
     watch: Annotated[bool, Query(description="Follow all of them, as server-sent events.")] = False,
@@ -76,7 +69,7 @@ async def list_units(
     root = root_of(request)
     if watch:
         changes = watch_units(units.client, caller.namespace, last_seen, lambda unit: units.views.show(unit, root))
-        return await _stream(request, caller, changes, EVENT_STREAM)
+        return await stream(request, caller, changes, EVENT_STREAM)
     found, next_token = await units.reads.list_page(caller, limit, token, spec_name, phase)
     beside = {"continue": next_token} if next_token else {}
     return answer([units.views.show(unit, root) for unit in found], beside=beside)
@@ -149,19 +142,15 @@ async def get_logs(
     units: Units,
     request: Request,
     name: str,
-    follow: Annotated[bool, Query(description="Go on as it grows.")] = False,
-    tail: Annotated[int | None, Query(ge=0, le=TAIL_LIMIT, description="Only the last lines.")] = None,
-    previous: Annotated[bool, Query(description="Of the container before the last restart.")] = False,
-    timestamps: Annotated[bool, Query(description="With the time of each line.")] = False,
+    options: Annotated[LogOptions, Depends()],
+    container: Annotated[
+        SshContainer | None, Query(description="Of this one beside it, where the unit has SSH.")
+    ] = None,
 ) -> Response:
     """What the unit's container has written."""
-    unit = await units.reads.get(caller, name)
-    flags = {"follow": follow, "previous": previous, "timestamps": timestamps}
-    options = {flag: "true" for flag, is_set in flags.items() if is_set}
-    if tail is not None:
-        options["tailLines"] = str(tail)
-    lines = read_logs(units.client, unit, await units.reads.pods_of(unit), options)
-    return await _stream(request, caller, lines, "text/plain; charset=utf-8")
+    pod = await units.reads.get_newest_pod(caller, name)
+    lines = read_logs(units.client, f"the unit {name!r}", pod, options, container.value if container else None)
+    return await stream(request, caller, lines, "text/plain; charset=utf-8")
 
 
 def _answer_unit(
@@ -169,8 +158,3 @@ def _answer_unit(
 ) -> Response:
     view = units.views.show(unit, root_of(request)).model_copy(update={"stack_recorded": stack_recorded})
     return answer(view, status, {"ETag": etag_of(unit)})
-
-
-async def _stream(request: Request, caller: Caller, parts: AsyncGenerator[bytes, None], media_type: str) -> Response:
-    deps = deps_of(request)
-    return await deps.streams.respond(parts, media_type, caller.tenant, lambda: deps.key_ring.knows(caller))

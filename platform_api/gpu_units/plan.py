@@ -48,25 +48,20 @@ def plan_target(
         address=address,
         port=declared.port,
         authority=f"{names.service_host(metadata['name'], metadata['namespace'])}:{declared.port}",
-        is_tls=_scheme_of(spec) == "https" and declared == primary_port(spec),
+        is_tls=_scheme_of(spec) == "https" and declared == spec.primary_port,
     )
 
 
 def find_callable_port(unit: Json) -> str | None:
     """The name of the port that the unit's URL is about; None where it speaks something else than HTTP there."""
     spec = GPUUnitSpec.model_validate(unit["spec"])
-    port = primary_port(spec)
+    port = spec.primary_port
     return port.name if port and port.protocol == "TCP" and _scheme_of(spec) != "tcp" else None
 
 
 def find_port(spec: GPUUnitSpec, port: str) -> UnitPort | None:
     """A name has a letter in it, so that no number can be meant by it."""
     return next((each for each in spec.template.ports if port in (each.name, str(each.port))), None)
-
-
-def primary_port(spec: GPUUnitSpec) -> UnitPort | None:
-    wanted = spec.access.primary_port if spec.access else None
-    return next((port for port in spec.template.ports if wanted in (None, port.name)), None)
 
 
 def _scheme_of(spec: GPUUnitSpec) -> str:

@@ -24,32 +24,16 @@ from gpu_platform.domain.stacks import stack_name_of
 from gpu_platform.domain.tenants import tenant_of
 from gpu_platform.domain.unit_requests import Image, StorageMounts, UnitRequest, accept_ssh_wish
 from gpu_platform.domain.value import Value
+from platform_api.fields import DnsLabel, OperationID, StackName, StackRecorded
 
 Json = dict[str, Any]
-
-OperationIDText = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[!-~]([ -~]*[!-~])?$")]
-OperationID = Annotated[
-    OperationIDText,
-    Field(
-        alias="operationID",
-        description="Chosen by the caller, new for each new wish: sent again, the request is answered, not repeated.",
-    ),
-]
 
 
 class CreateUnit(Value):
     """A unit to rent. Its size is the spec's."""
 
     operation_id: OperationID
-    name: Annotated[
-        str,
-        # The pattern only describes: `normalise_request` refuses in better words.
-        Field(
-            max_length=names.UNIT_NAME_LIMIT,
-            description="Unique among the tenant's units.",
-            json_schema_extra={"pattern": "^[a-z0-9]([a-z0-9-]*[a-z0-9])?$"},
-        ),
-    ]
+    name: Annotated[DnsLabel, Field(description="Unique among the tenant's units.")]
     spec_name: SpecName
     image: Image
     template: Template = Template()
@@ -128,24 +112,17 @@ class UnitView(Value):
         str | None,
         Field(alias="proxyURL", description="Where this API passes calls on to it; only while somebody would answer."),
     ] = None
-    stack: Annotated[str | None, Field(description="The Pulumi stack that keeps it, recorded yet or not.")] = None
-    stack_recorded: Annotated[
-        bool | None, Field(description="Only in the answer to wait=recorded: whether it came to that in time.")
+    public_url: Annotated[
+        str | None,
+        Field(alias="publicURL", description="Of a public one: where everybody can call it; only while that works."),
     ] = None
+    public_message: Annotated[
+        str | None, Field(description="Of a public one: what its public URL waits for, or that it is there.")
+    ] = None
+    stack: StackName = None
+    stack_recorded: StackRecorded = None
     reason: str | None = None
     message: str | None = None
-
-
-class EventView(Value):
-    """Something that happened to the unit or to its pod."""
-
-    type: str
-    reason: str
-    message: str
-    object: Annotated[str, Field(description="What it happened to.")]
-    count: int
-    first_seen: datetime | None = None
-    last_seen: datetime | None = None
 
 
 class AddressView(Value):
@@ -156,6 +133,9 @@ class AddressView(Value):
     proxy_url: Annotated[
         str | None, Field(alias="proxyURL", description="From everywhere, with a key: through this API.")
     ] = None
+    public_url: Annotated[
+        str | None, Field(alias="publicURL", description="From everywhere, for everybody: of a public unit.")
+    ] = None
 
 
 def view_of(unit: Json) -> UnitView:
@@ -164,6 +144,7 @@ def view_of(unit: Json) -> UnitView:
     spec = GPUUnitSpec.model_validate(unit["spec"])
     status = GPUUnitStatus.model_validate(unit.get("status") or {})
     ready = find_condition(status.conditions, "Ready")
+    published = find_condition(status.conditions, "Published")
     is_leaving = "deletionTimestamp" in metadata
     return UnitView(
         name=metadata["name"],
@@ -192,6 +173,8 @@ def view_of(unit: Json) -> UnitView:
         node_name=status.node_name,
         service_name=status.service_name,
         access_url=None if is_leaving else status.access_url,
+        public_url=None if is_leaving else status.public_url,
+        public_message=published.message if published else None,
         stack=stack_name_of(unit),
         reason=ready.reason if ready else None,
         message=ready.message if ready else None,

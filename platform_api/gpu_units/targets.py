@@ -2,11 +2,10 @@
 
 from typing import Any
 
-from gpu_platform.adapters.unit_writes import find_unit
 from platform_api.cluster import Cluster
 from platform_api.gpu_units.changes import unit_not_found
 from platform_api.gpu_units.plan import NoSuchPort, find_callable_port, plan_target
-from platform_api.http.errors import not_found, not_ready, unavailable
+from platform_api.http.errors import not_found, not_ready
 from platform_api.keys.key_ring import Caller
 from platform_api.proxying.plan import plan_address
 from platform_api.proxying.target import NotReady, Target
@@ -20,14 +19,10 @@ class UnitTargets:
         self._development_addresses = development_addresses
 
     async def find(self, caller: Caller, name: str, port: str) -> Target:
-        unit = self._cluster.units.get(caller.namespace, name)
-        if unit is None:
-            # Perhaps too new for the cache; it was accepted by whichever replica.
-            unit = await find_unit(self._cluster.client, caller.namespace, name)
+        unit = await self._cluster.find_unit(caller.namespace, name)
         if unit is None:
             raise unit_not_found(name)
-        if not self._cluster.knows_pods:
-            raise unavailable("Kubernetes has been away for too long to know where units are")
+        self._cluster.require_known_pods()
         pods = self._cluster.pods_of(unit)
         match plan_target(unit, pods, port, development_addresses=self._development_addresses):
             case NoSuchPort(message):

@@ -17,6 +17,6 @@ class UnitViews:
         ever, where nobody is left to write it. `root` is where the caller reaches this API."""
         view = view_of(unit)
         if view.access_url is None or self._targets.find_address(unit) is None:
-            return view.model_copy(update={"access_url": None})
+            return view.model_copy(update={"access_url": None, "public_url": None})
         path = self._targets.find_proxy_path(unit)
         return view.model_copy(update={"proxy_url": f"{root}{path}" if path else None})

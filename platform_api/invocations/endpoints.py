@@ -8,25 +8,22 @@ from fastapi.responses import Response
 from gpu_platform.domain.invocations import INVOCATION_ID, InvocationState, Mode
 from gpu_platform.domain.tenants import Role
 from gpu_platform.domain.value import Value
-from platform_api.deps import deps_of, invocations_of
+from platform_api.deps import invocations_of, stream
 from platform_api.http.decoding import body_of, decoded, optional_body_of
 from platform_api.http.envelope import Envelope, Page, answer
 from platform_api.http.streams import EVENT_STREAM
 from platform_api.invocations.errors import PATH
 from platform_api.invocations.schemas import FunctionName, InvocationView, Invoke, Purged, Redrive, Redriven
 from platform_api.invocations.service import InvocationService
-from platform_api.keys.access import Requires
+from platform_api.keys.access import Editor, Invoker, Requires
 from platform_api.keys.key_ring import Caller
+from platform_api.parameters import PAGE_LIMIT
 
 BODIES: tuple[type[Value], ...] = (Invoke, Redrive)
 
-PAGE_LIMIT = 500
-
 router = APIRouter(prefix="/api/v1/serverless", tags=["invocations"])
 
-Invoker = Annotated[Caller, Depends(Requires(Role.INVOKER))]
 Reader = Annotated[Caller, Depends(Requires(Role.VIEWER, Role.INVOKER))]
-Editor = Annotated[Caller, Depends(Requires(Role.EDITOR))]
 Invocations = Annotated[InvocationService, Depends(invocations_of)]
 OneID = Annotated[str, Path(alias="invocationID", pattern=f"^{INVOCATION_ID.pattern}$")]
 Limit = Annotated[int, Query(ge=1, le=PAGE_LIMIT, description="Calls of one page.")]
@@ -71,9 +68,7 @@ async def list_invocations(
     """The tenant's calls, the one that changed longest ago first; or (`watch=true`) every change from now on. A page
     may be empty and still have a next one. Bodies of results are in the view of one call."""
     if watch:
-        deps = deps_of(request)
-        parts = invocations.watch(caller, function, last_seen)
-        return await deps.streams.respond(parts, EVENT_STREAM, caller.tenant, lambda: deps.key_ring.knows(caller))
+        return await stream(request, caller, invocations.watch(caller, function, last_seen), EVENT_STREAM)
     return await _page(invocations, caller, token, limit, function, state)
 
 

@@ -2,17 +2,15 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Path, Request
+from fastapi import APIRouter, Path, Request
 from fastapi.responses import Response
 
-from gpu_platform.domain.tenants import Role
 from gpu_platform.domain.value import Value
 from platform_api.deps import cluster_of
 from platform_api.http.envelope import Envelope, answer
 from platform_api.jobs import service
 from platform_api.jobs.schemas import JobView
-from platform_api.keys.access import Requires
-from platform_api.keys.key_ring import Caller
+from platform_api.keys.access import Operator
 
 BODIES: tuple[type[Value], ...] = ()
 
@@ -20,7 +18,7 @@ router = APIRouter(prefix="/api/v1/operator/jobs", tags=["jobs"])
 
 
 @router.get("", response_model=Envelope[tuple[JobView, ...]])
-async def list_jobs(_: Annotated[Caller, Depends(Requires(Role.OPERATOR))], request: Request) -> Response:
+async def list_jobs(_: Operator, request: Request) -> Response:
     """The jobs, newest first."""
     return answer(await service.list_jobs(cluster_of(request).client))
 
@@ -28,7 +26,7 @@ async def list_jobs(_: Annotated[Caller, Depends(Requires(Role.OPERATOR))], requ
 # An operationID may have slashes.
 @router.get("/{operationID:path}", response_model=Envelope[JobView])
 async def get_job(
-    _: Annotated[Caller, Depends(Requires(Role.OPERATOR))],
+    _: Operator,
     request: Request,
     operation_id: Annotated[str, Path(alias="operationID")],
 ) -> Response:

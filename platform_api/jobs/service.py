@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpu_platform.adapters.kube import NotFoundError
-from gpu_platform.adapters.kube.paths import GPU_SPECS, OPERATIONS, STOCK_POOLS
+from gpu_platform.adapters.kube.paths import OPERATIONS, STOCK_POOLS
 from gpu_platform.adapters.kube.requests import find, list_pages
-from gpu_platform.adapters.ledger import Opened, build_operation, open_operation, spec_of
+from gpu_platform.adapters.ledger import Opened, build_operation, open_operation
 from gpu_platform.domain import names
 from gpu_platform.domain.gpu_specs import GPUSpecSpec
 from gpu_platform.domain.operations import (
@@ -27,6 +27,7 @@ from platform_api.cluster import Cluster
 from platform_api.http.envelope import ErrorDetail
 from platform_api.http.errors import ApiError, conflict, invalid, invalid_field, not_found, unavailable
 from platform_api.jobs.schemas import JobView, is_job, view_of
+from platform_api.tenant_operations import check_replay
 
 Json = dict[str, Any]
 
@@ -106,9 +107,7 @@ def find_size_refusal(request: StockRequest, catalogue: GPUSpecSpec | None) -> A
 
 
 def _replay(recorded: Json, wanted: Json) -> JobView:
-    was, ours = spec_of(recorded), spec_of(wanted)
-    if (was.kind, was.request_hash) != (ours.kind, ours.request_hash):
-        raise conflict(f"operationID {ours.operation_id!r} was used with another payload; choose a new one")
+    check_replay(recorded, wanted)
     return view_of(recorded)
 
 
@@ -131,9 +130,7 @@ async def _check_new(cluster: Cluster, request: StockRequest, pool_name: str) ->
 
 
 async def _find_catalogue(cluster: Cluster, spec_name: str) -> GPUSpecSpec | None:
-    entry = cluster.specs.get(None, spec_name)
-    if entry is None:
-        entry = await find(cluster.client, GPU_SPECS, spec_name)
+    entry = await cluster.find_spec(spec_name)
     return GPUSpecSpec.model_validate(entry["spec"]) if entry else None
 
 

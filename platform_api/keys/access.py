@@ -1,8 +1,10 @@
-"""The lock on every route: `Depends(Requires(Role.EDITOR))`. A route without one is open; a test knows which are."""
+"""The lock on every route: a caller of it is a `Viewer`, an `Editor`, or whoever else has a role that it requires. A
+route without one is open; a test knows which are."""
 
 import time
+from typing import Annotated
 
-from fastapi import Request
+from fastapi import Depends, Request
 
 from gpu_platform.domain.tenants import Role, may
 from platform_api.deps import deps_of
@@ -39,3 +41,9 @@ class Requires:
         if caller is None:
             raise unauthenticated("this API key is not known, or is no longer valid")
         return caller
+
+
+Viewer = Annotated[Caller, Depends(Requires(Role.VIEWER))]
+Editor = Annotated[Caller, Depends(Requires(Role.EDITOR))]
+Invoker = Annotated[Caller, Depends(Requires(Role.INVOKER))]
+Operator = Annotated[Caller, Depends(Requires(Role.OPERATOR))]

@@ -11,13 +11,12 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
+from starlette.convertors import Convertor, register_url_convertor
 
-from gpu_platform.domain.tenants import Role
 from gpu_platform.domain.value import Value
 from platform_api.deps import deps_of, storages_of, units_of
 from platform_api.gpu_units.service import UnitService
-from platform_api.keys.access import Requires
-from platform_api.keys.key_ring import Caller
+from platform_api.keys.access import Editor, Viewer
 from platform_api.storages.service import StorageService
 
 BODIES: tuple[type[Value], ...] = ()
@@ -27,12 +26,25 @@ READING_METHODS = ("GET", "HEAD")
 PASSED_ON = re.compile(r"/api/v1/(gpu-units/[^/]+/proxy/[^/]+|gpu-storages/[^/]+/proxy)/")
 """Bodies here are as large as their senders like: nothing of them is kept."""
 
+
+class _Rest(Convertor[str]):
+    """What is left of a path. That of Starlette ends at a line break, which a file's name may have."""
+
+    regex = "(?s:.*)"
+
+    def convert(self, value: str) -> str:
+        return value
+
+    def to_string(self, value: str) -> str:
+        return value
+
+
+register_url_convertor("rest", _Rest())
+
 ANYTHING: dict[str, Any] = {"schema": {"type": "string", "format": "binary"}}
 
 router = APIRouter(prefix="/api/v1")
 
-Editor = Annotated[Caller, Depends(Requires(Role.EDITOR))]
-Viewer = Annotated[Caller, Depends(Requires(Role.VIEWER))]
 Units = Annotated[UnitService, Depends(units_of)]
 Storages = Annotated[StorageService, Depends(storages_of)]
 
@@ -60,7 +72,7 @@ async def look_at_storage(caller: Viewer, storages: Storages, request: Request, 
 
 for method in METHODS:
     router.add_api_route(
-        "/gpu-units/{name}/proxy/{port}/{path:path}",
+        "/gpu-units/{name}/proxy/{port}/{path:rest}",
         call_unit,
         methods=[method],
         tags=["GPU units"],
@@ -71,7 +83,7 @@ for method in METHODS:
 
 for method in READING_METHODS:
     router.add_api_route(
-        "/gpu-storages/{name}/proxy/{path:path}",
+        "/gpu-storages/{name}/proxy/{path:rest}",
         look_at_storage,
         methods=[method],
         tags=["GPU storages"],

@@ -40,15 +40,11 @@ SAID_BY_US = frozenset(
         b"expect",
         b"forwarded",
         b"host",
-        b"x-forwarded-for",
-        b"x-forwarded-host",
-        b"x-forwarded-port",
-        b"x-forwarded-prefix",
-        b"x-forwarded-proto",
         b"x-real-ip",
         b"x-request-id",
     }
 )
+FORWARDED = b"x-forwarded-"
 NOT_THEIRS_TO_SAY = frozenset(
     {
         b"alt-svc",
@@ -83,7 +79,7 @@ def build_request_headers(given: Headers, passage: Passage) -> list[Header]:
         (b"x-request-id", passage.request_id.encode()),
     ]
     connection = [(b"connection", b"Upgrade"), (b"upgrade", b"websocket")] if passage.is_upgrade else [CLOSE]
-    kept = _kept(given, SAID_BY_US)
+    kept = [header for header in _kept(given, SAID_BY_US) if not _plain(header[0]).startswith(FORWARDED)]
     return [(b"host", passage.authority.encode()), *kept, *_framing(given), *forwarded, *connection]
 
 
@@ -114,7 +110,12 @@ def _kept(given: Headers, dropped: Iterable[bytes]) -> list[Header]:
         token.strip().lower() for name, value in given if name.lower() == b"connection" for token in value.split(b",")
     }
     gone = OF_ONE_CONNECTION.union(dropped, named)
-    return [(name, value) for name, value in given if name.lower() not in gone]
+    return [(name, value) for name, value in given if _plain(name) not in gone]
+
+
+def _plain(name: bytes) -> bytes:
+    """Many servers make no difference between `X_Forwarded_For` and the real one."""
+    return name.lower().replace(b"_", b"-")
 
 
 def _find(given: Headers, wanted: bytes) -> bytes | None:

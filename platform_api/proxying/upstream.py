@@ -64,7 +64,7 @@ class Upstream:
                 case h11.InformationalResponse():
                     continue
                 case _:
-                    raise BrokenAnswerError("it hung up without an answer")
+                    raise BrokenAnswerError("it hung up without an answer of HTTP")
 
     async def read_body(self) -> AsyncIterator[bytes]:
         while isinstance(event := await self._next(), h11.Data):
@@ -87,14 +87,23 @@ class Upstream:
             await self._writer.drain()
 
     async def _next(self) -> object:
+        broken_by = "its answer is not one of HTTP: {}"
         try:
             while (event := self._http.next_event()) is h11.NEED_DATA:
-                self._http.receive_data(await self._reader.read(CHUNK))
+                data = await self._reader.read(CHUNK)
+                if not data:
+                    # Of some answers, this is the proper end.
+                    broken_by = f"it hung up {self._how_far()}"
+                self._http.receive_data(data)
         except h11.RemoteProtocolError as error:
-            raise BrokenAnswerError(f"its answer is not one of HTTP: {error}") from error
+            raise BrokenAnswerError(broken_by.format(error)) from error
         except OSError as error:
             raise BrokenAnswerError(f"the connection broke: {error.strerror or error}") from error
         return event
+
+    def _how_far(self) -> str:
+        has_begun = self._http.their_state is not h11.SEND_RESPONSE
+        return "in the middle of its answer" if has_begun else "without an answer of HTTP"
 
 
 async def connect(target: Target) -> Upstream:

@@ -5,14 +5,12 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Path, Request
 from fastapi.responses import Response
 
-from gpu_platform.domain.tenants import Role
 from gpu_platform.domain.value import Value
 from platform_api.deps import cluster_of, units_of
 from platform_api.gpu_units.service import UnitService
 from platform_api.http.decoding import decoded, optional_body_of
 from platform_api.http.envelope import Envelope, answer
-from platform_api.keys.access import Requires
-from platform_api.keys.key_ring import Caller
+from platform_api.keys.access import Operator, Viewer
 from platform_api.stacks import previews, service
 from platform_api.stacks.schemas import PreviewUnit, PreviewView, StackView
 from platform_api.stock_pools.service import get_pool
@@ -21,7 +19,6 @@ BODIES: tuple[type[Value], ...] = (PreviewUnit,)
 
 router = APIRouter(prefix="/api/v1", tags=["stacks"])
 
-Viewer = Annotated[Caller, Depends(Requires(Role.VIEWER))]
 Units = Annotated[UnitService, Depends(units_of)]
 
 
@@ -32,9 +29,7 @@ async def get_unit_stack(caller: Viewer, units: Units, name: str) -> Response:
 
 
 @router.get("/operator/stockpools/{name}/stack", response_model=Envelope[StackView])
-async def get_pool_stack(
-    _: Annotated[Caller, Depends(Requires(Role.OPERATOR))], request: Request, name: str
-) -> Response:
+async def get_pool_stack(_: Operator, request: Request, name: str) -> Response:
     """What Pulumi has recorded of a pool."""
     client = cluster_of(request).client
     return answer(await service.get_stack(client, await get_pool(client, name), "stock pool"))

@@ -7,19 +7,15 @@ from typing import Any
 from gpu_platform.adapters.kube import NotFoundError
 from gpu_platform.adapters.kube.paths import OPERATIONS
 from gpu_platform.adapters.kube.requests import find
-from gpu_platform.adapters.ledger import build_operation, open_operation, spec_of
-from gpu_platform.domain.operations import (
-    OperationKind,
-    OperationSpec,
-    OperationTarget,
-    operation_name,
-    request_hash,
-)
+from gpu_platform.adapters.ledger import open_operation, spec_of
+from gpu_platform.domain.operations import OperationKind, OperationTarget, operation_name
 from platform_api.bounded_client import BoundedClient
-from platform_api.http.errors import conflict, not_found, unavailable
+from platform_api.changing import refuse_leaving
+from platform_api.http.errors import not_found, unavailable
 from platform_api.keys.key_ring import Caller
 from platform_api.stacks.schemas import PreviewView, preview_view_of
 from platform_api.stacks.service import get_intent
+from platform_api.tenant_operations import build_act, check_replay
 
 Json = dict[str, Any]
 
@@ -41,17 +37,14 @@ async def accept_preview(
     | used          | another unit, another request | 409                         |
     """
     get_intent(unit, "unit")
-    if "deletionTimestamp" in unit["metadata"]:
-        raise conflict(f"the unit {unit['metadata']['name']!r} is being deleted")
+    refuse_leaving(unit, "unit")
     wanted = build_preview(caller, unit, operation_id or f"preview-{secrets.token_hex(8)}")
     try:
         opened = await open_operation(client, wanted)
     except NotFoundError as error:
         # The namespace is on its way out, or the record of an hour ago was removed right now.
         raise unavailable("the preview could not be recorded; try again") from error
-    was, ours = spec_of(opened.operation), spec_of(wanted)
-    if (was.kind, was.request_hash) != (ours.kind, ours.request_hash):
-        raise conflict(f"operationID {ours.operation_id!r} was used for another request; choose a new one")
+    check_replay(opened.operation, wanted)
     return AcceptedPreview(preview_view_of(opened.operation), opened.is_new)
 
 
@@ -71,7 +64,4 @@ async def get_preview(client: BoundedClient, caller: Caller, unit_name: str, ope
 def build_preview(caller: Caller, unit: Json, operation_id: str) -> Json:
     metadata = unit["metadata"]
     target = OperationTarget(kind="GPUUnit", namespace=caller.namespace, name=metadata["name"], uid=metadata["uid"])
-    spec = OperationSpec(
-        operation_id=operation_id, kind=OperationKind.PREVIEW_UNIT, request_hash=request_hash(target), target=target
-    )
-    return build_operation(operation_name(caller.tenant, operation_id), caller.namespace, spec)
+    return build_act(caller, operation_id, OperationKind.PREVIEW_UNIT, target)

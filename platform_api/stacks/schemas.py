@@ -11,7 +11,7 @@ from gpu_platform.domain.stack_previews import PreviewResult, PreviewStep
 from gpu_platform.domain.stack_records import StackRecord, is_recorded
 from gpu_platform.domain.stacks import Intent
 from gpu_platform.domain.value import Value
-from platform_api.gpu_units.schemas import OperationIDText
+from platform_api.fields import OperationIDText
 
 Json = dict[str, Any]
 

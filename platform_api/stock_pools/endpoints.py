@@ -5,15 +5,13 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Header, Request
 from fastapi.responses import Response
 
-from gpu_platform.domain.tenants import Role
 from gpu_platform.domain.value import Value
 from platform_api.deps import cluster_of
 from platform_api.http.decoding import body_of, decoded
 from platform_api.http.envelope import Envelope, answer
 from platform_api.http.etags import etag_of
 from platform_api.jobs.schemas import JobView
-from platform_api.keys.access import Requires
-from platform_api.keys.key_ring import Caller
+from platform_api.keys.access import Operator
 from platform_api.stock_pools import service
 from platform_api.stock_pools.schemas import ChangeStockPool, CreateStockPool, PoolView, view_of
 
@@ -30,7 +28,7 @@ router = APIRouter(prefix="/api/v1/operator/stockpools", tags=["stock"])
     openapi_extra=body_of(CreateStockPool),
 )
 async def create_stock_pool(
-    _: Annotated[Caller, Depends(Requires(Role.OPERATOR))],
+    _: Operator,
     request: Request,
     body: Annotated[CreateStockPool, Depends(decoded(CreateStockPool))],
 ) -> Response:
@@ -40,22 +38,20 @@ async def create_stock_pool(
 
 
 @router.get("", response_model=Envelope[tuple[PoolView, ...]])
-async def list_stock_pools(_: Annotated[Caller, Depends(Requires(Role.OPERATOR))], request: Request) -> Response:
+async def list_stock_pools(_: Operator, request: Request) -> Response:
     """The pools, by name."""
     return answer([view_of(pool) for pool in await service.list_pools(cluster_of(request).client)])
 
 
 @router.get("/{name}", response_model=Envelope[PoolView])
-async def get_stock_pool(
-    _: Annotated[Caller, Depends(Requires(Role.OPERATOR))], request: Request, name: str
-) -> Response:
+async def get_stock_pool(_: Operator, request: Request, name: str) -> Response:
     """One pool, with its ETag."""
     return _shown(await service.get_pool(cluster_of(request).client, name))
 
 
 @router.put("/{name}", response_model=Envelope[PoolView], openapi_extra=body_of(ChangeStockPool))
 async def change_stock_pool(
-    _: Annotated[Caller, Depends(Requires(Role.OPERATOR))],
+    _: Operator,
     request: Request,
     name: str,
     body: Annotated[ChangeStockPool, Depends(decoded(ChangeStockPool))],
@@ -66,9 +62,7 @@ async def change_stock_pool(
 
 
 @router.delete("/{name}", status_code=204)
-async def delete_stock_pool(
-    _: Annotated[Caller, Depends(Requires(Role.OPERATOR))], request: Request, name: str
-) -> Response:
+async def delete_stock_pool(_: Operator, request: Request, name: str) -> Response:
     """Take the pool away, and its stock with it."""
     await service.delete_pool(cluster_of(request).client, name)
     return Response(status_code=204)

@@ -11,7 +11,7 @@ from gpu_platform.domain.stacks import stack_name_of
 from gpu_platform.domain.stock_pools import REPLICAS_LIMIT, PoolPhase, StockPoolSpec, StockPoolStatus
 from gpu_platform.domain.unit_requests import Image
 from gpu_platform.domain.value import Value
-from platform_api.gpu_units.schemas import OperationID
+from platform_api.fields import OperationID, StackName
 from platform_api.jobs.fields import Amount, NewSpecName, StockNamespace
 
 Json = dict[str, Any]
@@ -72,7 +72,7 @@ class PoolView(Value):
     observed_generation: int | None = None
     last_sync_time: datetime | None = None
     created_at: datetime
-    stack: Annotated[str | None, Field(description="The Pulumi stack that keeps it, recorded yet or not.")] = None
+    stack: StackName = None
     reason: str | None = None
     message: str | None = None
 

@@ -13,17 +13,14 @@ from gpu_platform.domain.stacks import as_accepted
 from gpu_platform.domain.stock_pools import StockPoolSpec
 from gpu_platform.domain.unit_requests import accepted_text
 from platform_api.bounded_client import BoundedClient
+from platform_api.changing import TRIES, check_match, refuse_leaving
 from platform_api.cluster import Cluster
-from platform_api.http.errors import ApiError, changed_meanwhile, conflict, not_found
-from platform_api.http.etags import etag_of, is_matched
+from platform_api.http.errors import ApiError, conflict, not_found
 from platform_api.jobs.service import AcceptedJob, accept_job
 from platform_api.ownership import refuse_owned
 from platform_api.stock_pools.schemas import ChangeStockPool, CreateStockPool
 
 Json = dict[str, Any]
-
-TRIES = 5
-"""Of a change that meets another write, which is mostly the reconciler's, of the status."""
 
 
 async def create_pool(cluster: Cluster, body: CreateStockPool) -> AcceptedJob:
@@ -47,9 +44,9 @@ async def change_pool(client: BoundedClient, name: str, change: ChangeStockPool,
     """The pool after the change. A write of its status in between is no reason to refuse."""
     for _ in range(TRIES):
         pool = await get_pool(client, name)
-        _check_changeable(pool)
-        if not is_matched(if_match, pool):
-            raise changed_meanwhile(f"the stock pool {name!r} is no longer as If-Match says: it is {etag_of(pool)}")
+        refuse_owned(pool, "stock pool")
+        refuse_leaving(pool, "stock pool")
+        check_match(pool, "stock pool", if_match)
         changed = build_changed(pool, change)
         if changed is None:
             return pool
@@ -90,12 +87,6 @@ def build_changed(pool: Json, change: ChangeStockPool) -> Json | None:
     annotations = {**annotations_of(pool), names.ANNOTATION_ACCEPTED_SPEC: accepted_text(after)}
     metadata = {**pool["metadata"], "annotations": annotations}
     return {**pool, "metadata": metadata, "spec": {**spec, **after.to_json()}}
-
-
-def _check_changeable(pool: Json) -> None:
-    refuse_owned(pool, "stock pool")
-    if "deletionTimestamp" in pool["metadata"]:
-        raise conflict(f"the stock pool {pool['metadata']['name']!r} is being deleted")
 
 
 def _unknown(name: str) -> ApiError:

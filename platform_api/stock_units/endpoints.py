@@ -5,14 +5,12 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import Response
 
-from gpu_platform.domain.tenants import Role
 from gpu_platform.domain.value import Value
 from platform_api.deps import cluster_of
 from platform_api.http.decoding import body_of, decoded
 from platform_api.http.envelope import Envelope, answer
 from platform_api.jobs.schemas import JobView
-from platform_api.keys.access import Requires
-from platform_api.keys.key_ring import Caller
+from platform_api.keys.access import Operator
 from platform_api.listed import require_listed
 from platform_api.stock_units import service
 from platform_api.stock_units.schemas import SeedStockUnits, StockState, StockUnitView
@@ -30,7 +28,7 @@ router = APIRouter(prefix="/api/v1/operator/stock-units", tags=["stock"])
     openapi_extra=body_of(SeedStockUnits),
 )
 async def seed_stock_units(
-    _: Annotated[Caller, Depends(Requires(Role.OPERATOR))],
+    _: Operator,
     request: Request,
     body: Annotated[SeedStockUnits, Depends(decoded(SeedStockUnits))],
 ) -> Response:
@@ -41,7 +39,7 @@ async def seed_stock_units(
 
 @router.get("", response_model=Envelope[tuple[StockUnitView, ...]])
 async def list_stock_units(
-    _: Annotated[Caller, Depends(Requires(Role.OPERATOR))],
+    _: Operator,
     request: Request,
     spec_name: Annotated[str | None, Query(alias="specName")] = None,
     pool: str | None = None,
@@ -54,9 +52,7 @@ async def list_stock_units(
 
 
 @router.delete("/{name}", status_code=204)
-async def delete_stock_unit(
-    _: Annotated[Caller, Depends(Requires(Role.OPERATOR))], request: Request, name: str
-) -> Response:
+async def delete_stock_unit(_: Operator, request: Request, name: str) -> Response:
     """Take a free stock unit away. Its pool makes another one, if it replenishes."""
     await service.delete_stock(cluster_of(request).client, name)
     return Response(status_code=204)

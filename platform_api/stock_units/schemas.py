@@ -14,7 +14,7 @@ from gpu_platform.domain.pool_requests import Gpu, StockUnitsRequest
 from gpu_platform.domain.stock import claim_holder_of, is_available, is_claimed
 from gpu_platform.domain.stock_pools import REPLICAS_LIMIT
 from gpu_platform.domain.value import Value
-from platform_api.gpu_units.schemas import OperationID
+from platform_api.fields import OperationID
 from platform_api.jobs.fields import Amount, NewSpecName
 
 Json = dict[str, Any]

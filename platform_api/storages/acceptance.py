@@ -3,26 +3,18 @@
 from collections.abc import Callable
 from datetime import datetime
 from functools import partial
-from typing import Any
 
 from gpu_platform.adapters.kube.paths import GPU_STORAGES
 from gpu_platform.adapters.kube.requests import find
-from gpu_platform.adapters.ledger import build_operation, spec_of
-from gpu_platform.domain.operations import (
-    OperationKind,
-    OperationSpec,
-    OperationTarget,
-    operation_name,
-    request_hash,
-)
+from gpu_platform.adapters.ledger import spec_of
+from gpu_platform.domain.operations import OperationKind
 from gpu_platform.domain.storage_requests import StorageRequest, build_storage, normalise_storage
 from platform_api.bounded_client import BoundedClient
 from platform_api.declarations import Declarations, Declared
 from platform_api.http.errors import not_found
 from platform_api.keys.key_ring import Caller
 from platform_api.storages.schemas import CreateStorage
-
-Json = dict[str, Any]
+from platform_api.tenant_operations import build_creation
 
 
 class StorageAcceptance:
@@ -32,7 +24,7 @@ class StorageAcceptance:
 
     async def accept(self, caller: Caller, body: CreateStorage) -> Declared:
         request = normalise_storage(body.to_request())
-        wanted = build_creation(caller, body.operation_id, request)
+        wanted = build_creation(caller, body.operation_id, OperationKind.CREATE_STORAGE, "GPUStorage", request)
         storage = build_storage(request, caller.namespace, body.operation_id, spec_of(wanted).request_hash)
         return await self._declarations.accept(wanted, storage, partial(self._check_source, caller, request))
 
@@ -44,14 +36,3 @@ class StorageAcceptance:
         found = await find(self._client, GPU_STORAGES, source, caller.namespace)
         if found is None or "deletionTimestamp" in found["metadata"]:
             raise not_found("gpustorage_not_found", f"prepare.fromStorageName: there is no storage {source!r}")
-
-
-def build_creation(caller: Caller, operation_id: str, request: StorageRequest) -> Json:
-    spec = OperationSpec(
-        operation_id=operation_id,
-        kind=OperationKind.CREATE_STORAGE,
-        request_hash=request_hash(request),
-        request=request.to_json(),
-        target=OperationTarget(kind="GPUStorage", namespace=caller.namespace, name=request.name),
-    )
-    return build_operation(operation_name(caller.tenant, operation_id), caller.namespace, spec)

@@ -1,33 +1,31 @@
 """`/api/v1/gpu-storages`."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Header, Query
-from fastapi.responses import Response
+from fastapi import APIRouter, Depends, Header, Query, Request
+from fastapi.responses import PlainTextResponse, Response
 
 from gpu_platform.domain.gpu_storages import StoragePhase
 from gpu_platform.domain.storage_requests import StorageChange
-from gpu_platform.domain.tenants import Role
 from gpu_platform.domain.value import Value
-from platform_api.deps import storages_of
+from platform_api.deps import root_of, storages_of, stream
+from platform_api.events import EventView
 from platform_api.http.decoding import body_of, decoded
 from platform_api.http.envelope import Envelope, Page, answer
 from platform_api.http.etags import etag_of
-from platform_api.keys.access import Requires
-from platform_api.keys.key_ring import Caller
+from platform_api.keys.access import Editor, Viewer
+from platform_api.logs import LogOptions, read_logs
+from platform_api.parameters import PAGE_LIMIT, PageToken, WaitRecorded
 from platform_api.stacks.schemas import StackView
 from platform_api.stacks.service import get_stack
-from platform_api.storages.schemas import CreateStorage, RecoverStorage, StorageView, view_of
+from platform_api.storages.schemas import CreateStorage, RecoverStorage, StorageView
 from platform_api.storages.service import StorageService
+from platform_api.storages.words import Speaker, get_speaking_pod, read_storage_events
 
 BODIES: tuple[type[Value], ...] = (CreateStorage, StorageChange, RecoverStorage)
 
-PAGE_LIMIT = 500
-
 router = APIRouter(prefix="/api/v1/gpu-storages", tags=["GPU storages"])
 
-Viewer = Annotated[Caller, Depends(Requires(Role.VIEWER))]
-Editor = Annotated[Caller, Depends(Requires(Role.EDITOR))]
 Storages = Annotated[StorageService, Depends(storages_of)]
 
 
@@ -41,58 +39,61 @@ Storages = Annotated[StorageService, Depends(storages_of)]
 async def create_storage(
     caller: Editor,
     storages: Storages,
+    request: Request,
     body: Annotated[CreateStorage, Depends(decoded(CreateStorage))],
-    wait: Annotated[
-        Literal["recorded"] | None, Query(description="Answer when its stack is recorded, or after 30 s.")
-    ] = None,
+    wait: WaitRecorded = None,
 ) -> Response:
     """Make a storage. Answered when it is accepted, not when it is ready: see its `phase`."""
     accepted = await storages.acceptance.accept(caller, body)
     stack_recorded = await storages.recordings.wait(accepted.item) if wait else None
-    return _shown(accepted.item, 201 if accepted.is_new else 200, stack_recorded)
+    return _shown(request, storages, accepted.item, 201 if accepted.is_new else 200, stack_recorded)
 
 
 @router.get("", response_model=Page[StorageView])
 async def list_storages(
     caller: Viewer,
     storages: Storages,
+    request: Request,
     limit: Annotated[int, Query(ge=1, le=PAGE_LIMIT, description="Storages of one page.")] = 100,
-    token: Annotated[str | None, Query(alias="continue", max_length=4_096, description="The next page.")] = None,
+    token: PageToken = None,
     phase: Annotated[StoragePhase | None, Query()] = None,
 ) -> Response:
     """The tenant's storages, page by page."""
     found, next_token = await storages.list_page(caller, limit, token, phase)
     beside = {"continue": next_token} if next_token else {}
-    return answer([view_of(storage) for storage in found], beside=beside)
+    root = root_of(request)
+    return answer([storages.show(storage, root) for storage in found], beside=beside)
 
 
 @router.get("/{name}", response_model=Envelope[StorageView])
-async def get_storage(caller: Viewer, storages: Storages, name: str) -> Response:
+async def get_storage(caller: Viewer, storages: Storages, request: Request, name: str) -> Response:
     """A storage, with its ETag."""
-    return _shown(await storages.get(caller, name))
+    return _shown(request, storages, await storages.get(caller, name))
 
 
 @router.put("/{name}", response_model=Envelope[StorageView], openapi_extra=body_of(StorageChange))
 async def change_storage(
     caller: Editor,
     storages: Storages,
+    request: Request,
     name: str,
     body: Annotated[StorageChange, Depends(decoded(StorageChange))],
     if_match: Annotated[str | None, Header(description="Only if the storage still has this ETag.")] = None,
 ) -> Response:
     """Let it grow, open or close its file browser, keep its data at the end or not. What is not said stays."""
-    return _shown(await storages.update(caller, name, body, if_match))
+    return _shown(request, storages, await storages.update(caller, name, body, if_match))
 
 
 @router.post("/{name}/recover", response_model=Envelope[StorageView], openapi_extra=body_of(RecoverStorage))
 async def recover_storage(
     caller: Editor,
     storages: Storages,
+    request: Request,
     name: str,
     body: Annotated[RecoverStorage, Depends(decoded(RecoverStorage))],
 ) -> Response:
     """Prepare a storage once more, after its preparation has failed and while nobody mounts it."""
-    return _shown(await storages.recoveries.accept(caller, name, body.operation_id))
+    return _shown(request, storages, await storages.recoveries.accept(caller, name, body.operation_id))
 
 
 @router.delete("/{name}", status_code=204, response_class=Response)
@@ -115,6 +116,35 @@ async def get_storage_stack(caller: Viewer, storages: Storages, name: str) -> Re
     return answer(await get_stack(storages.client, await storages.get(caller, name), "storage"))
 
 
-def _shown(storage: dict[str, Any], status: int = 200, stack_recorded: bool | None = None) -> Response:
-    view = view_of(storage).model_copy(update={"stack_recorded": stack_recorded})
+@router.get("/{name}/events", response_model=Envelope[tuple[EventView, ...]])
+async def list_storage_events(caller: Viewer, storages: Storages, name: str) -> Response:
+    """What happened to the storage, its claim, its preparation and its pods, oldest first. Kept for about an hour."""
+    return answer(await read_storage_events(storages.client, await storages.get(caller, name)))
+
+
+@router.get("/{name}/logs", response_class=PlainTextResponse)
+async def get_storage_logs(
+    caller: Viewer,
+    storages: Storages,
+    request: Request,
+    name: str,
+    options: Annotated[LogOptions, Depends()],
+    speaker: Annotated[Speaker, Query(alias="of", description="Of what prepares it, or of its file browser.")] = (
+        "preparation"
+    ),
+) -> Response:
+    """What the storage's preparation has written, for a day after its end; or its file browser."""
+    pod = await get_speaking_pod(storages.client, await storages.get(caller, name), speaker)
+    lines = read_logs(storages.client, f"the {speaker} of the storage {name!r}", pod, options)
+    return await stream(request, caller, lines, "text/plain; charset=utf-8")
+
+
+def _shown(
+    request: Request,
+    storages: StorageService,
+    storage: dict[str, Any],
+    status: int = 200,
+    stack_recorded: bool | None = None,
+) -> Response:
+    view = storages.show(storage, root_of(request)).model_copy(update={"stack_recorded": stack_recorded})
     return answer(view, status, {"ETag": etag_of(storage)})

@@ -19,22 +19,23 @@ from gpu_platform.adapters.fault_points import pass_point
 from gpu_platform.adapters.kube import ConflictError, KubeError, NotFoundError
 from gpu_platform.adapters.kube.paths import GPU_STORAGES
 from gpu_platform.adapters.kube.requests import find
-from gpu_platform.adapters.ledger import build_operation, finish_operation, remove_operation
-from gpu_platform.domain.operations import (
-    ACCEPT_SECONDS,
-    OperationKind,
-    OperationPhase,
-    OperationSpec,
-    OperationTarget,
-    operation_name,
-    request_hash,
-)
+from gpu_platform.adapters.ledger import finish_operation, remove_operation
+from gpu_platform.domain.operations import ACCEPT_SECONDS, OperationKind, OperationPhase, OperationTarget
 from gpu_platform.domain.storage_requests import RecoveryRefusedError, build_recovery, check_recovery
 from gpu_platform.domain.unit_requests import RequestError
 from platform_api.bounded_client import BoundedClient
-from platform_api.http.errors import ApiError, conflict, in_progress, not_found
+from platform_api.http.errors import ApiError, conflict, not_found
 from platform_api.keys.key_ring import Caller
-from platform_api.tenant_operations import BEGINNINGS, OperationEnds, as_refusal, check_replay, open_for_tenant
+from platform_api.tenant_operations import (
+    BEGINNINGS,
+    OperationEnds,
+    as_refusal,
+    being_undone,
+    build_act,
+    check_replay,
+    finished_in_background,
+    open_for_tenant,
+)
 
 Json = dict[str, Any]
 
@@ -60,7 +61,7 @@ class Recoveries:
             check_replay(opened.operation, wanted)
             if await self._ends.wait(opened.operation) is not None:
                 return await get_storage(self._client, caller.namespace, name)
-        raise in_progress(f"operation {operation_id!r} is being undone; try again")
+        raise being_undone(operation_id)
 
     async def _carry_out(self, operation: Json, namespace: str, name: str) -> Json:
         try:
@@ -68,7 +69,7 @@ class Recoveries:
                 storage = await self._tell(operation, namespace, name)
                 pass_point("api.recovery-told")
         except TimeoutError:
-            raise in_progress("Kubernetes is slow: the operation is settled in the background; ask again") from None
+            raise finished_in_background() from None
         except RequestError:
             await remove_operation(self._client, operation)
             raise
@@ -107,12 +108,8 @@ class Recoveries:
 
 def build_recovery_operation(caller: Caller, operation_id: str, storage: Json) -> Json:
     metadata = storage["metadata"]
-    # With the uid: another storage of its name is another wish.
     target = OperationTarget(kind="GPUStorage", namespace=caller.namespace, name=metadata["name"], uid=metadata["uid"])
-    spec = OperationSpec(
-        operation_id=operation_id, kind=OperationKind.RECOVER_STORAGE, request_hash=request_hash(target), target=target
-    )
-    return build_operation(operation_name(caller.tenant, operation_id), caller.namespace, spec)
+    return build_act(caller, operation_id, OperationKind.RECOVER_STORAGE, target)
 
 
 async def get_storage(client: BoundedClient, namespace: str, name: str) -> Json:

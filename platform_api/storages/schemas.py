@@ -20,7 +20,7 @@ from gpu_platform.domain.stacks import stack_name_of
 from gpu_platform.domain.storage_mounts import mounting_unit_of
 from gpu_platform.domain.storage_requests import StorageRequest
 from gpu_platform.domain.value import Value
-from platform_api.gpu_units.schemas import OperationID
+from platform_api.fields import DnsLabel, OperationID, StackName, StackRecorded
 
 Json = dict[str, Any]
 
@@ -29,15 +29,7 @@ class CreateStorage(GPUStorageSpec):
     """A storage to make: how large, of which class, and what it is filled with at first."""
 
     operation_id: OperationID
-    name: Annotated[
-        str,
-        # The pattern only describes: `normalise_storage` refuses in better words.
-        Field(
-            max_length=names.UNIT_NAME_LIMIT,
-            description="Unique among the tenant's storages.",
-            json_schema_extra={"pattern": "^[a-z0-9]([a-z0-9-]*[a-z0-9])?$"},
-        ),
-    ]
+    name: Annotated[DnsLabel, Field(description="Unique among the tenant's storages.")]
 
     def to_request(self) -> StorageRequest:
         return StorageRequest.model_validate(self.model_dump(exclude={"operation_id"}))
@@ -61,19 +53,22 @@ class StorageView(GPUStorageSpec):
     mounted_by: Annotated[tuple[str, ...], Field(description="The unit that mounts it; none or one.")] = ()
     prepare_status: PrepareStatus
     accessor_status: AccessorStatus
+    proxy_url: Annotated[
+        str | None,
+        Field(alias="proxyURL", description="Where its files are seen with a key; only while somebody answers there."),
+    ] = None
     generation: int
     observed_generation: int | None = None
     last_sync_time: datetime | None = None
     created_at: datetime
-    stack: Annotated[str | None, Field(description="The Pulumi stack that keeps it, recorded yet or not.")] = None
-    stack_recorded: Annotated[
-        bool | None, Field(description="Only in the answer to wait=recorded: whether it came to that in time.")
-    ] = None
+    stack: StackName = None
+    stack_recorded: StackRecorded = None
     reason: str | None = None
     message: str | None = None
 
 
-def view_of(storage: Json) -> StorageView:
+def view_of(storage: Json, proxy_url: str | None = None) -> StorageView:
+    """`proxy_url` is where its file browser answers just now, if it does."""
     metadata = storage["metadata"]
     spec = GPUStorageSpec.model_validate(storage["spec"])
     status = GPUStorageStatus.model_validate(storage.get("status") or {})
@@ -91,7 +86,9 @@ def view_of(storage: Json) -> StorageView:
         # From the hold, not from the status, which follows it.
         mounted_by=(unit,) if unit else (),
         prepare_status=status.prepare,
-        accessor_status=status.accessor,
+        # Nobody is left to correct the status where the reconciler is away.
+        accessor_status=status.accessor if proxy_url else status.accessor.model_copy(update={"access_url": None}),
+        proxy_url=proxy_url,
         generation=metadata["generation"],
         observed_generation=status.observed_generation,
         last_sync_time=status.last_sync_time,

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
-from gpu_platform.adapters.kube import ConflictError, GoneError, NotFoundError
+from gpu_platform.adapters.kube import ConflictError
 from gpu_platform.adapters.kube.paths import GPU_STORAGES
 from gpu_platform.adapters.ledger import build_deletion, open_operation, settle_creation
 from gpu_platform.adapters.storage_deletions import delete_unused_storage
@@ -14,21 +14,19 @@ from gpu_platform.domain.quantities import parse_amount
 from gpu_platform.domain.stacks import as_accepted
 from gpu_platform.domain.storage_requests import StorageChange, merge_storage_change
 from gpu_platform.domain.unit_requests import with_accepted_spec
+from platform_api.changing import change_as_seen, changed_by_others, check_match
 from platform_api.cluster import Cluster
-from platform_api.http.errors import changed_meanwhile, conflict, in_progress, invalid_field
-from platform_api.http.etags import etag_of, is_matched
 from platform_api.keys.key_ring import Caller
 from platform_api.mounting import in_use_error
 from platform_api.ownership import refuse_owned
+from platform_api.paging import build_phase_selectors, read_page
 from platform_api.stacks.recording import RecordingWaits
 from platform_api.storages.acceptance import StorageAcceptance
-from platform_api.storages.recovery import Recoveries, get_storage, storage_not_found
+from platform_api.storages.recovery import Recoveries, get_storage
+from platform_api.storages.schemas import StorageView, view_of
 from platform_api.storages.targets import StorageTargets
 
 Json = dict[str, Any]
-
-TRIES = 5
-"""Against others who write the same storage, mostly the reconciler its status."""
 
 
 class StorageService:
@@ -40,43 +38,34 @@ class StorageService:
         self.recordings = RecordingWaits(client)
         self._now = now
 
+    def show(self, storage: Json, root: str) -> StorageView:
+        """`root` is where the caller reaches this API."""
+        path = self.targets.find_proxy_path(storage)
+        return view_of(storage, f"{root}{path}" if path else None)
+
     async def get(self, caller: Caller, name: str) -> Json:
         return await get_storage(self.client, caller.namespace, name)
 
     async def list_page(
         self, caller: Caller, limit: int, token: str | None, phase: StoragePhase | None
     ) -> tuple[list[Json], str | None]:
-        """One page, and the token of the next one. The API server itself narrows it down."""
-        params = {"limit": str(limit), "continue": token, "fieldSelector": ",".join(_phase_selectors(phase))}
-        given = {key: value for key, value in params.items() if value}
-        try:
-            page = await self.client.get(GPU_STORAGES.collection(caller.namespace), given)
-        except GoneError:
-            raise invalid_field("continue", "is too old by now; begin again without it") from None
-        return page["items"], page["metadata"].get("continue") or None
+        selectors = build_phase_selectors(phase, StoragePhase.PENDING)
+        return await read_page(self.client, GPU_STORAGES, caller.namespace, limit, token, selectors)
 
     async def update(self, caller: Caller, name: str, change: StorageChange, if_match: str | None) -> Json:
-        for _ in range(TRIES):
-            storage = await self._get_own(caller, name)
-            _check_match(if_match, storage)
-            if "deletionTimestamp" in storage["metadata"]:
-                raise conflict(f"the storage {name!r} is being deleted")
+        async def write(storage: Json) -> Json:
             accepted = GPUStorageSpec.model_validate(as_accepted(storage)["spec"])
             after = merge_storage_change(_as_large_as(accepted, storage), change)
             if after == accepted:
                 return as_accepted(storage)
-            try:
-                path = GPU_STORAGES.item(name, caller.namespace)
-                return await self.client.replace(path, with_accepted_spec(storage, after))
-            except ConflictError:
-                continue
-            except NotFoundError:
-                raise storage_not_found(name) from None
-        raise in_progress(f"the storage {name!r} is being changed by somebody else; try again")
+            path = GPU_STORAGES.item(name, caller.namespace)
+            return await self.client.replace(path, with_accepted_spec(storage, after))
+
+        return await change_as_seen("storage", name, if_match, lambda: self._get_own(caller, name), write)
 
     async def delete(self, caller: Caller, name: str, if_match: str | None) -> None:
         seen = await self._get_own(caller, name)
-        _check_match(if_match, seen)
+        check_match(seen, "storage", if_match)
 
         async def record(storage: Json) -> Json:
             await settle_creation(self.client, storage, caller.tenant, self._now())
@@ -87,7 +76,7 @@ class StorageService:
         except StorageHeldError as error:
             raise in_use_error(error) from error
         except ConflictError:
-            raise in_progress(f"the storage {name!r} is being changed by somebody else; try again") from None
+            raise changed_by_others("storage", name) from None
 
     async def _get_own(self, caller: Caller, name: str) -> Json:
         storage = await self.get(caller, name)
@@ -102,16 +91,3 @@ def _as_large_as(accepted: GPUStorageSpec, storage: Json) -> GPUStorageSpec:
     return (
         accepted.model_copy(update={"size": there}) if parse_amount(there) > parse_amount(accepted.size) else accepted
     )
-
-
-def _phase_selectors(phase: StoragePhase | None) -> list[str]:
-    """A storage that nobody has looked at yet has no phase, and is shown as Pending."""
-    if phase is StoragePhase.PENDING:
-        return [f"status.phase!={other}" for other in StoragePhase if other is not StoragePhase.PENDING]
-    return [f"status.phase={phase}"] if phase else []
-
-
-def _check_match(if_match: str | None, storage: Json) -> None:
-    if not is_matched(if_match, storage):
-        name = storage["metadata"]["name"]
-        raise changed_meanwhile(f"the storage {name!r} has changed since; its ETag is {etag_of(storage)} now")

@@ -2,10 +2,11 @@
 
 import time
 from dataclasses import dataclass
-from ipaddress import ip_address
 from typing import Any
 
 import httpx
+
+from gpu_platform.domain.hosts import is_loopback
 
 Json = dict[str, Any]
 
@@ -66,7 +67,7 @@ class RestApi:
             headers={"Authorization": f"Bearer {key}"},
             timeout=httpx.Timeout(SILENCE_SECONDS, connect=CONNECT_SECONDS),
             # A proxy of the environment does not know this machine's own addresses.
-            trust_env=not _is_loopback(address.host),
+            trust_env=not is_loopback(address.host),
         )
 
     def call(self, method: str, path: str, body: Json | None = None, *, etag: str | None = None) -> Answer:
@@ -117,13 +118,6 @@ def _parse(text: str) -> httpx.URL:
     if url.scheme not in ("http", "https") or not url.host or url.userinfo or url.query:
         raise PlatformError("gpuplatform:url should look like https://gpu.example.com, without a password in it")
     return url
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _pause(response: httpx.Response) -> float:

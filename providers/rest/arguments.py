@@ -48,10 +48,11 @@ class TemplateArgs(TypedDict, total=False):
 
 
 class AccessArgs(TypedDict, total=False):
-    """Which port the access URL names."""
+    """Which port the unit's URLs are about, and whether the public may call it."""
 
     primaryPort: pulumi.Input[str]
     scheme: pulumi.Input[Literal["http", "https", "tcp"]]
+    public: pulumi.Input[bool]
 
 
 class FrameworkArgs(TypedDict, total=False):

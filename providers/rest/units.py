@@ -106,6 +106,9 @@ UNITS = Form[UnitWish](
     forgotten=("stockName",),
     is_replacing=_is_replacing,
     kept=("owner", "readyWithinSeconds", "stockName"),
-    shown=("namespace", "memory", "gpu", "phase", "accessURL", "stack", "operationID", "sourceStockName", "nodeName"),
+    shown=(
+        *("namespace", "memory", "gpu", "phase", "accessURL", "publicURL"),
+        *("stack", "operationID", "sourceStockName", "nodeName"),
+    ),
     goal_of=_goal_of,
 )

@@ -11,7 +11,7 @@ from gpu_platform.adapters.kube.requests import find
 from gpu_platform.domain import names
 from gpu_platform.domain.gpu_functions import GPUFunctionSpec, GPUFunctionStatus
 from gpu_platform.domain.stock import is_from
-from reconciler.children import FIELD_MANAGER
+from reconciler.children import MANAGER
 from reconciler.functions.observed import Observed
 from reconciler.functions.plan import CreateWorker, Plan, RemoveWorker, ReplaceWorker, Write, status_of
 from reconciler.functions.workers import build_worker, claim_mark
@@ -20,8 +20,6 @@ from reconciler.own_writes import OwnWrites, Place
 from reconciler.writer import ReadingWriter
 
 Json = dict[str, Any]
-
-MANAGER = {"fieldManager": FIELD_MANAGER}
 
 
 def place_of_unit(namespace: str, name: str) -> Place:

@@ -14,7 +14,7 @@ from gpu_platform.control.loop import Key, Trigger
 from gpu_platform.control.results import Done, RequeueAfter, Result
 from gpu_platform.domain import names
 from gpu_platform.domain.tenants import tenant_namespace, tenant_of
-from reconciler.children import FIELD_MANAGER
+from reconciler.children import MANAGER
 from reconciler.functions.apply import apply_status, apply_workers, place_of, place_of_unit
 from reconciler.functions.credentials import CredentialsError, Signer, ensure_secret
 from reconciler.functions.observe import build_after_unit, is_put_back, observe_function
@@ -216,7 +216,7 @@ class FunctionsController:
 
     async def _make(self, namespace: str, body: Json) -> Result:
         try:
-            await self._client.create(GPU_FUNCTIONS.collection(namespace), body, {"fieldManager": FIELD_MANAGER})
+            await self._client.create(GPU_FUNCTIONS.collection(namespace), body, MANAGER)
         except AlreadyExistsError:
             return RequeueAfter(PATIENCE, "the watch has not shown the function yet")
         return Done()

@@ -14,7 +14,7 @@ from gpu_platform.domain.metadata import annotations_of
 from gpu_platform.domain.queue_keys import KeyFormError, KeyRole, check_public_key, public_key_of
 from gpu_platform.domain.queue_permissions import sidecar_permissions
 from gpu_platform.domain.queue_tokens import mint_sidecar
-from reconciler.children import FIELD_MANAGER
+from reconciler.children import MANAGER
 from reconciler.writer import ReadingWriter
 
 Json = dict[str, Any]
@@ -124,9 +124,9 @@ async def ensure_secret(client: ReadingWriter, function: Json, tenant: str, sign
     live = await find(client, SECRETS, name, namespace)
     match plan_secret(function, tenant, live, signer.read(), now):
         case CreateSecret(body):
-            await client.create(SECRETS.collection(namespace), body, {"fieldManager": FIELD_MANAGER})
+            await client.create(SECRETS.collection(namespace), body, MANAGER)
         case ReplaceSecret(body):
-            await client.replace(SECRETS.item(name, namespace), body, {"fieldManager": FIELD_MANAGER})
+            await client.replace(SECRETS.item(name, namespace), body, MANAGER)
 
 
 def _build_secret(function: Json, tenant: str, signing: Signing, purpose: str, now: datetime) -> Json:

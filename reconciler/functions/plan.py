@@ -7,7 +7,7 @@ from itertools import count
 from typing import Any
 
 from gpu_platform.domain import names
-from gpu_platform.domain.conditions import Condition, find_condition, with_condition
+from gpu_platform.domain.conditions import build_condition, find_condition, with_condition
 from gpu_platform.domain.gpu_functions import FunctionPhase, FunctionReason, GPUFunctionSpec, GPUFunctionStatus
 from gpu_platform.domain.gpu_units import Phase
 from gpu_platform.domain.scaling_plan import Workers
@@ -247,13 +247,13 @@ def _status(observed: Observed, verdict: Verdict | None, now: datetime) -> GPUFu
     }
     if verdict is None:
         return old.model_copy(update=counted)
-    condition = Condition(
-        type=READY,
-        status="True" if verdict.phase is FunctionPhase.READY else "False",
+    condition = build_condition(
+        READY,
+        is_met=verdict.phase is FunctionPhase.READY,
         reason=verdict.reason,
         message=verdict.message,
-        observed_generation=generation,
-        last_transition_time=now,
+        generation=generation,
+        now=now,
     )
     return old.model_copy(
         update={**counted, "phase": verdict.phase, "conditions": with_condition(old.conditions, condition)}

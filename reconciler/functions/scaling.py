@@ -17,6 +17,10 @@ from gpu_platform.domain.tenants import tenant_namespace
 SWEEP_SECONDS = 1.0
 """Between two looks at all queues: a wake-up call that was lost costs no more than this."""
 
+GATHER_SECONDS = 0.05
+"""After a look, for the calls that come meanwhile: each look is a question to NATS and a pass of the controller. Small
+beside the start of a worker."""
+
 
 @dataclass(frozen=True)
 class Memory:
@@ -52,7 +56,8 @@ class Scaler:
                 await self._answer_wakes(js)
 
     async def _answer_wakes(self, js: JetStream) -> None:
-        """Until the next look at all of them. Each function that is called is looked at alone, and at once."""
+        """Until the next look at all of them. Each function that is called is looked at alone, and at once, unless
+        there was a look just before."""
         ends_at = asyncio.get_running_loop().time() + SWEEP_SECONDS
         while (left := ends_at - asyncio.get_running_loop().time()) > 0:
             try:
@@ -67,6 +72,7 @@ class Scaler:
                 obey_cancellation()
                 if backlog is not None:
                     self.note({(tenant, function): backlog})
+            await asyncio.sleep(GATHER_SECONDS)
 
     def plan(self, key: Key, spec: GPUFunctionSpec, workers: Workers) -> Decision:
         """As long as nobody knows what the queue says, as many as there are."""

@@ -5,8 +5,6 @@ from datetime import datetime, timedelta
 from typing import Any, Protocol
 
 from gpu_platform.adapters.claims import release_claim
-from gpu_platform.adapters.kube import ResourcePath
-from gpu_platform.adapters.kube.paths import CONFIG_MAPS, DEPLOYMENTS, NETWORK_POLICIES, SERVICES
 from gpu_platform.adapters.unit_writes import UnitClient, find_unit
 from gpu_platform.control.loop import Key, Trigger
 from gpu_platform.control.results import RequeueAfter, Result
@@ -20,19 +18,13 @@ from reconciler.orphans.plan import (
     ends_of,
     plan_orphans,
 )
-from reconciler.world import World, key_of
+from reconciler.world import UNIT_CHILDREN, World, key_of
 from reconciler.writer import Writer
 
 Json = dict[str, Any]
 
 EVERYTHING: Key = ("", "cluster")
 INTERVAL = timedelta(seconds=10)
-PATHS: dict[str, ResourcePath] = {
-    "Deployment": DEPLOYMENTS,
-    "Service": SERVICES,
-    "NetworkPolicy": NETWORK_POLICIES,
-    "ConfigMap": CONFIG_MAPS,
-}
 
 
 class Client(Writer, UnitClient, Protocol):
@@ -57,7 +49,7 @@ class OrphansController:
                 case ReleaseClaim(stock, holder):
                     await self._release(stock, holder)
                 case DeleteOrphan(child):
-                    await delete_seen(self._client, PATHS[child["kind"]], child)
+                    await delete_seen(self._client, UNIT_CHILDREN[child["kind"]], child)
         return RequeueAfter(INTERVAL, "looks again and again")
 
     def triggers(self) -> tuple[Trigger, ...]:
@@ -72,17 +64,13 @@ class OrphansController:
 
     def _observe(self) -> Observed:
         world = self._world
-        kinds = (
-            ("Deployment", world.deployments),
-            ("Service", world.services),
-            ("NetworkPolicy", world.network_policies),
-            ("ConfigMap", world.config_maps),
-        )
         return Observed(
             stock=world.units.objects(names.STOCK_NAMESPACE),
             units={names.claim_holder(*key_of(unit)): unit for unit in world.units.objects()},
             operations=ends_of(world.operations.objects()),
             # Items of a list carry no kind.
-            children=tuple({**child, "kind": kind} for kind, cache in kinds for child in cache.objects()),
+            children=tuple(
+                {**child, "kind": kind} for kind, cache in world.unit_children.items() for child in cache.objects()
+            ),
             orphaned_since=self._orphaned_since,
         )

@@ -8,6 +8,7 @@ RULES = (
     Rule(UNIT_SCOPES, GROUP, ("gpuunits",), ("get",)),
     Rule((Scope.STOCK,), GROUP, ("gpuunits",), ("patch",)),
     Rule(UNIT_SCOPES, "apps", ("deployments",), ("delete",)),
-    Rule(UNIT_SCOPES, "networking.k8s.io", ("networkpolicies",), ("delete",)),
+    Rule(UNIT_SCOPES, "networking.k8s.io", ("ingresses", "networkpolicies"), ("delete",)),
+    Rule(UNIT_SCOPES, "gateway.networking.k8s.io", ("httproutes",), ("delete",)),
     Rule(UNIT_SCOPES, "", ("configmaps", "services"), ("delete",)),
 )

@@ -6,7 +6,7 @@ from typing import Any
 from gpu_platform.adapters.kube import AlreadyExistsError
 from gpu_platform.adapters.kube.paths import GPU_UNITS, STOCK_POOLS
 from gpu_platform.domain.stock_pools import StockPoolStatus
-from reconciler.children import FIELD_MANAGER
+from reconciler.children import MANAGER
 from reconciler.guarded_writes import delete_seen, patch_status
 from reconciler.stock.plan import CreateStock, Plan, RemoveStock
 from reconciler.writer import Writer
@@ -39,9 +39,7 @@ async def _apply_write(action: CreateStock | RemoveStock, writer: Writer) -> Non
     match action:
         case CreateStock(body):
             try:
-                await writer.create(
-                    GPU_UNITS.collection(body["metadata"]["namespace"]), body, {"fieldManager": FIELD_MANAGER}
-                )
+                await writer.create(GPU_UNITS.collection(body["metadata"]["namespace"]), body, MANAGER)
             except AlreadyExistsError:
                 return
         case RemoveStock(stock):

@@ -8,7 +8,7 @@ from itertools import count, islice
 from typing import Any
 
 from gpu_platform.domain import names
-from gpu_platform.domain.conditions import Condition, with_condition
+from gpu_platform.domain.conditions import build_condition, with_condition
 from gpu_platform.domain.gpu_specs import GPUSpecSpec
 from gpu_platform.domain.gpu_units import GPUUnitSpec, Phase
 from gpu_platform.domain.metadata import annotations_of
@@ -240,13 +240,13 @@ def _with_verdict(
     claimed: int,
 ) -> StockPoolStatus:
     generation = observed.pool["metadata"].get("generation")
-    condition = Condition(
-        type="Ready",
-        status="True" if phase is PoolPhase.READY else "False",
+    condition = build_condition(
+        "Ready",
+        is_met=phase is PoolPhase.READY,
         reason=reason,
         message=message,
-        observed_generation=generation,
-        last_transition_time=now,
+        generation=generation,
+        now=now,
     )
     return old.model_copy(
         update={

@@ -2,17 +2,10 @@
 
 from collections.abc import Iterator
 from datetime import datetime
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from gpu_platform.adapters.fault_points import pass_point
-from gpu_platform.adapters.kube import (
-    AlreadyExistsError,
-    ConflictError,
-    KubeError,
-    NotFoundError,
-    ResourcePath,
-    UnreachableError,
-)
+from gpu_platform.adapters.kube import AlreadyExistsError, KubeError, ResourcePath
 from gpu_platform.adapters.kube.paths import (
     DEPLOYMENTS,
     GPU_STORAGES,
@@ -29,22 +22,13 @@ from gpu_platform.domain.conditions import find_condition
 from gpu_platform.domain.gpu_storages import ACCESSOR_READY, PREPARED, READY, GPUStorageStatus, StorageReason
 from gpu_platform.domain.metadata import labels_of
 from gpu_platform.domain.storage_mounts import Holder, HolderKind
-from reconciler.children import FIELD_MANAGER
-from reconciler.guarded_writes import delete_seen, patch_status
+from reconciler.child_writes import CreateChild, DeleteChild, ReplaceChild
+from reconciler.guarded_writes import MOVED, TRANSIENT, apply_child_write, patch_status
 from reconciler.own_writes import OwnWrites, Place
 from reconciler.storages.observed import ChildKind, Observed
-from reconciler.storages.plan import (
-    CreateChild,
-    DeleteChild,
-    PatchClaim,
-    Plan,
-    ReplaceChild,
-    SetFinalizers,
-    TakeSource,
-    Write,
-)
+from reconciler.storages.plan import PatchClaim, Plan, SetFinalizers, TakeSource, Write
 from reconciler.storages.status import reason_of, status_of, with_refusal
-from reconciler.writer import Recorder, Writer
+from reconciler.writer import ReadingWriter, Recorder
 
 Json = dict[str, Any]
 
@@ -56,10 +40,6 @@ PATHS: dict[ChildKind, ResourcePath] = {
     ChildKind.DEPLOYMENT: DEPLOYMENTS,
     ChildKind.POD: PODS,
 }
-MANAGER = {"fieldManager": FIELD_MANAGER}
-MOVED = (ConflictError, NotFoundError, UnreachableError)
-TRANSIENT = (AlreadyExistsError, *MOVED)
-"""The world moved, or is not there: looked at again, and no fault of the storage."""
 
 TOLD: dict[str, Literal["Normal", "Warning"]] = {
     StorageReason.READY: "Normal",
@@ -73,12 +53,6 @@ TOLD: dict[str, Literal["Normal", "Warning"]] = {
     StorageReason.ACCESSOR_FAILED: "Warning",
 }
 """The reasons that are worth an Event; what only passes by is not."""
-
-
-class Client(Writer, Protocol):
-    """The guarded writes, and a look at the API server itself."""
-
-    async def get(self, path: str, params: dict[str, str] | None = None) -> Json: ...
 
 
 class RefusedError(Exception):
@@ -107,7 +81,7 @@ def place_of(storage: Json) -> Place:
 
 
 async def apply_plan(
-    plan: Plan, observed: Observed, client: Client, events: Recorder, own_writes: OwnWrites, now: datetime
+    plan: Plan, observed: Observed, client: ReadingWriter, events: Recorder, own_writes: OwnWrites, now: datetime
 ) -> None:
     failure: KubeError | None = None
     status = plan.status
@@ -130,7 +104,7 @@ async def apply_plan(
 
 
 async def _apply_status(
-    storage: Json, status: GPUStorageStatus, client: Client, events: Recorder, own_writes: OwnWrites
+    storage: Json, status: GPUStorageStatus, client: ReadingWriter, events: Recorder, own_writes: OwnWrites
 ) -> None:
     old = status_of(storage)
     if not await patch_status(client, GPU_STORAGES, storage, old, status):
@@ -143,7 +117,9 @@ async def _apply_status(
             await events.record(storage, TOLD[condition.reason], condition.reason, condition.message)
 
 
-async def _apply_write(write: Write, observed: Observed, client: Client, own_writes: OwnWrites, now: datetime) -> None:
+async def _apply_write(
+    write: Write, observed: Observed, client: ReadingWriter, own_writes: OwnWrites, now: datetime
+) -> None:
     storage = observed.storage
     namespace = storage["metadata"]["namespace"]
     match write:
@@ -152,17 +128,13 @@ async def _apply_write(write: Write, observed: Observed, client: Client, own_wri
             pass_point("storages.before-finalizers")
             await client.patch(GPU_STORAGES.item(storage["metadata"]["name"], namespace), body)
             own_writes.remember(place_of(storage), storage)
-        case CreateChild(kind, body):
-            await _create(kind, body, client)
-            own_writes.remember((kind, namespace, body["metadata"]["name"]), None)
+        case CreateChild(kind):
+            own_writes.remember(*await _create(write, client))
             pass_point(f"storages.made-{kind.lower()}")
-        case ReplaceChild(kind, body):
-            name = body["metadata"]["name"]
-            await client.replace(PATHS[kind].item(name, namespace), body, MANAGER)
-            own_writes.remember((kind, namespace, name), body)
-        case DeleteChild(kind, live):
-            await delete_seen(client, PATHS[kind], live)
-            own_writes.remember((kind, namespace, live["metadata"]["name"]), live)
+        case ReplaceChild():
+            own_writes.remember(*await apply_child_write(write, PATHS, client))
+        case DeleteChild(kind):
+            own_writes.remember(*await apply_child_write(write, PATHS, client))
             pass_point(f"storages.deleted-{kind.lower()}")
         case PatchClaim(claim, changes):
             metadata = {**as_seen(claim), **changes.get("metadata", {})}
@@ -175,13 +147,13 @@ async def _apply_write(write: Write, observed: Observed, client: Client, own_wri
             pass_point("storages.took-source")
 
 
-async def _create(kind: ChildKind, body: Json, client: Client) -> None:
-    metadata = body["metadata"]
+async def _create(write: CreateChild[ChildKind], client: ReadingWriter) -> tuple[Place, Json | None]:
     try:
-        await client.create(PATHS[kind].collection(metadata["namespace"]), body, MANAGER)
+        return await apply_child_write(write, PATHS, client)
     except AlreadyExistsError as error:
-        if kind is not ChildKind.CLAIM:
+        if write.kind is not ChildKind.CLAIM:
             raise
+        metadata = write.body["metadata"]
         live = await find(client, PERSISTENT_VOLUME_CLAIMS, metadata["name"], metadata["namespace"])
         if live is None or labels_of(live).get(names.LABEL_STORAGE) == metadata["name"]:
             raise

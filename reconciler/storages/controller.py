@@ -10,13 +10,13 @@ from gpu_platform.domain import names
 from gpu_platform.domain.metadata import labels_of
 from gpu_platform.domain.storage_mounts import HolderKind, hold_of
 from reconciler.own_writes import PATIENCE, OwnWrites
-from reconciler.storages.apply import Client, apply_plan, place_of, places_of
+from reconciler.storages.apply import apply_plan, place_of, places_of
 from reconciler.storages.holds import claim_of, tend_hold
 from reconciler.storages.observe import observe_storage
 from reconciler.storages.plan import plan_storage
 from reconciler.storages.resources import StorageSettings
 from reconciler.world import World, key_of
-from reconciler.writer import Recorder
+from reconciler.writer import ReadingWriter, Recorder
 
 Json = dict[str, Any]
 
@@ -25,7 +25,12 @@ class StoragesController:
     name = "storages"
 
     def __init__(
-        self, world: World, client: Client, events: Recorder, settings: StorageSettings, now: Callable[[], datetime]
+        self,
+        world: World,
+        client: ReadingWriter,
+        events: Recorder,
+        settings: StorageSettings,
+        now: Callable[[], datetime],
     ) -> None:
         self._world = world
         self._client = client

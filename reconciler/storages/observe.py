@@ -47,6 +47,7 @@ def observe_storage(world: World, namespace: str, name: str) -> Observed | None:
         pods=world.pods.by_index("storage", place),
         source=world.storages.get(namespace, source) if source else None,
         restricted=is_restricted(world, namespace),
+        has_class=_find_class(world, claim) is not None,
     )
 
 
@@ -71,9 +72,13 @@ def _is_unit_running(world: World, namespace: str, hold: Hold | None) -> bool:
 
 
 def _binds_late(world: World, claim: Json | None) -> bool:
-    class_name = claim["spec"].get("storageClassName") if claim else None
-    found = world.storage_classes.get(None, class_name) if class_name else None
+    found = _find_class(world, claim)
     return found is not None and found.get("volumeBindingMode") == LATE_BINDING
+
+
+def _find_class(world: World, claim: Json | None) -> Json | None:
+    class_name = claim["spec"].get("storageClassName") if claim else None
+    return world.storage_classes.get(None, class_name) if class_name else None
 
 
 def _own(item: Json | None, storage: Json) -> Json | None:

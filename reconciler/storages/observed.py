@@ -49,6 +49,8 @@ class Observed:
     """The storage that it is to be a copy of."""
 
     restricted: bool
+    has_class: bool = True
+    """The class of its claim is there."""
 
     def live(self, kind: ChildKind) -> tuple[Json, ...]:
         match kind:

@@ -17,7 +17,7 @@ from gpu_platform.domain.quantities import QuantityError, parse_amount, parse_qu
 from gpu_platform.domain.storage_mounts import mounting_unit_of
 from gpu_platform.domain.storage_requests import check_prepare
 from gpu_platform.domain.unit_requests import RequestError
-from reconciler.children import build_replacement, is_as_desired
+from reconciler.child_writes import ChildWrite, CreateChild, plan_child, plan_removal
 from reconciler.storages.observed import ChildKind, Observed
 from reconciler.storages.prepare import PreparePlan, plan_prepare
 from reconciler.storages.resources import (
@@ -33,6 +33,7 @@ from reconciler.storages.status import (
     Verdict,
     build_status,
     has_volume,
+    is_bound,
     is_lost,
     judge,
     judge_accessor,
@@ -51,24 +52,6 @@ class SetFinalizers:
 
 
 @dataclass(frozen=True)
-class CreateChild:
-    kind: ChildKind
-    body: Json
-
-
-@dataclass(frozen=True)
-class ReplaceChild:
-    kind: ChildKind
-    body: Json
-
-
-@dataclass(frozen=True)
-class DeleteChild:
-    kind: ChildKind
-    live: Json
-
-
-@dataclass(frozen=True)
 class PatchClaim:
     """As it was seen. It grows, or remembers that it was prepared."""
 
@@ -83,7 +66,7 @@ class TakeSource:
     source: Json
 
 
-Write = SetFinalizers | CreateChild | ReplaceChild | DeleteChild | PatchClaim | TakeSource
+Write = SetFinalizers | ChildWrite[ChildKind] | PatchClaim | TakeSource
 
 
 @dataclass(frozen=True)
@@ -108,7 +91,7 @@ def plan_storage(observed: Observed, settings: StorageSettings, now: datetime) -
     | its claim is lost                        | none                                        | Failed · StorageClaimLost         |
     | any other                                | claim, policy, preparation, file browser    | see `judge`                       |
 
-    The file browser is there when it is enabled, the volume is there and the preparation has ended well.
+    The file browser is there when it is enabled, the claim is bound and the preparation has ended well.
     """
     metadata = observed.storage["metadata"]
     finalizers = tuple(metadata.get("finalizers") or ())
@@ -128,14 +111,15 @@ def plan_storage(observed: Observed, settings: StorageSettings, now: datetime) -
 def _plan_children(observed: Observed, spec: GPUStorageSpec, settings: StorageSettings, now: datetime) -> Plan:
     prepare = plan_prepare(observed, spec.prepare, status_of(observed.storage).prepare, has_volume=has_volume(observed))
     verdict = judge(observed, prepare.status)
-    shows_files = spec.accessor.enabled and verdict.phase is StoragePhase.READY
+    # A volume that comes with its first pod comes where that one is: the file browser must not choose the place.
+    shows_files = spec.accessor.enabled and verdict.phase is StoragePhase.READY and is_bound(observed.claim)
     build = _build(observed, spec, settings)
     writes = (
         *_claim_writes(observed, build, prepare),
         *_policy_writes(observed, build),
         *_prepare_writes(observed, build, prepare),
-        *_child_writes(ChildKind.SERVICE, build_accessor_service(build) if shows_files else None, observed.service),
-        *_child_writes(ChildKind.DEPLOYMENT, build_accessor(build) if shows_files else None, observed.deployment),
+        *plan_child(ChildKind.SERVICE, build_accessor_service(build) if shows_files else None, observed.service),
+        *plan_child(ChildKind.DEPLOYMENT, build_accessor(build) if shows_files else None, observed.deployment),
     )
     accessor = judge_accessor(observed, enabled=spec.accessor.enabled)
     return Plan(writes, build_status(observed, verdict, prepare.status, accessor, now))
@@ -166,16 +150,16 @@ def _plan_deletion(observed: Observed, finalizers: tuple[str, ...], now: datetim
     for kinds in ((ChildKind.DEPLOYMENT, ChildKind.JOB), (ChildKind.POD,)):
         workers = [(kind, item) for kind in kinds for item in observed.live(kind)]
         if workers:
-            writes = tuple(write for kind, item in workers for write in _removal(kind, item))
+            writes = tuple(write for kind, item in workers for write in plan_removal(kind, item))
             return Plan(writes, _terminating(observed, StorageReason.TERMINATING, "waits for its pods to go", now))
     # Whoever cannot read the wish does not delete data.
     retains = observed.spec is None or observed.spec.retain
     if observed.claim is not None and not retains:
-        writes = _removal(ChildKind.CLAIM, observed.claim)
+        writes = plan_removal(ChildKind.CLAIM, observed.claim)
         return Plan(writes, _terminating(observed, StorageReason.TERMINATING, "waits for its claim to go", now))
     if observed.claim is not None and _may_hold_data_unmarked(observed, observed.claim):
-        writes = (_mark_prepared(observed.claim, RETAINED),)
-        return Plan(writes, _terminating(observed, StorageReason.TERMINATING, "leaves its claim behind", now))
+        mark = _mark_prepared(observed.claim, RETAINED)
+        return Plan((mark,), _terminating(observed, StorageReason.TERMINATING, "leaves its claim behind", now))
     left = tuple(finalizer for finalizer in finalizers if finalizer != names.STORAGE_FINALIZER)
     return Plan((SetFinalizers(left),), None)
 
@@ -242,25 +226,13 @@ def _mark_prepared(claim: Json, digest: str) -> PatchClaim:
 def _policy_writes(observed: Observed, build: StorageBuild) -> tuple[Write, ...]:
     is_needed = build.spec.prepare is not None or build.spec.accessor.enabled
     desired = build_network_policy(build) if is_needed else None
-    return _child_writes(ChildKind.NETWORK_POLICY, desired, observed.network_policy)
+    return plan_child(ChildKind.NETWORK_POLICY, desired, observed.network_policy)
 
 
 def _prepare_writes(observed: Observed, build: StorageBuild, prepare: PreparePlan) -> tuple[Write, ...]:
-    writes = [write for job in prepare.old_jobs for write in _removal(ChildKind.JOB, job)]
+    writes: list[Write] = [write for job in prepare.old_jobs for write in plan_removal(ChildKind.JOB, job)]
     if prepare.takes_source and observed.source is not None:
         writes.append(TakeSource(observed.source))
     if prepare.starts_job and build.spec.prepare is not None and prepare.digest is not None:
         writes.append(CreateChild(ChildKind.JOB, build_job(build, build.spec.prepare, prepare.digest)))
     return tuple(writes)
-
-
-def _child_writes(kind: ChildKind, desired: Json | None, live: Json | None) -> tuple[Write, ...]:
-    if desired is None:
-        return _removal(kind, live) if live is not None else ()
-    if live is None:
-        return (CreateChild(kind, desired),)
-    return () if is_as_desired(desired, live) else (ReplaceChild(kind, build_replacement(desired, live)),)
-
-
-def _removal(kind: ChildKind, live: Json) -> tuple[Write, ...]:
-    return () if "deletionTimestamp" in live["metadata"] else (DeleteChild(kind, live),)

@@ -53,6 +53,7 @@ def plan_prepare(observed: Observed, prepare: Prepare | None, old: PrepareStatus
     | new, and a unit mounts what an earlier one made  | as the earlier one; it waits for the unit               |
     | its Job has ended                                | Succeeded, and the claim remembers it; or Failed        |
     | its Job is there                                 | Running, or Pending with what it waits for              |
+    | it ran, and its Job is gone                      | Running while a pod of it lives, then Failed            |
     | no Job, and no volume yet                        | Pending                                                 |
     | no Job, from an image                            | make the Job                                            |
     | no Job, the source is missing, not Ready, in use | Pending, and says so                                    |
@@ -89,6 +90,11 @@ def plan_prepare(observed: Observed, prepare: Prepare | None, old: PrepareStatus
         pods = [pod for pod in observed.pods if labels_of(pod).get(names.LABEL_STORAGE_PREPARE) == digest[:10]]
         phase, message = _judge_job(job, pods)
         return PreparePlan(status(phase, message), digest, marks_claim=phase is PreparePhase.SUCCEEDED, old_jobs=others)
+    if old.observed_digest == digest and old.phase is PreparePhase.RUNNING:
+        # How it ended nobody knows, and what it began is not begun again before somebody asks for it.
+        is_over = not _has_living_pods(observed)
+        lost = status(PreparePhase.FAILED, "its Job was deleted before it was seen to end")
+        return PreparePlan(lost if is_over else old, digest, old_jobs=others)
     if not has_volume:
         return PreparePlan(status(PreparePhase.PENDING, "waits for the volume"), digest)
     if others or _has_living_pods(observed):
@@ -151,6 +157,9 @@ def _judge_job(job: Json, pods: Sequence[Json]) -> tuple[PreparePhase, str | Non
         return PreparePhase.FAILED, failure or _failure_of(job)
     if (job.get("status") or {}).get("ready") or any(pod.get("status", {}).get("phase") == "Running" for pod in pods):
         return PreparePhase.RUNNING, None
+    if not pods:
+        # Why, only the Events of the Job say.
+        return PreparePhase.PENDING, "waits for its pod, which a quota that is used up keeps from being made"
     return PreparePhase.PENDING, failure or find_unschedulable(pods) or "its pod is starting"
 
 

@@ -15,8 +15,8 @@ from reconciler.units.capabilities import DROPPED_CAPABILITIES
 from reconciler.units.resources import (
     NOBODY,
     VOLUME_GROUP,
+    build_admissions,
     build_egress,
-    build_ingress,
     claim_volume,
 )
 
@@ -24,6 +24,10 @@ Json = dict[str, Any]
 
 WORKSPACE, SOURCE, DATA = "/workspace", "/source", "/data"
 COPY_COMMAND = ("cp", "-a", f"{SOURCE}/.", f"{WORKSPACE}/")
+
+ROOT = 0
+ACCESSOR_GRACE_SECONDS = 2
+"""It only reads. A unit on another node may be waiting for the volume."""
 
 JOB_KEPT_SECONDS = 86_400
 """A day, for its logs. How it ended is remembered in the storage's status, so that its removal repeats nothing."""
@@ -79,7 +83,7 @@ def build_network_policy(build: StorageBuild) -> Json:
             "podSelector": {"matchLabels": {names.LABEL_STORAGE: build.name}},
             "policyTypes": ["Ingress", "Egress"],
             "egress": build_egress(build.settings.blocked_egress),
-            "ingress": build_ingress([("TCP", names.ACCESSOR_PORT)]),
+            "ingress": build_admissions([("TCP", names.ACCESSOR_PORT)]),
         },
     }
 
@@ -143,10 +147,15 @@ def build_accessor(build: StorageBuild) -> Json:
         "env": [{"name": "POD_IP", "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": "status.podIP"}}}],
         "ports": [{"name": "http", "containerPort": names.ACCESSOR_PORT, "protocol": "TCP"}],
         "readinessProbe": {"httpGet": {"path": "/", "port": "http", "scheme": "HTTP"}, "periodSeconds": 2},
-        "securityContext": _security_context(build),
+        # What units write is mostly for root alone.
+        "securityContext": {**({} if build.restricted else {"runAsUser": ROOT}), **_security_context(build)},
         "volumeMounts": [{"name": "data", "mountPath": DATA, "readOnly": True}],
     }
-    pod = {**_pod(build, [claim_volume("data", build.name)]), "containers": [container]}
+    pod = {
+        **_pod(build, [claim_volume("data", build.name)]),
+        "terminationGracePeriodSeconds": ACCESSOR_GRACE_SECONDS,
+        "containers": [container],
+    }
     if build.beside_unit is not None:
         pod["affinity"] = _beside(build.beside_unit)
     return {

@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any
 
 from gpu_platform.domain import names
-from gpu_platform.domain.conditions import Condition, ConditionStatus, find_condition, with_condition
+from gpu_platform.domain.conditions import ConditionStatus, build_condition, find_condition, with_condition
 from gpu_platform.domain.gpu_storages import (
     ACCESSOR_READY,
     PREPARED,
@@ -53,7 +53,7 @@ def judge(observed: Observed, prepare: PrepareStatus) -> Verdict:
         message = "its claim was deleted, and the data with it; delete the storage and make another"
         return Verdict(StoragePhase.FAILED, StorageReason.CLAIM_LOST, message)
     if not has_volume(observed):
-        return Verdict(StoragePhase.PENDING, StorageReason.PENDING, "its claim waits for a volume")
+        return Verdict(StoragePhase.PENDING, StorageReason.PENDING, f"its claim waits for a volume{_why(observed)}")
     match prepare.phase:
         case PreparePhase.FAILED:
             message = f"its preparation failed, and is repeated when somebody asks for it: {prepare.message}"
@@ -65,6 +65,13 @@ def judge(observed: Observed, prepare: PrepareStatus) -> Verdict:
     is_late = not is_bound(observed.claim)
     message = "gets its volume when the first unit mounts it" if is_late else "can be mounted"
     return Verdict(StoragePhase.READY, StorageReason.READY, message)
+
+
+def _why(observed: Observed) -> str:
+    if observed.claim is None or observed.has_class:
+        return ""
+    class_name = observed.claim["spec"].get("storageClassName")
+    return f": there is no storage class {class_name!r}" if class_name else ": no storage class is the default one"
 
 
 def is_bound(claim: Json | None) -> bool:
@@ -94,7 +101,8 @@ def judge_accessor(observed: Observed, *, enabled: bool) -> tuple[AccessorStatus
         return AccessorStatus(phase=AccessorPhase.READY, service_name=service, access_url=url), "answers"
     if failure := find_failure(pods):
         return AccessorStatus(phase=AccessorPhase.FAILED, service_name=service), failure
-    return AccessorStatus(phase=AccessorPhase.PENDING, service_name=service), "is starting"
+    why = "is starting" if is_bound(observed.claim) else "waits for the volume, which comes with the first unit"
+    return AccessorStatus(phase=AccessorPhase.PENDING, service_name=service), why
 
 
 def build_status(
@@ -107,12 +115,16 @@ def build_status(
     old = status_of(observed.storage)
     shown, why = accessor
     conditions = old.conditions
-    for type_, status, reason, message in (
+    generation = observed.storage["metadata"].get("generation")
+    for type_, is_met, reason, message in (
         (READY, verdict.phase is StoragePhase.READY, verdict.reason, verdict.message),
         _prepared_condition(prepare),
         _accessor_condition(shown, why),
     ):
-        conditions = with_condition(conditions, _condition(observed, type_, status, reason, message, now))
+        condition = build_condition(
+            type_, is_met=is_met, reason=reason, message=message, generation=generation, now=now
+        )
+        conditions = with_condition(conditions, condition)
     unit = mounting_unit_of(observed.storage)
     claim = observed.claim
     return GPUStorageStatus(
@@ -122,7 +134,7 @@ def build_status(
         prepare=prepare,
         accessor=shown,
         mounted_by=(unit,) if unit is not None else (),
-        observed_generation=observed.storage["metadata"].get("generation"),
+        observed_generation=generation,
         last_sync_time=now,
         conditions=conditions,
     )
@@ -176,19 +188,6 @@ def _accessor_condition(accessor: AccessorStatus, why: str) -> tuple[str, bool, 
         AccessorPhase.FAILED: StorageReason.ACCESSOR_FAILED,
     }
     return ACCESSOR_READY, accessor.phase is AccessorPhase.READY, reasons[accessor.phase], why
-
-
-def _condition(
-    observed: Observed, type_: str, is_met: bool, reason: StorageReason, message: str, now: datetime
-) -> Condition:
-    return Condition(
-        type=type_,
-        status="True" if is_met else "False",
-        reason=reason,
-        message=message,
-        observed_generation=observed.storage["metadata"].get("generation"),
-        last_transition_time=now,
-    )
 
 
 def _reworded(

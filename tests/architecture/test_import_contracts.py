@@ -19,6 +19,7 @@ ALLOWED = {
     "gpu_platform/domain/__init__.py": "",
     "gpu_platform/domain/names.py": "import pydantic",
     "gpu_platform/settings.py": "import yaml",
+    "gpu_platform/file_browser.py": "import http.server",
     "gpu_platform/devcluster/__init__.py": "",
     "gpu_platform/devcluster/nodes.py": "from gpu_platform.adapters.kube.client import kubernetes",
     "gpu_platform/cli/__init__.py": "",

@@ -15,7 +15,7 @@ go_on = asyncio.Event()
 hanging: set[object] = set()
 
 
-@routes.route("*", "/echo{tail:.*}")
+@routes.route("*", r"/echo{tail:[\s\S]*}")
 async def echo(request: web.Request) -> web.Response:
     body = await request.read()
     return web.json_response(

@@ -2,18 +2,23 @@
 
 import asyncio
 import logging
+import os
 import secrets
+import signal
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 from kubernetes.aio import client as aio_client
 
-from gpu_platform.adapters.kube import GoneError, KubeClient, NotFoundError, open_client
+from gpu_platform.adapters.kube import GoneError, KubeClient, KubeError, NotFoundError, open_client
 from gpu_platform.adapters.kube.cache import ObjectCache
 from gpu_platform.adapters.kube.paths import CONFIG_MAPS, NAMESPACES
+from gpu_platform.devcluster.readiness import admin_tls
+from gpu_platform.devcluster.status import ProcessStatus, read_status
 from tests.integration.conftest import RunningCluster
 from tests.integration.daemons import Daemon, running_daemon
 from tests.integration.mirror_daemon import LABEL, mirrored
@@ -189,3 +194,31 @@ def _seconds_since(started_at: float) -> float:
     seconds, task = time.monotonic() - started_at, asyncio.current_task()
     log.info("%s: %.1f s", task.get_name() if task else "", seconds)
     return seconds
+
+
+async def compact(cluster: RunningCluster) -> None:
+    """Make etcd forget every version but the present one."""
+    url = f"https://127.0.0.1:{cluster.record.ports['etcd']}/v3"
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=admin_tls(cluster.directory))) as etcd:
+        async with etcd.post(f"{url}/maintenance/status", json={}) as answer:
+            revision = (await answer.json())["header"]["revision"]
+        async with etcd.post(f"{url}/kv/compaction", json={"revision": revision, "physical": True}) as answer:
+            assert answer.status == 200, await answer.text()
+
+
+async def restart_api_server(cluster: RunningCluster, kube: KubeClient) -> None:
+    def api_server() -> ProcessStatus:
+        return next(each for each in read_status(cluster.directory).processes if each.name == "kube-apiserver")
+
+    restarts, pid = api_server().restarts, api_server().pid
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+
+    async def is_back() -> bool:
+        try:
+            await kube.get("/version", timeout=1)
+        except KubeError:
+            return False
+        return api_server().restarts > restarts and api_server().state == "ready"
+
+    await eventually(is_back, within=120)

@@ -5,12 +5,15 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import aiohttp
+
 from gpu_platform.adapters.kube import KubeClient, NotFoundError
 from gpu_platform.adapters.kube.paths import (
     GPU_STORAGES,
     JOBS,
     PERSISTENT_VOLUME_CLAIMS,
     PERSISTENT_VOLUMES,
+    PODS,
 )
 from gpu_platform.domain import names
 from tests.integration.platform import INSTANCES, find, ready_condition, unit_body
@@ -113,3 +116,31 @@ async def storage(kube: KubeClient, name: str, **spec: Any) -> AsyncIterator[Jso
         yield await create_storage(kube, name, **spec)
     finally:
         await delete_storage(kube, name)
+
+
+async def file_says(file: Path, text: str) -> None:
+    """A unit without a probe is Ready once its process is there, which may not have written yet."""
+
+    async def says() -> bool:
+        return file.is_file() and file.read_text() == text
+
+    await eventually(says)
+
+
+async def send_to_accessor(kube: KubeClient, name: str, method: str, path: str) -> tuple[int, str]:
+    [pod] = (
+        await kube.get(
+            PODS.collection(INSTANCES),
+            {"labelSelector": f"{names.LABEL_STORAGE}={name},{names.LABEL_STORAGE_ACCESSOR}"},
+        )
+    )["items"]
+    address = pod["metadata"]["annotations"][names.ANNOTATION_HOST_ADDRESS]
+    async with (
+        aiohttp.ClientSession() as session,
+        session.request(method, f"http://{address}:5000/{path}") as answer,
+    ):
+        return answer.status, await answer.text()
+
+
+async def read_from_accessor(kube: KubeClient, name: str, path: str) -> tuple[int, str]:
+    return await send_to_accessor(kube, name, "GET", path)

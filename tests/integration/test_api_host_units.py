@@ -11,6 +11,7 @@ import pytest
 from gpu_platform.adapters.kube import KubeClient
 from tests.integration.api import UNITS, code_of, unit_request
 from tests.integration.platform import create_unit, delete_unit, stock_pool, unit_body, unit_in_phase
+from tests.ssh_blocks import ssh_block
 from tests.waiting import eventually
 
 Json = dict[str, Any]
@@ -145,6 +146,22 @@ async def test_the_logs_of_the_container_before_the_last_restart_are_kept(
     await eventually(is_reborn)
     assert await words(previous="true") == "first\n"
     await delete_unit(kube, "reborn")
+
+
+async def test_the_logs_of_its_ssh_are_asked_for_by_container(
+    api: httpx.AsyncClient, kube: KubeClient, web: str
+) -> None:
+    without = await api.get(f"{web}/logs", params={"container": "ssh-frpc"})
+    assert (without.status_code, code_of(without)) == (404, "container_not_found")
+    await create_unit(kube, unit_body("within", specName="host.1", ssh=ssh_block(connectHost="frp.example.com")))
+
+    async def waits_for_its_image() -> bool:
+        # The host node runs no images, and the sidecars are nothing else.
+        answer = await api.get(f"{UNITS}/within/logs", params={"container": "ssh-frpc"})
+        return answer.status_code == 409 and 'container "ssh-frpc"' in answer.json()["error"]["message"]
+
+    await eventually(waits_for_its_image)
+    await delete_unit(kube, "within")
 
 
 async def test_its_events_tell_its_story_oldest_first(api: httpx.AsyncClient, web: str) -> None:

@@ -13,10 +13,10 @@ from gpu_platform.adapters.kube.paths import GPU_UNITS
 from gpu_platform.domain.tenants import Role
 from tests.integration.api import UNITS, api_process, code_of, open_api, wait_ready
 from tests.integration.conftest import RunningCluster
+from tests.integration.machinery import compact
 from tests.integration.platform import create_unit, delete_unit, unit_body, unit_in_phase
 from tests.integration.server_events import EventStream, ServerEvent, watching
 from tests.integration.tenants import Tenant, tenant
-from tests.integration.test_machinery import compact
 
 Json = dict[str, Any]
 

@@ -4,7 +4,6 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -13,10 +12,9 @@ import pytest
 from gpu_platform.adapters.kube import KubeClient, PatchType
 from gpu_platform.adapters.kube.paths import GPU_FUNCTIONS, OPERATIONS
 from gpu_platform.domain import names
-from gpu_platform.domain.operations import delete_operation_name, operation_name
+from gpu_platform.domain.operations import operation_name
 from gpu_platform.domain.tenants import Role
-from tests.integration.api import UNITS, api_process, code_of, open_api, wait_ready
-from tests.integration.conftest import RunningCluster
+from tests.integration.api import UNITS, code_of
 from tests.integration.declaring import FUNCTIONS, declare, function_wish, take_away
 from tests.integration.platform import INSTANCES, ensure_spec, find, stock_pool
 from tests.integration.renting import SPEC, give_back, spec_body, wish
@@ -88,13 +86,6 @@ async def test_a_replay_answers_200_with_the_same_function(api: httpx.AsyncClien
     assert {answer.status_code for answer in answers} == {200}
     assert {answer.json()["data"]["name"] for answer in answers} == {"declared"}
     assert (await stored(kube, "declared"))["metadata"]["uid"] == before["metadata"]["uid"]
-
-
-async def test_many_at_once_with_one_operation_id_make_one_function(api: httpx.AsyncClient, kube: KubeClient) -> None:
-    wished = function_wish("crowd")
-    answers = await asyncio.gather(*(api.post(FUNCTIONS, json=wished) for _ in range(12)))
-    assert sorted(answer.status_code for answer in answers) == [200] * 11 + [201]
-    await take_away(api, kube, "crowd")
 
 
 @pytest.mark.usefixtures("declared")
@@ -178,83 +169,6 @@ async def test_an_edit_behind_the_api_is_put_back_and_is_no_part_of_the_next_cha
     assert (changed.json()["data"]["image"], changed.json()["data"]["queueLimit"]) == ("example/words", 5)
 
 
-async def test_deleting_is_recorded_and_what_was_deleted_is_not_answered_again(
-    api: httpx.AsyncClient, kube: KubeClient
-) -> None:
-    await declare(api, "taken-away")
-    shown = await api.get(f"{FUNCTIONS}/taken-away")
-    uid = (await stored(kube, "taken-away"))["metadata"]["uid"]
-    late = await api.delete(f"{FUNCTIONS}/taken-away", headers={"If-Match": '"another.1"'})
-    assert (late.status_code, code_of(late)) == (412, "precondition_failed")
-    gone = await api.delete(f"{FUNCTIONS}/taken-away", headers={"If-Match": shown.headers["ETag"]})
-    assert (gone.status_code, gone.content) == (204, b"")
-    record = await kube.get(OPERATIONS.item(delete_operation_name("default", uid), INSTANCES))
-    assert record["spec"]["kind"] == "DeleteFunction"
-
-    async def is_gone() -> bool:
-        return (await api.get(f"{FUNCTIONS}/taken-away")).status_code == 404
-
-    await eventually(is_gone)
-
-    async def is_settled() -> bool:
-        name = delete_operation_name("default", uid)
-        operation = await kube.get(OPERATIONS.item(name, INSTANCES))
-        return bool(operation.get("status", {}).get("phase") == "Succeeded")
-
-    await eventually(is_settled)
-    replay = await api.post(FUNCTIONS, json=function_wish("taken-away"))
-    assert (replay.status_code, code_of(replay)) == (409, "operation_conflict")
-    assert "needs a new operationID" in replay.json()["error"]["message"]
-    assert (await api.delete(f"{FUNCTIONS}/taken-away")).status_code == 404
-    await take_away(api, kube, "taken-away")
-
-
-@pytest.mark.parametrize(("moment", "is_made"), [("api.function-recorded", False), ("api.function-created", True)])
-async def test_a_process_that_dies_leaves_nothing_that_the_reconciler_does_not_settle(
-    cluster: RunningCluster, kube: KubeClient, api: httpx.AsyncClient, tmp_path: Path, moment: str, is_made: bool
-) -> None:
-    record = OPERATIONS.item(operation_name("default", "op-dying"), INSTANCES)
-    async with (
-        api_process(cluster.kubeconfig, tmp_path / "dying.log", fault=moment) as (daemon, url),
-        open_api(url, cluster.record.api_key) as dying,
-    ):
-        await wait_ready(dying)
-        with pytest.raises(httpx.TransportError):
-            await dying.post(FUNCTIONS, json=function_wish("dying"))
-        await daemon.ends()
-    assert (await find(kube, GPU_FUNCTIONS.item("dying", INSTANCES)) is not None) is is_made
-
-    async def is_settled() -> bool:
-        operation = await find(kube, record)
-        return (operation or {}).get("status", {}).get("phase") == "Succeeded" if is_made else operation is None
-
-    await eventually(is_settled, within=180)
-    again = await api.post(FUNCTIONS, json=function_wish("dying"))
-    assert again.status_code == (200 if is_made else 201)
-    await take_away(api, kube, "dying")
-
-
-async def test_a_function_of_a_program_is_changed_there(api: httpx.AsyncClient, kube: KubeClient) -> None:
-    body = {
-        "apiVersion": names.API_VERSION,
-        "kind": "GPUFunction",
-        "metadata": {
-            "name": "owned",
-            "namespace": INSTANCES,
-            "annotations": {names.ANNOTATION_OWNER_STACK: "shop/prod"},
-        },
-        "spec": {"specName": SPEC, "image": "example/words"},
-    }
-    await kube.create(GPU_FUNCTIONS.collection(INSTANCES), body)
-    for method, fields in (("PUT", {"queueLimit": 5}), ("DELETE", None)):
-        answer = await api.request(method, f"{FUNCTIONS}/owned", json=fields)
-        assert (answer.status_code, code_of(answer)) == (409, "operation_conflict")
-        assert "shop/prod" in answer.json()["error"]["message"]
-    stack = await api.get(f"{FUNCTIONS}/owned/stack")
-    assert (stack.status_code, code_of(stack)) == (404, "stack_not_found")
-    await kube.delete(GPU_FUNCTIONS.item("owned", INSTANCES))
-
-
 @pytest.mark.usefixtures("declared")
 async def test_another_tenant_sees_and_touches_nothing(api: httpx.AsyncClient, kube: KubeClient) -> None:
     async with tenant(kube, str(api.base_url), Role.EDITOR) as other:
@@ -267,13 +181,6 @@ async def test_another_tenant_sees_and_touches_nothing(api: httpx.AsyncClient, k
         assert (await other.api.post(FUNCTIONS, json=function_wish("declared"))).status_code == 201
         assert (await other.api.get(f"{FUNCTIONS}/declared")).json()["data"]["namespace"] == other.namespace
     assert (await api.get(f"{FUNCTIONS}/declared")).json()["data"]["maxWorkers"] == 3
-
-
-async def test_who_may_only_look_changes_nothing(api: httpx.AsyncClient, kube: KubeClient) -> None:
-    async with tenant(kube, str(api.base_url), Role.VIEWER) as viewer:
-        refused = await viewer.api.post(FUNCTIONS, json=function_wish("looked-at"))
-        assert (refused.status_code, code_of(refused)) == (403, "forbidden")
-        assert (await viewer.api.get(FUNCTIONS)).status_code == 200
 
 
 @pytest.mark.usefixtures("declared")

@@ -5,7 +5,6 @@ restarts the API server, alone.
 """
 
 import asyncio
-import os
 import signal
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -13,15 +12,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import aiohttp
 import pytest
 
-from gpu_platform.adapters.kube import KubeClient, KubeError
+from gpu_platform.adapters.kube import KubeClient
 from gpu_platform.adapters.kube.connection import open_client
 from gpu_platform.adapters.kube.guarded import GuardedClient
 from gpu_platform.adapters.kube.leadership import Leadership, NotLeaderError
 from gpu_platform.adapters.kube.paths import CONFIG_MAPS, EVENTS, LEASES, SERVICE_ACCOUNTS
-from gpu_platform.devcluster.readiness import admin_tls
-from gpu_platform.devcluster.status import ProcessStatus, read_status
 from tests.integration.conftest import RunningCluster
-from tests.integration.machinery import LEASE, Ground
+from tests.integration.machinery import LEASE, Ground, compact, restart_api_server
 from tests.integration.mirror_daemon import LABEL, STEPS, mirrored
 from tests.integration.platform import find
 from tests.waiting import eventually
@@ -281,31 +278,3 @@ async def wait_for_controllers(ground: Ground) -> None:
     """Until Kubernetes' own controllers are back at the restarted API server too: whoever comes next needs them."""
     async with ground.namespace() as namespace:
         await eventually(lambda: find(ground.kube, SERVICE_ACCOUNTS.item("default", namespace)), within=120)
-
-
-async def compact(cluster: RunningCluster) -> None:
-    """Make etcd forget every version but the present one."""
-    url = f"https://127.0.0.1:{cluster.record.ports['etcd']}/v3"
-    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=admin_tls(cluster.directory))) as etcd:
-        async with etcd.post(f"{url}/maintenance/status", json={}) as answer:
-            revision = (await answer.json())["header"]["revision"]
-        async with etcd.post(f"{url}/kv/compaction", json={"revision": revision, "physical": True}) as answer:
-            assert answer.status == 200, await answer.text()
-
-
-async def restart_api_server(cluster: RunningCluster, kube: KubeClient) -> None:
-    def api_server() -> ProcessStatus:
-        return next(each for each in read_status(cluster.directory).processes if each.name == "kube-apiserver")
-
-    restarts, pid = api_server().restarts, api_server().pid
-    assert pid is not None
-    os.kill(pid, signal.SIGKILL)
-
-    async def is_back() -> bool:
-        try:
-            await kube.get("/version", timeout=1)
-        except KubeError:
-            return False
-        return api_server().restarts > restarts and api_server().state == "ready"
-
-    await eventually(is_back, within=120)

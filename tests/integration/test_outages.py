@@ -24,8 +24,8 @@ from tests.integration.audit import AuditLog
 from tests.integration.bootstrapping import bootstrap
 from tests.integration.conftest import RunningCluster
 from tests.integration.daemons import Daemon, running_daemon
+from tests.integration.machinery import compact, restart_api_server
 from tests.integration.platform import INSTANCES, create_unit, delete_unit, find, unit_body, unit_in_phase
-from tests.integration.test_machinery import compact, restart_api_server
 from tests.tcp_proxy import TcpProxy, write_kubeconfig_through
 from tests.waiting import eventually
 

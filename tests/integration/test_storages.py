@@ -4,7 +4,6 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
 
 from gpu_platform.adapters.kube import KubeClient, KubeError
@@ -15,7 +14,6 @@ from gpu_platform.adapters.kube.paths import (
     GPU_UNITS,
     NAMESPACES,
     PERSISTENT_VOLUME_CLAIMS,
-    PODS,
     SERVICES,
 )
 from gpu_platform.domain import names
@@ -37,11 +35,14 @@ from tests.integration.storages import (
     claim_is_gone,
     create_storage,
     directory_of,
+    file_says,
     from_shell,
     get_storage,
     host_unit,
     jobs_of,
+    read_from_accessor,
     recover,
+    send_to_accessor,
     storage,
     storage_body,
     storage_is_gone,
@@ -74,6 +75,13 @@ async def test_a_storage_of_a_class_that_nobody_serves_stays_pending(kube: KubeC
         pending = await storage_says(kube, "unserved", "StoragePending")
         assert pending["status"]["phase"] == "Pending"
         assert "capacity" not in pending["status"]
+
+        async def says_why() -> bool:
+            return (
+                "there is no storage class 'nobody'" in ready_condition(await get_storage(kube, "unserved"))["message"]
+            )
+
+        await eventually(says_why)
 
 
 async def test_an_image_fills_the_storage_once_at_workspace(kube: KubeClient, tmp_path: Path) -> None:
@@ -356,31 +364,3 @@ async def test_a_second_pass_writes_nothing(kube: KubeClient, cluster: RunningCl
         assert find_writes(log) == []
         for name in ("quiet-user", "after-quiet"):
             await delete_unit(kube, name)
-
-
-async def file_says(file: Path, text: str) -> None:
-    """A unit without a probe is Ready once its process is there, which may not have written yet."""
-
-    async def says() -> bool:
-        return file.is_file() and file.read_text() == text
-
-    await eventually(says)
-
-
-async def send_to_accessor(kube: KubeClient, name: str, method: str, path: str) -> tuple[int, str]:
-    [pod] = (
-        await kube.get(
-            PODS.collection(INSTANCES),
-            {"labelSelector": f"{names.LABEL_STORAGE}={name},{names.LABEL_STORAGE_ACCESSOR}"},
-        )
-    )["items"]
-    address = pod["metadata"]["annotations"][names.ANNOTATION_HOST_ADDRESS]
-    async with (
-        aiohttp.ClientSession() as session,
-        session.request(method, f"http://{address}:5000/{path}") as answer,
-    ):
-        return answer.status, await answer.text()
-
-
-async def read_from_accessor(kube: KubeClient, name: str, path: str) -> tuple[int, str]:
-    return await send_to_accessor(kube, name, "GET", path)

@@ -19,10 +19,9 @@ from gpu_platform.adapters.kube.paths import (
     SERVICES,
 )
 from gpu_platform.domain import names
-from gpu_platform.domain.operations import delete_operation_name, operation_name
+from gpu_platform.domain.operations import operation_name
 from gpu_platform.domain.tenants import Role
-from tests.integration.api import api_process, code_of, open_api, wait_ready
-from tests.integration.conftest import RunningCluster
+from tests.integration.api import code_of
 from tests.integration.keeping import (
     STORAGES,
     keep,
@@ -108,12 +107,6 @@ async def test_a_replay_answers_200_with_the_same_storage(api: httpx.AsyncClient
     assert {answer.status_code for answer in answers} == {200}
     assert {answer.json()["data"]["size"] for answer in answers} == {"1Gi"}
     assert (await stored(kube, "kept-data"))["metadata"]["uid"] == before["metadata"]["uid"]
-
-
-async def test_many_at_once_with_one_operation_id_make_one_storage(api: httpx.AsyncClient, kube: KubeClient) -> None:
-    answers = await asyncio.gather(*(api.post(STORAGES, json=storage_wish("crowd")) for _ in range(12)))
-    assert sorted(answer.status_code for answer in answers) == [200] * 11 + [201]
-    await throw_away(api, kube, "crowd")
 
 
 @pytest.mark.usefixtures("kept")
@@ -297,80 +290,6 @@ async def test_a_preparation_that_runs_is_not_repeated(
     await throw_away(api, kube, "slow")
 
 
-async def test_deleting_is_recorded_and_what_was_deleted_is_not_answered_again(
-    api: httpx.AsyncClient, kube: KubeClient
-) -> None:
-    await keep(api, "thrown-away")
-    uid = (await stored(kube, "thrown-away"))["metadata"]["uid"]
-    late = await api.delete(f"{STORAGES}/thrown-away", headers={"If-Match": '"another.1"'})
-    assert (late.status_code, code_of(late)) == (412, "precondition_failed")
-    gone = await api.delete(f"{STORAGES}/thrown-away")
-    assert (gone.status_code, gone.content) == (204, b"")
-    record = OPERATIONS.item(delete_operation_name("default", uid), INSTANCES)
-    assert (await kube.get(record))["spec"]["kind"] == "DeleteStorage"
-
-    async def is_gone() -> bool:
-        return (await api.get(f"{STORAGES}/thrown-away")).status_code == 404
-
-    await eventually(is_gone)
-
-    async def is_settled() -> bool:
-        return bool((await kube.get(record)).get("status", {}).get("phase") == "Succeeded")
-
-    await eventually(is_settled)
-    replay = await api.post(STORAGES, json=storage_wish("thrown-away"))
-    assert (replay.status_code, code_of(replay)) == (409, "operation_conflict")
-    assert "needs a new operationID" in replay.json()["error"]["message"]
-    assert (await api.delete(f"{STORAGES}/thrown-away")).status_code == 404
-    await throw_away(api, kube, "thrown-away")
-
-
-async def test_a_storage_of_a_program_is_changed_there(api: httpx.AsyncClient, kube: KubeClient) -> None:
-    body = {
-        "apiVersion": names.API_VERSION,
-        "kind": "GPUStorage",
-        "metadata": {
-            "name": "owned-data",
-            "namespace": INSTANCES,
-            "annotations": {names.ANNOTATION_OWNER_STACK: "shop/prod"},
-        },
-        "spec": {"size": "1Gi"},
-    }
-    await kube.create(GPU_STORAGES.collection(INSTANCES), body)
-    for method, fields in (("PUT", {"size": "2Gi"}), ("DELETE", None)):
-        answer = await api.request(method, f"{STORAGES}/owned-data", json=fields)
-        assert (answer.status_code, code_of(answer)) == (409, "operation_conflict")
-        assert "shop/prod" in answer.json()["error"]["message"]
-    stack = await api.get(f"{STORAGES}/owned-data/stack")
-    assert (stack.status_code, code_of(stack)) == (404, "stack_not_found")
-    await kube.delete(GPU_STORAGES.item("owned-data", INSTANCES))
-
-
-@pytest.mark.parametrize(("moment", "is_made"), [("api.storage-recorded", False), ("api.storage-created", True)])
-async def test_a_process_that_dies_leaves_nothing_that_the_reconciler_does_not_settle(
-    cluster: RunningCluster, kube: KubeClient, api: httpx.AsyncClient, tmp_path: Path, moment: str, is_made: bool
-) -> None:
-    record = OPERATIONS.item(operation_name("default", "op-storage-dying"), INSTANCES)
-    async with (
-        api_process(cluster.kubeconfig, tmp_path / "dying.log", fault=moment) as (daemon, url),
-        open_api(url, cluster.record.api_key) as dying,
-    ):
-        await wait_ready(dying)
-        with pytest.raises(httpx.TransportError):
-            await dying.post(STORAGES, json=storage_wish("dying"))
-        await daemon.ends()
-    assert (await find(kube, GPU_STORAGES.item("dying", INSTANCES)) is not None) is is_made
-
-    async def is_settled() -> bool:
-        operation = await find(kube, record)
-        return (operation or {}).get("status", {}).get("phase") == "Succeeded" if is_made else operation is None
-
-    await eventually(is_settled, within=180)
-    again = await api.post(STORAGES, json=storage_wish("dying"))
-    assert again.status_code == (200 if is_made else 201)
-    await throw_away(api, kube, "dying")
-
-
 @pytest.mark.usefixtures("kept")
 async def test_another_tenant_sees_and_touches_nothing(api: httpx.AsyncClient, kube: KubeClient) -> None:
     async with tenant(kube, str(api.base_url), Role.EDITOR) as other:
@@ -390,10 +309,3 @@ async def test_another_tenant_sees_and_touches_nothing(api: httpx.AsyncClient, k
         # The same operationID and name are another storage there.
         assert (await other.api.post(STORAGES, json=storage_wish("kept-data"))).status_code == 201
         assert (await other.api.get(f"{STORAGES}/kept-data")).json()["data"]["namespace"] == other.namespace
-
-
-async def test_who_may_only_look_changes_nothing(api: httpx.AsyncClient, kube: KubeClient) -> None:
-    async with tenant(kube, str(api.base_url), Role.VIEWER) as viewer:
-        refused = await viewer.api.post(STORAGES, json=storage_wish("looked-at"))
-        assert (refused.status_code, code_of(refused)) == (403, "forbidden")
-        assert (await viewer.api.get(STORAGES)).status_code == 200

@@ -210,6 +210,8 @@ def mounted(process: str, bodies: dict[tuple[str, str], Json]) -> dict[str, str]
 def test_where_there_is_no_nats_our_processes_are_told_of_none(tmp_path: Path) -> None:
     bodies = workload_objects()
     assert load_api_settings(settings_of(API, bodies, tmp_path / "api.yaml"), {}).nats_url is None
+    reconciler = load_reconciler_settings(settings_of(RECONCILER, bodies, tmp_path / "reconciler.yaml"), {})
+    assert (reconciler.nats_url, reconciler.accessor_image) == (None, IMAGE)
     assert (mounted(API, bodies), mounted(RECONCILER, bodies)) == ({}, {})
 
 

@@ -198,16 +198,16 @@ async def test_nothing_at_the_port_is_a_502_that_says_so() -> None:
 
 
 @pytest.mark.parametrize(
-    "words",
+    ("words", "why"),
     [
-        b"",
-        b"HTTP/1.1 200",
-        b"SSH-2.0-OpenSSH_9.9\r\n",
-        b"HTTP/1.1 101 Switching Protocols\r\n\r\n",
-        b"HTTP/1.1 700 No\r\n\r\n",
+        (b"", "it hung up without an answer of HTTP"),
+        (b"HTTP/1.1 200", "it hung up without an answer of HTTP"),
+        (b"SSH-2.0-OpenSSH_9.9\r\n", "it hung up without an answer of HTTP"),
+        (b"HTTP/1.1 101 Switching Protocols\r\n\r\n", "its answer is not one of HTTP"),
+        (b"HTTP/1.1 700 No\r\n\r\n", "700 is no status that can be passed on"),
     ],
 )
-async def test_what_is_no_answer_is_a_502(words: bytes) -> None:
+async def test_what_is_no_answer_is_a_502_that_says_why(words: bytes, why: str) -> None:
     async def speak(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await read_head(reader)
         writer.write(words)
@@ -215,6 +215,7 @@ async def test_what_is_no_answer_is_a_502(words: bytes) -> None:
     async with listening(speak) as port, platform(port) as door, door.client() as client:
         answer = await client.get("/")
     assert error_of(answer) == (502, "bad_gateway")
+    assert f"the unit 'web' broke off before its answer: {why}" in answer.json()["error"]["message"]
     assert door.count_of("broken") == 1
 
 

@@ -9,6 +9,7 @@ from gpu_platform.domain.unit_requests import accepted_text
 from gpu_platform.domain.value import Value
 from reconciler.stock.observe import observe_pool
 from reconciler.units.observe import observe_unit
+from reconciler.units.observed import ChildKind
 from reconciler.world import World
 from tests.builders import make_pool, make_unit
 
@@ -30,7 +31,8 @@ class _World:
     def __init__(self, *units: Json, pool: Json | None = None) -> None:
         self.units = _Cache(*units)
         self.pools = _Cache(*([pool] if pool else []))
-        self.network_policies = self.services = self.deployments = self.config_maps = self.namespaces = _Cache()
+        self.unit_children = {kind: _Cache() for kind in ChildKind}
+        self.namespaces = _Cache()
         self._instances = units
 
     def find_spec(self, _: str) -> None:

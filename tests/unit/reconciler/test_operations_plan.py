@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from gpu_platform.domain import names
-from gpu_platform.domain.operations import RETENTION, TAKEOVER, OperationPhase, OperationSpec, OperationStatus
-from reconciler.operations.observed import Observed, Record
+from gpu_platform.domain.operations import RETENTION, TAKEOVER, OperationPhase, OperationStatus
+from reconciler.operations.observed import Observed
 from reconciler.operations.plan import DELETE_GRACE, LONGEST_WAIT, plan_operation
 from reconciler.operations.steps import (
     CreatePool,
@@ -21,48 +21,24 @@ from reconciler.operations.steps import (
     StartUnit,
     WriteStatus,
 )
-from tests.builders import NOW, make_stock, make_unit
+from tests.builders import NOW, make_unit
+from tests.unit.reconciler.operation_records import (
+    HASH,
+    POOL_REQUEST,
+    RUNNING,
+    SECOND,
+    SEED_REQUEST,
+    UNIT_REQUEST,
+    claim,
+    make_record,
+    outcome,
+    plan,
+    status_after,
+)
 
 Json = dict[str, Any]
 
-HASH = "a" * 64
-SECOND = timedelta(seconds=1)
-UNIT_REQUEST = {"name": "demo", "specName": "g1.1", "image": "example/train"}
-SEED_REQUEST = {"specName": "g1.1", "replicas": 2, "memory": "16Gi", "gpu": 1}
-POOL_REQUEST = {"name": "pool", "specName": "g1.1", "replicas": 2}
-RUNNING = {"phase": "Running", "startedAt": "2030-01-01T11:59:00Z"}
 KEPT_FIELDS = {"phase": "Succeeded", "finishedAt": "2030-01-01T11:00:00Z", "targetUid": "uid-demo"}
-
-
-def make_record(
-    kind: str,
-    request: Json | None = None,
-    *,
-    age: timedelta = TAKEOVER,
-    status: Json | None = None,
-    uid: str | None = None,
-    namespace: str = "runtime-instance",
-) -> Record:
-    is_job = kind in ("SeedStockUnits", "CreateStockPool")
-    home = names.STOCK_NAMESPACE if is_job else "runtime-instance"
-    kinds = {"Function": "GPUFunction", "Storage": "GPUStorage"}
-    of_tenants = next((each for word, each in kinds.items() if kind.endswith(word)), "GPUUnit")
-    target = {"kind": "StockPool" if is_job else of_tenants, "namespace": home, "name": "pool" if is_job else "demo"}
-    spec = {"operationID": "mine", "kind": kind, "requestHash": HASH, "request": request or {}, "target": target}
-    if uid:
-        target["uid"] = uid
-    metadata = {
-        "name": "op-1",
-        "namespace": home if namespace == "runtime-instance" else namespace,
-        "uid": "uid-op",
-        "resourceVersion": "5",
-        "creationTimestamp": (NOW - age).isoformat(),
-    }
-    return Record(
-        {"metadata": metadata, "spec": spec, "status": status or {}},
-        OperationSpec.model_validate(spec),
-        OperationStatus.model_validate(status or {}),
-    )
 
 
 def create(**observed: Any) -> Observed:
@@ -96,35 +72,9 @@ def unit_of(operation_id: str = "mine", source: str = "pool-0", *, going: bool =
     return unit
 
 
-def claim(name: str = "pool-0", at: datetime = NOW - TAKEOVER) -> Json:
-    stock = make_stock(name, claimed_by="runtime-instance/demo")
-    stock["metadata"]["annotations"] |= {
-        names.ANNOTATION_OPERATION_ID: "op-1",
-        names.ANNOTATION_CLAIMED_AT: at.isoformat(),
-    }
-    return stock
-
-
 def pool_of(operation_id: str = "mine", *, seeded: int = 0) -> Json:
     annotations = {names.ANNOTATION_OPERATION_ID: operation_id}
     return {"metadata": {"uid": "uid-pool", "annotations": annotations}, "status": {"seeded": seeded}}
-
-
-def plan(observed: Observed) -> Plan:
-    return plan_operation(observed, NOW)
-
-
-def status_after(observed: Observed) -> OperationStatus:
-    step = plan(observed).step
-    assert isinstance(step, WriteStatus)
-    return step.status
-
-
-def outcome(observed: Observed) -> tuple[OperationPhase | None, str | None]:
-    status = status_after(observed)
-    assert status.finished_at == NOW
-    assert plan(observed).is_last
-    return status.phase, status.reason
 
 
 # at its end

@@ -13,7 +13,7 @@ from reconciler.operations.observed import Observed
 from reconciler.operations.plan import DELETE_GRACE
 from reconciler.operations.steps import DeleteFunction, RemoveOperation, WriteStatus
 from tests.builders import NOW, make_function
-from tests.unit.reconciler.test_operations_plan import HASH, SECOND, make_record, outcome, plan, status_after
+from tests.unit.reconciler.operation_records import HASH, SECOND, make_record, outcome, plan, status_after
 
 Json = dict[str, Any]
 

@@ -10,7 +10,7 @@ from gpu_platform.domain.operations import PREVIEW_PATIENCE, PREVIEW_RETENTION, 
 from reconciler.operations.observed import Observed
 from reconciler.operations.steps import RemoveOperation
 from tests.builders import NOW
-from tests.unit.reconciler.test_operations_plan import RUNNING, SECOND, make_record, outcome, plan, status_after
+from tests.unit.reconciler.operation_records import RUNNING, SECOND, make_record, outcome, plan, status_after
 
 Json = dict[str, Any]
 

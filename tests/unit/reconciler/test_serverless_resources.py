@@ -12,8 +12,8 @@ from reconciler.units.plan import UnitSettings, plan_unit
 from reconciler.units.resources import build_network_policy
 from reconciler.units.serverless_resources import Egress, SidecarSettings, find_egress, plan_worker
 from tests.builders import NOW, make_unit
-from tests.unit.reconciler.test_unit_plan import SSH, observe, ready_reason
-from tests.unit.reconciler.test_unit_resources import make_build, pod_of
+from tests.unit.reconciler.observed_units import SSH, observe, ready_reason
+from tests.unit.reconciler.unit_builds import make_build, pod_of
 
 Json = dict[str, Any]
 

@@ -1,5 +1,6 @@
 """The reconciler's settings: defaults, then the file, then the environment; and one clear sentence when wrong."""
 
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from gpu_platform.settings import SettingsError, split_address
 from reconciler.settings import ReconcilerSettings, load_reconciler_settings
 from tests.architecture.repository import ROOT
 
+ROUTE = "routeDomain: example.com\nrouteFromNamespace: ingress"
 SAMPLE = ROOT / "config" / "local" / "reconciler.yaml"
 
 
@@ -24,7 +26,9 @@ def test_without_anything_there_are_defaults() -> None:
     assert settings.leader_elect
     assert settings.controllers == ("units", "storages", "stock", "operations", "orphans", "drift", "functions")
     assert settings.resync.total_seconds() == 300
-    assert "169.254.0.0/16" in settings.blocked_egress_cidrs
+    blocked = [ip_network(cidr) for cidr in settings.blocked_egress_cidrs]
+    for metadata_service in ("169.254.169.254", "100.100.100.200", "fd00:ec2::254", "fe80::a9fe:a9fe"):
+        assert any(ip_address(metadata_service) in network for network in blocked)
 
 
 def test_the_file_comes_over_the_defaults_and_the_environment_over_both(file: Path) -> None:
@@ -52,6 +56,13 @@ def test_every_setting_can_come_from_the_environment() -> None:
         "SSH_SERVER_IMAGE": "image:3",
         "FRP_CLIENT_IMAGE": "image:4",
         "SSH_SERVER_CIDRS": "10.9.0.0/16",
+        "ROUTE_KIND": "Ingress",
+        "ROUTE_DOMAIN": "units.example.com",
+        "ROUTE_SCHEME": "http",
+        "ROUTE_CLASS": "nginx",
+        "ROUTE_ANNOTATIONS": "example.com/timeout=1h,example.com/size=1g",
+        "ROUTE_FROM_NAMESPACE": "ingress-nginx",
+        "ROUTE_FROM_LABELS": "app=controller",
         "NATS_URL": "tls://nats:4222",
         "NATS_CREDENTIALS": "functions.creds",
         "NATS_CA": "ca.crt",
@@ -93,6 +104,13 @@ def test_every_setting_can_come_from_the_environment() -> None:
         ssh_server_image="image:3",
         frp_client_image="image:4",
         ssh_server_cidrs=("10.9.0.0/16",),
+        route_kind="Ingress",
+        route_domain="units.example.com",
+        route_scheme="http",
+        route_class="nginx",
+        route_annotations=("example.com/timeout=1h", "example.com/size=1g"),
+        route_from_namespace="ingress-nginx",
+        route_from_labels=("app=controller",),
         nats_url="tls://nats:4222",
         nats_credentials=Path("functions.creds"),
         nats_ca=Path("ca.crt"),
@@ -115,8 +133,9 @@ def test_every_setting_can_come_from_the_environment() -> None:
         kubeconfig=Path("file"),
         log_level="debug",
     )
-    # Of the two ways to say where NATS is, one can be used.
-    assert {key.lower() for key in environment} == set(ReconcilerSettings.model_fields) - {"nats_egress_cidr"}
+    # Of the two ways to say where NATS is, one can be used, and of the two kinds of routes.
+    others = {"nats_egress_cidr", "route_gateway"}
+    assert {key.lower() for key in environment} == set(ReconcilerSettings.model_fields) - others
 
 
 @pytest.mark.parametrize(
@@ -130,6 +149,16 @@ def test_every_setting_can_come_from_the_environment() -> None:
         ),
         ("natsURL: nats://n\nnatsSigningKey: x", "natsSigningKey is set, but natsCredentials is not"),
         ("natsURL: nats://n\nnatsCredentials: x", "natsCredentials is set, but natsSigningKey is not"),
+        ("routeDomain: example.com", "routeDomain is set, but routeKind is not"),
+        ("routeFromLabels: [app=x]", "routeFromLabels is set, but routeKind is not"),
+        ("routeKind: Ingress", "routeKind is set, but routeDomain is not"),
+        ("routeKind: Ingress\nrouteDomain: example.com", "routeKind is set, but routeFromNamespace is not"),
+        (f"{ROUTE}\nrouteKind: HTTPRoute", "routeKind is HTTPRoute, but routeGateway is not set"),
+        (
+            f"{ROUTE}\nrouteKind: HTTPRoute\nrouteGateway: a/b\nrouteClass: x",
+            "routeClass is set, but routeKind is HTTPRoute",
+        ),
+        (f"{ROUTE}\nrouteKind: Ingress\nrouteGateway: a/b", "routeGateway is set, but routeKind is Ingress"),
     ],
 )
 def test_settings_that_do_not_go_together_are_one_sentence(text: str, sentence: str, file: Path) -> None:
@@ -192,6 +221,12 @@ def test_the_variables_that_kubernetes_adds_for_a_service_of_our_name_are_not_se
             "blockedEgressCIDRs: [10.0.0.1/8]",
             '{file}: blockedEgressCIDRs[0] is "10.0.0.1/8", and should be a network such as 10.0.0.0/8',
         ),
+        (
+            "routeDomain: '*.example.com'",
+            '{file}: routeDomain is "*.example.com", and should be a domain such as units.example.com',
+        ),
+        ("routeGateway: public", '{file}: routeGateway is "public", and should be namespace/name of a Gateway'),
+        ("routeAnnotations: [timeout]", '{file}: routeAnnotations[0] is "timeout", and should be name=value'),
         ("- workers", "{file} should hold one `key: value` per line, not a list"),
         ("workers: [", "{file} is not YAML: while parsing"),
     ],

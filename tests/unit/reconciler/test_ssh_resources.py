@@ -11,24 +11,15 @@ from gpu_platform.domain import names
 from gpu_platform.domain.conditions import find_condition
 from gpu_platform.domain.gpu_units import GPUUnitStatus, Phase, Reason
 from gpu_platform.domain.ssh import SshPhase, hash_token
+from reconciler.child_writes import CreateChild, DeleteChild, ReplaceChild
 from reconciler.units.observed import ChildKind, Observed
-from reconciler.units.plan import (
-    TOKEN_INTERVAL,
-    AdoptSecret,
-    CreateChild,
-    DeleteChild,
-    DeleteSecret,
-    Plan,
-    ReplaceChild,
-    UnitSettings,
-    plan_unit,
-)
+from reconciler.units.plan import TOKEN_INTERVAL, AdoptSecret, DeleteSecret, Plan, UnitSettings, plan_unit
 from reconciler.units.resources import build_config_map, build_network_policy
 from reconciler.units.ssh_resources import SshSettings, plan_ssh
 from tests.builders import NOW, as_stored, make_pod, make_unit
 from tests.ssh_blocks import make_key, ssh_block
-from tests.unit.reconciler.test_unit_plan import READY, observe, ready_reason
-from tests.unit.reconciler.test_unit_resources import BLOCKED, make_build, pod_of
+from tests.unit.reconciler.observed_units import READY, observe, ready_reason
+from tests.unit.reconciler.unit_builds import BLOCKED, make_build, pod_of
 
 Json = dict[str, Any]
 

@@ -9,7 +9,7 @@ import pytest
 from reconciler.units.observed import Observed
 from reconciler.units.plan import CONSUME_LIMIT, ConsumeStock, plan_unit
 from tests.builders import NOW, make_pod, make_stock, make_unit
-from tests.unit.reconciler.test_unit_plan import SETTINGS, observe, plan, settle
+from tests.unit.reconciler.observed_units import SETTINGS, observe, plan, settle
 
 
 def test_claimed_stock_is_consumed_once_its_holder_is_ready() -> None:

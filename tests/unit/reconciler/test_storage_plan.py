@@ -11,19 +11,13 @@ from gpu_platform.domain.conditions import find_condition
 from gpu_platform.domain.gpu_specs import Toleration
 from gpu_platform.domain.gpu_storages import GPUStorageSpec, Prepare, StoragePhase, prepare_digest
 from gpu_platform.domain.storage_mounts import Hold, unit_holder
+from reconciler.child_writes import CreateChild, DeleteChild, ReplaceChild
 from reconciler.storages.observed import ChildKind, Observed
-from reconciler.storages.plan import (
-    CreateChild,
-    DeleteChild,
-    PatchClaim,
-    Plan,
-    ReplaceChild,
-    SetFinalizers,
-    plan_storage,
-)
+from reconciler.storages.plan import PatchClaim, Plan, SetFinalizers, plan_storage
 from reconciler.storages.resources import StorageSettings
 from reconciler.storages.status import with_refusal
 from tests.builders import NOW, as_stored, make_pod, make_storage
+from tests.unit.reconciler.observed_storages import make_observed
 
 Json = dict[str, Any]
 
@@ -49,22 +43,7 @@ def claim(size: str = "1Gi", phase: str = "Bound", **metadata: Any) -> Json:
 
 
 def observe(storage: Json, **changes: Any) -> Observed:
-    observed = Observed(
-        storage=storage,
-        spec=GPUStorageSpec.model_validate(storage["spec"]),
-        hold=None,
-        is_unit_running=False,
-        claim=claim(),
-        binds_late=False,
-        jobs=(),
-        network_policy=None,
-        service=None,
-        deployment=None,
-        pods=(),
-        source=None,
-        restricted=False,
-    )
-    return replace(observed, **changes)
+    return make_observed(storage, **{"claim": claim(), **changes})
 
 
 def leaving(**spec: Any) -> Json:
@@ -136,6 +115,20 @@ def test_the_claim_decides_whether_it_can_be_mounted(changes: Json, reason: tupl
     assert result.writes == ()
 
 
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ({"storageClassName": "slow"}, "its claim waits for a volume: there is no storage class 'slow'"),
+        ({}, "its claim waits for a volume: no storage class is the default one"),
+    ],
+)
+def test_a_class_that_is_not_there_is_named(spec: Json, words: str) -> None:
+    waiting = {**claim(phase="Pending"), "spec": {"resources": {"requests": {"storage": "1Gi"}}, **spec}}
+    result = plan(observe(make_storage(), claim=waiting, has_class=False))
+    assert result.status is not None
+    assert [each.message for each in result.status.conditions if each.type == "Ready"] == [words]
+
+
 def test_a_claim_that_is_gone_with_its_data_is_not_made_anew() -> None:
     storage = {**make_storage(), "status": {"capacity": "1Gi", "claimName": "weights"}}
     result = plan(observe(storage, claim=None))
@@ -197,6 +190,14 @@ def test_the_file_browser_only_reads_and_waits_for_the_volume() -> None:
     assert container["volumeMounts"] == [{"name": "data", "mountPath": "/data", "readOnly": True}]
     early = plan(observe(make_storage(**ENABLED), claim=claim(phase="Pending")))
     assert [write.kind for write in early.writes if isinstance(write, CreateChild)] == [ChildKind.NETWORK_POLICY]
+
+
+def test_the_file_browser_does_not_choose_the_place_of_a_volume_that_binds_late() -> None:
+    result = plan(observe(make_storage(**ENABLED), claim=claim(phase="Pending"), binds_late=True))
+    assert ready_reason(result) == (StoragePhase.READY, "StorageReady")
+    assert [write.kind for write in result.writes if isinstance(write, CreateChild)] == [ChildKind.NETWORK_POLICY]
+    assert result.status is not None
+    assert result.status.accessor.phase == "Pending"
 
 
 def test_the_file_browser_is_on_the_node_of_the_unit_that_runs_with_the_storage() -> None:

@@ -1,16 +1,16 @@
 """The table of `plan_prepare`, row by row."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from gpu_platform.domain import names
-from gpu_platform.domain.gpu_storages import GPUStorageSpec, Prepare, PreparePhase, PrepareStatus, prepare_digest
+from gpu_platform.domain.gpu_storages import Prepare, PreparePhase, PrepareStatus, prepare_digest
 from gpu_platform.domain.storage_mounts import Hold, unit_holder
 from reconciler.storages.observed import Observed
 from reconciler.storages.prepare import PreparePlan, is_copying, plan_prepare
 from tests.builders import NOW, make_pod, make_storage
+from tests.unit.reconciler.observed_storages import make_observed
 
 Json = dict[str, Any]
 
@@ -28,22 +28,7 @@ def storage(prepare: Json, nonce: str | None = None) -> Json:
 
 
 def observe(item: Json, **changes: Any) -> Observed:
-    observed = Observed(
-        storage=item,
-        spec=GPUStorageSpec.model_validate(item["spec"]),
-        hold=None,
-        is_unit_running=False,
-        claim={"metadata": {"name": "weights"}},
-        binds_late=False,
-        jobs=(),
-        network_policy=None,
-        service=None,
-        deployment=None,
-        pods=(),
-        source=None,
-        restricted=False,
-    )
-    return replace(observed, **changes)
+    return make_observed(item, **{"claim": {"metadata": {"name": "weights"}}, **changes})
 
 
 def job(digest: str = DIGEST, condition: str | None = None, **status: Any) -> Json:
@@ -101,6 +86,12 @@ def test_the_job_is_mirrored(live: Json, phase: str) -> None:
     assert result.marks_claim is (phase == "Succeeded")
 
 
+def test_a_pod_that_is_not_made_is_told_apart_from_one_that_starts() -> None:
+    pod = make_pod(labels={names.LABEL_STORAGE_PREPARE: DIGEST[:10]})
+    for pods, words in (((), "a quota that is used up"), ((pod,), "its pod is starting")):
+        assert words in (plan(observe(storage(FETCH), jobs=(job(),), pods=pods)).status.message or "")
+
+
 def test_a_failure_is_told_in_the_words_of_the_pod() -> None:
     pod = make_pod(labels={names.LABEL_STORAGE_PREPARE: DIGEST[:10]})
     ended = {"exitCode": 3, "reason": "Error", "message": "no space"}
@@ -147,13 +138,22 @@ def test_the_earlier_job_goes_before_the_next_one_comes() -> None:
     assert not result.starts_job
 
 
-def test_the_pod_of_a_job_that_was_deleted_ends_before_the_job_is_made_again() -> None:
+def test_a_preparation_whose_job_is_deleted_has_failed_and_is_not_begun_again() -> None:
     pod = make_pod(labels={names.LABEL_STORAGE_PREPARE: DIGEST[:10]})
     leaving = {**pod, "metadata": {**pod["metadata"], "deletionTimestamp": "now"}, "status": {"phase": "Running"}}
 
-    assert not plan(observe(storage(FETCH), pods=(leaving,)), known(PreparePhase.RUNNING)).starts_job
+    ending = plan(observe(storage(FETCH), pods=(leaving,)), known(PreparePhase.RUNNING))
+    assert (ending.status.phase, ending.starts_job) == ("Running", False)
     ended = {**leaving, "status": {"phase": "Failed"}}
-    assert plan(observe(storage(FETCH), pods=(ended,)), known(PreparePhase.RUNNING)).starts_job
+    for pods in ((ended,), ()):
+        over = plan(observe(storage(FETCH), pods=pods), known(PreparePhase.RUNNING))
+        assert (outcome(over), over.starts_job) == (("Failed", "Required"), False)
+        assert "was deleted" in (over.status.message or "")
+    assert plan(observe(storage(FETCH, "again")), over.status).starts_job
+
+
+def test_a_job_that_never_ran_is_made_again() -> None:
+    assert plan(observe(storage(FETCH)), known(PreparePhase.PENDING)).starts_job
 
 
 def test_the_pods_of_an_earlier_job_end_before_the_next_one_comes() -> None:

@@ -7,10 +7,10 @@ import pytest
 
 from gpu_platform.domain import names
 from gpu_platform.domain.gpu_units import Phase, Reason
+from reconciler.child_writes import CreateChild, ReplaceChild
 from reconciler.units.observed import ChildKind
-from reconciler.units.plan import CreateChild, ReplaceChild
 from tests.builders import make_storage, make_unit
-from tests.unit.reconciler.test_unit_plan import message, observe, plan, ready_reason, settle
+from tests.unit.reconciler.observed_units import message, observe, plan, ready_reason, settle
 
 Json = dict[str, Any]
 

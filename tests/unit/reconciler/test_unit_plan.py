@@ -8,83 +8,17 @@ from typing import Any
 import pytest
 
 from gpu_platform.domain import names
-from gpu_platform.domain.conditions import find_condition
-from gpu_platform.domain.gpu_specs import GPUSpecSpec
 from gpu_platform.domain.gpu_units import Phase, Reason
 from gpu_platform.domain.stock import HANDOFF_LIMIT
+from reconciler.child_writes import CreateChild, DeleteChild, ReplaceChild
 from reconciler.units.observed import ChildKind, Observed, SourceStock
-from reconciler.units.plan import (
-    LURKER_LIMIT,
-    QUIET_START,
-    CreateChild,
-    DeleteChild,
-    Plan,
-    ReplaceChild,
-    UnitSettings,
-    plan_unit,
-)
-from reconciler.units.ssh_resources import SshSettings
+from reconciler.units.plan import LURKER_LIMIT, QUIET_START, plan_unit
 from tests.builders import NOW, as_stored, make_pod, make_stock, make_unit
+from tests.unit.reconciler.observed_units import HTTP, SETTINGS, message, observe, plan, ready_reason, settle
 
 Json = dict[str, Any]
 
-SSH = SshSettings("example/sshd:1", "example/frpc:1")
-SETTINGS = UnitSettings("busybox:1.36", ("10.0.0.0/8", "fc00::/7"), SSH)
-CATALOGUE = GPUSpecSpec(memory="16Gi", gpu=1, cpu="4")
-HTTP = {"ports": [{"name": "http", "port": 8000}]}
 AVAILABLE = {"is_ready": True}
-READY = [{"type": "Ready", "status": "True"}]
-
-
-def observe(unit: Json, **changes: Any) -> Observed:
-    observed = Observed(
-        unit=unit,
-        catalogue=CATALOGUE,
-        restricted=False,
-        network_policy=None,
-        service=None,
-        deployment=None,
-        leftovers={},
-        pods=(),
-        is_claimed_stock=False,
-        holder=None,
-        holder_pods=(),
-        source=None,
-        claims_under_way=(),
-        stock_lurks=False,
-    )
-    return replace(observed, **changes)
-
-
-def settle(observed: Observed, *, is_ready: bool = False) -> Observed:
-    """The same unit after its planned children were written, and perhaps its pod became ready."""
-    written = {write.kind: write.body for write in plan(observed).writes if isinstance(write, CreateChild)}
-    service = written.get(ChildKind.SERVICE)
-    deployment = written[ChildKind.DEPLOYMENT]
-    pod = make_pod(conditions=READY, labels=deployment["spec"]["template"]["metadata"]["labels"])
-    return replace(
-        observed,
-        network_policy=as_stored(written[ChildKind.NETWORK_POLICY]),
-        service=as_stored(service) if service else None,
-        deployment=as_stored(deployment),
-        pods=(pod,) if is_ready else (),
-    )
-
-
-def plan(observed: Observed) -> Plan:
-    return plan_unit(observed, SETTINGS, NOW)
-
-
-def ready_reason(result: Plan) -> tuple[Phase | None, str]:
-    condition = find_condition(result.status.conditions, "Ready")
-    assert condition is not None
-    return result.status.phase, condition.reason
-
-
-def message(result: Plan) -> str:
-    condition = find_condition(result.status.conditions, "Ready")
-    assert condition is not None
-    return condition.message
 
 
 def foreign_container_field(field: str) -> Json:

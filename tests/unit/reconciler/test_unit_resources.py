@@ -3,8 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from gpu_platform.domain.gpu_specs import GPUSpecSpec, Toleration
-from gpu_platform.domain.gpu_units import GPUUnitSpec
+from gpu_platform.domain.gpu_specs import Toleration
 from infra.objects.metadata import app_labels
 from infra.objects.workloads import API
 from reconciler.units.capabilities import DROPPED_CAPABILITIES
@@ -14,31 +13,11 @@ from reconciler.units.resources import (
     build_network_policy,
     build_service,
 )
+from tests.unit.reconciler.unit_builds import BLOCKED, make_build, pod_of
 
 Json = dict[str, Any]
 
 TEMPLATE = {"ports": [{"name": "http", "port": 8000}], "envs": [{"name": "MODE", "value": "x"}, {"name": "EMPTY"}]}
-BLOCKED = ("10.0.0.0/8", "192.168.0.0/16")
-
-
-def make_build(namespace: str = "runtime-instance", catalogue: Json | None = None, **spec: Any) -> UnitBuild:
-    return UnitBuild(
-        namespace=namespace,
-        name="demo",
-        uid="uid-demo",
-        spec=GPUUnitSpec.model_validate({"specName": "g1.1", "image": "example/train", **spec}),
-        catalogue=GPUSpecSpec.model_validate({"memory": "16Gi", "gpu": 1, "cpu": "4", **(catalogue or {})}),
-        restricted=False,
-        replicas=1,
-        preferred_node=None,
-        placeholder_image="busybox:1.36",
-        blocked_egress=BLOCKED,
-    )
-
-
-def pod_of(build: UnitBuild) -> Json:
-    pod: Json = build_deployment(build)["spec"]["template"]["spec"]
-    return pod
 
 
 def container_of(build: UnitBuild) -> Json:

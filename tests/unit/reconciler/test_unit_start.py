@@ -6,10 +6,11 @@ from datetime import timedelta
 from gpu_platform.domain import names
 from gpu_platform.domain.gpu_units import Phase
 from gpu_platform.domain.stock import HANDOFF_LIMIT
+from reconciler.child_writes import ReplaceChild
 from reconciler.units.observed import ChildKind, Observed, SourceStock
-from reconciler.units.plan import Plan, ReplaceChild, plan_unit
+from reconciler.units.plan import Plan, plan_unit
 from tests.builders import NOW, as_stored, make_pod, make_stock, make_unit
-from tests.unit.reconciler.test_unit_plan import HTTP, SETTINGS, observe, plan, settle
+from tests.unit.reconciler.observed_units import HTTP, SETTINGS, observe, plan, settle
 
 FIRST_NODE = "sim-a100-0"
 NEXT_NODE = "sim-h100-0"

@@ -1,0 +1,76 @@
+"""What a pass knows about a unit, and what its plan says, for tests of its decisions."""
+
+from dataclasses import replace
+from typing import Any
+
+from gpu_platform.domain.conditions import find_condition
+from gpu_platform.domain.gpu_specs import GPUSpecSpec
+from gpu_platform.domain.gpu_units import Phase
+from reconciler.child_writes import CreateChild
+from reconciler.units.observed import ChildKind, Observed
+from reconciler.units.plan import Plan, UnitSettings, plan_unit
+from reconciler.units.ssh_resources import SshSettings
+from tests.builders import NOW, as_stored, make_pod
+
+Json = dict[str, Any]
+
+SSH = SshSettings("example/sshd:1", "example/frpc:1")
+SETTINGS = UnitSettings("busybox:1.36", ("10.0.0.0/8", "fc00::/7"), SSH)
+CATALOGUE = GPUSpecSpec(memory="16Gi", gpu=1, cpu="4")
+HTTP = {"ports": [{"name": "http", "port": 8000}]}
+READY = [{"type": "Ready", "status": "True"}]
+
+
+def observe(unit: Json, **changes: Any) -> Observed:
+    observed = Observed(
+        unit=unit,
+        catalogue=CATALOGUE,
+        restricted=False,
+        network_policy=None,
+        service=None,
+        deployment=None,
+        leftovers={},
+        pods=(),
+        is_claimed_stock=False,
+        holder=None,
+        holder_pods=(),
+        source=None,
+        claims_under_way=(),
+        stock_lurks=False,
+    )
+    return replace(observed, **changes)
+
+
+def settle(observed: Observed, *, is_ready: bool = False) -> Observed:
+    """The same unit after its planned children were written, and perhaps its pod became ready."""
+    return with_written(observed, plan(observed), is_ready=is_ready)
+
+
+def with_written(observed: Observed, planned: Plan, *, is_ready: bool) -> Observed:
+    written = {write.kind: write.body for write in planned.writes if isinstance(write, CreateChild)}
+    service = written.get(ChildKind.SERVICE)
+    deployment = written[ChildKind.DEPLOYMENT]
+    pod = make_pod(conditions=READY, labels=deployment["spec"]["template"]["metadata"]["labels"])
+    return replace(
+        observed,
+        network_policy=as_stored(written[ChildKind.NETWORK_POLICY]),
+        service=as_stored(service) if service else None,
+        deployment=as_stored(deployment),
+        pods=(pod,) if is_ready else (),
+    )
+
+
+def plan(observed: Observed) -> Plan:
+    return plan_unit(observed, SETTINGS, NOW)
+
+
+def ready_reason(result: Plan) -> tuple[Phase | None, str]:
+    condition = find_condition(result.status.conditions, "Ready")
+    assert condition is not None
+    return result.status.phase, condition.reason
+
+
+def message(result: Plan) -> str:
+    condition = find_condition(result.status.conditions, "Ready")
+    assert condition is not None
+    return condition.message
