@@ -4,7 +4,8 @@ import asyncio
 import base64
 import json
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+import time
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -25,10 +26,42 @@ Json = dict[str, Any]
 UNITS = "/api/v1/gpu-units"
 
 
-def open_api(url: str, key: str | None) -> httpx.AsyncClient:
+BUSY_SECONDS = 60.0
+BUSY = ("service_unavailable", "operation_in_progress")
+"""What the platform says while it cannot, and what it will say no longer in a moment."""
+
+
+class _Patient(httpx.AsyncHTTPTransport):
+    """Asks again, as every caller should, where a 503 says when. A machine that is busy with tests needs that."""
+
+    def __init__(self, limits: httpx.Limits, seconds: float) -> None:
+        super().__init__(limits=limits, trust_env=False)
+        self._seconds = seconds
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        deadline = time.monotonic() + self._seconds
+        while True:
+            answer = await super().handle_async_request(request)
+            if time.monotonic() >= deadline or not await _is_busy(answer):
+                return answer
+            await answer.aclose()
+            await asyncio.sleep(int(answer.headers["Retry-After"]))
+
+
+async def _is_busy(answer: httpx.Response) -> bool:
+    """A unit that is called through the platform may have a 503 of its own."""
+    if answer.status_code != 503 or answer.headers.get("Content-Type") != "application/json":
+        return False
+    error = json.loads(await answer.aread()).get("error")
+    return isinstance(error, dict) and error.get("code") in BUSY
+
+
+def open_api(url: str, key: str | None, *, patience: float = BUSY_SECONDS) -> httpx.AsyncClient:
+    """`patience`: for how long a platform that is busy is asked again; 0 where the refusal is what is looked for."""
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     limits = httpx.Limits(max_connections=200, max_keepalive_connections=200)
-    return httpx.AsyncClient(base_url=url, headers=headers, timeout=30, limits=limits, trust_env=False)
+    transport = _Patient(limits, patience)
+    return httpx.AsyncClient(base_url=url, headers=headers, timeout=30, transport=transport, trust_env=False)
 
 
 def free_port() -> int:
@@ -62,13 +95,6 @@ async def wait_ready(api: httpx.AsyncClient, within: float = 180) -> None:
             return False
 
     await eventually(is_ready, within=within)
-
-
-async def patiently(ask: Callable[[], Awaitable[httpx.Response]]) -> httpx.Response:
-    """As every caller should: a 503 with Retry-After is asked again."""
-    while (answer := await ask()).status_code == 503:
-        await asyncio.sleep(int(answer.headers["Retry-After"]))
-    return answer
 
 
 async def add_key(kube: KubeClient, tenant: str, *roles: Role) -> str:

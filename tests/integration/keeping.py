@@ -1,12 +1,10 @@
 """What a tenant does with storages over REST, as the tests do it: make, mount, throw away."""
 
-from functools import partial
 from typing import Any
 
 import httpx
 
 from gpu_platform.adapters.kube import KubeClient
-from tests.integration.api import patiently
 from tests.integration.renting import forget
 from tests.waiting import eventually
 
@@ -24,7 +22,7 @@ def mounts(*storages: str) -> list[Json]:
 
 
 async def keep(api: httpx.AsyncClient, name: str, **fields: Any) -> Json:
-    answer = await patiently(partial(api.post, STORAGES, json=storage_wish(name, **fields)))
+    answer = await api.post(STORAGES, json=storage_wish(name, **fields))
     # 200, where the first try was answered with a 503 and finished in the background.
     assert answer.status_code in (200, 201), answer.text
     view: Json = answer.json()["data"]
@@ -32,7 +30,7 @@ async def keep(api: httpx.AsyncClient, name: str, **fields: Any) -> Json:
 
 
 async def storage_view(api: httpx.AsyncClient, name: str) -> Json:
-    answer = await patiently(partial(api.get, f"{STORAGES}/{name}"))
+    answer = await api.get(f"{STORAGES}/{name}")
     assert answer.status_code == 200, answer.text
     view: Json = answer.json()["data"]
     return view

@@ -6,7 +6,6 @@ import os
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from gpu_platform.domain import names
 from gpu_platform.domain.names import SYSTEM_NAMESPACE
 from gpu_platform.domain.stack_records import LABEL_KIND, StackRecord
 from gpu_platform.domain.stacks import StackAddress, StackKind
-from tests.integration.api import UNITS, patiently
+from tests.integration.api import UNITS
 from tests.integration.conftest import RunningCluster
 from tests.integration.daemons import Daemon, running_daemon
 from tests.integration.renting import forget
@@ -115,7 +114,7 @@ def accepted_spec_of(item: Json) -> str:
 async def end_units(api: httpx.AsyncClient, kube: KubeClient, *units: str) -> None:
     """Delete the units and wait for the end of their stacks; then their records may go, for the next test."""
     for name in units:
-        assert (await patiently(partial(api.delete, f"{UNITS}/{name}"))).status_code == 204
+        assert (await api.delete(f"{UNITS}/{name}")).status_code == 204
     for name in units:
         await forgotten(kube, unit_stack(name))
         await forget(kube, name)

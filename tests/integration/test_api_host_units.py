@@ -9,7 +9,8 @@ import httpx
 import pytest
 
 from gpu_platform.adapters.kube import KubeClient
-from tests.integration.api import UNITS, code_of, unit_request
+from tests.integration.api import UNITS, code_of, open_api, unit_request
+from tests.integration.conftest import RunningCluster
 from tests.integration.platform import create_unit, delete_unit, stock_pool, unit_body, unit_in_phase
 from tests.ssh_blocks import ssh_block
 from tests.waiting import eventually
@@ -181,7 +182,7 @@ async def test_its_events_tell_its_story_oldest_first(api: httpx.AsyncClient, we
 
 
 async def test_a_unit_of_a_simulated_node_answers_inside_the_cluster_only_and_has_no_logs(
-    api: httpx.AsyncClient, kube: KubeClient
+    cluster: RunningCluster, api: httpx.AsyncClient, kube: KubeClient
 ) -> None:
     template = {"ports": [{"name": "web", "port": 80}]}
     await create_unit(kube, unit_body("inside", template=template, access={"primaryPort": "web", "scheme": "http"}))
@@ -189,7 +190,8 @@ async def test_a_unit_of_a_simulated_node_answers_inside_the_cluster_only_and_ha
     address = (await api.get(f"{UNITS}/inside/address")).json()["data"]
     assert (address["url"], address["reach"]) == ("http://unit-inside.runtime-instance.svc.cluster.local:80", "cluster")
     assert address["proxyURL"] == f"{str(api.base_url).rstrip('/')}{UNITS}/inside/proxy/web/"
-    logs = await api.get(f"{UNITS}/inside/logs")
+    async with open_api(cluster.record.platform_url, cluster.record.api_key, patience=0) as impatient:
+        logs = await impatient.get(f"{UNITS}/inside/logs")
     assert (logs.status_code, code_of(logs)) == (503, "service_unavailable")
     assert "https://" not in logs.text
     await delete_unit(kube, "inside")

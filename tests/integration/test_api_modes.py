@@ -43,7 +43,7 @@ async def test_without_kubernetes_by_choice_health_answers_and_the_rest_says_why
     settings = {**OFF, "GPU_PLATFORM_API_AUTH": "none"}
     async with (
         api_process(cluster.kubeconfig, tmp_path / "log", settings) as (_, url),
-        open_api(url, None) as api,
+        open_api(url, None, patience=0) as api,
     ):
         await wait_ready(api)
         health = await api.get("/api/v1/health")
@@ -58,7 +58,7 @@ async def test_without_kubernetes_by_choice_health_answers_and_the_rest_says_why
 async def test_without_kubernetes_keys_cannot_be_looked_up(cluster: RunningCluster, tmp_path: Path) -> None:
     async with (
         api_process(cluster.kubeconfig, tmp_path / "log", OFF) as (_, url),
-        open_api(url, cluster.record.api_key) as api,
+        open_api(url, cluster.record.api_key, patience=0) as api,
     ):
         await wait_ready(api)
         await assert_unavailable(api, "GET", UNITS)

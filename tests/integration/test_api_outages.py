@@ -88,7 +88,7 @@ async def served(cluster: RunningCluster, tmp_path: Path) -> AsyncIterator[Serve
         kubeconfig = write_kubeconfig_through(proxy, cluster.kubeconfig, tmp_path / "kubeconfig")
         async with (
             api_process(kubeconfig, tmp_path / "log") as (daemon, url),
-            open_api(url, cluster.record.api_key) as api,
+            open_api(url, cluster.record.api_key, patience=0) as api,
         ):
             await wait_ready(api)
             # So that the calls of the test do not pay for their connections.

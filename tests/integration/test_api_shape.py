@@ -12,7 +12,7 @@ import pytest
 from gpu_platform.adapters.kube import KubeClient
 from gpu_platform.domain.tenants import Role
 from platform_api.app import ROUTERS
-from tests.integration.api import UNITS, api_process, code_of, open_api, patiently, unit_request, wait_ready
+from tests.integration.api import UNITS, api_process, code_of, open_api, unit_request, wait_ready
 from tests.integration.conftest import RunningCluster
 from tests.integration.platform import create_unit, delete_unit, ensure_spec, get_unit, unit_body, unit_in_phase
 from tests.integration.tenants import Tenant, tenant
@@ -223,7 +223,7 @@ async def test_many_starts_without_stock_are_all_refused_alike(kube: KubeClient,
     await ensure_spec(kube, {**spec, "spec": {"memory": "1Gi", "gpu": 0}})
     await create_unit(kube, unit_body("hungry", specName="none.1", running=False))
     await unit_in_phase(kube, "hungry", "Stopped")
-    answers = await asyncio.gather(*(patiently(lambda: api.post(f"{UNITS}/hungry/start")) for _ in range(30)))
+    answers = await asyncio.gather(*(api.post(f"{UNITS}/hungry/start") for _ in range(30)))
     assert {code_of(answer) for answer in answers} == {"insufficient_capacity"}
     await delete_unit(kube, "hungry")
 

@@ -21,7 +21,7 @@ from providers.cluster.sessions import Sessions
 from providers.protocol.failures import ResourceFailedError
 from providers.protocol.property_values import Properties
 from providers.protocol.resource import Resource
-from tests.integration.api import UNITS, code_of, patiently
+from tests.integration.api import UNITS, code_of
 from tests.integration.conftest import RunningCluster
 from tests.integration.daemons import Daemon
 from tests.integration.drifting import SPEC, drifting_stock, edit, rent_one
@@ -104,7 +104,7 @@ async def test_a_change_that_the_api_accepts_is_never_reverted_whoever_edits_at_
 
         async def change() -> None:
             await asyncio.sleep(chance.uniform(0, 0.03))
-            answer = await patiently(lambda: api.put(f"{UNITS}/{name}", json={"image": f"example/put-{number}"}))
+            answer = await api.put(f"{UNITS}/{name}", json={"image": f"example/put-{number}"})
             assert answer.status_code == 200, answer.text
 
         await asyncio.gather(edit_meanwhile(), change())
@@ -138,7 +138,7 @@ async def test_a_wish_to_delete_is_never_undone_whatever_happens_at_the_same_tim
 
         async def delete() -> int:
             await asyncio.sleep(chance.uniform(0, 0.05))
-            return (await patiently(lambda: api.delete(f"{UNITS}/{name}"))).status_code
+            return (await api.delete(f"{UNITS}/{name}")).status_code
 
         status, _ = await asyncio.gather(delete(), meddle(kube, name, number, chance))
         assert status in (204, 404)
@@ -177,7 +177,7 @@ async def meddle(kube: KubeClient, name: str, number: int, chance: random.Random
 
 async def rent_when_there_is_stock(api: httpx.AsyncClient, name: str) -> None:
     async def is_accepted() -> bool:
-        answer = await patiently(lambda: api.post(UNITS, json=wish(name, specName=SPEC)))
+        answer = await api.post(UNITS, json=wish(name, specName=SPEC))
         assert answer.status_code in (200, 201, 409), answer.text
         assert answer.status_code != 409 or code_of(answer) == "insufficient_capacity", answer.text
         return answer.status_code != 409

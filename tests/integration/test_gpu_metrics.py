@@ -38,7 +38,7 @@ async def asking(
     settings = {"GPU_PLATFORM_API_NVIDIA_METRICS_ENDPOINT": exporter.url}
     async with (
         api_process(cluster.kubeconfig, log, settings) as (_, url),
-        open_api(url, cluster.record.api_key) as api,
+        open_api(url, cluster.record.api_key, patience=0) as api,
     ):
         await wait_ready(api)
         yield api

@@ -152,7 +152,7 @@ async def test_five_thousand_calls_survive_the_death_of_everything(
         queue_server(tmp_path) as server,
         open_queue(QueueAccess(server.url), "chaos") as js,
         declared(kube, FUNCTION, queueLimit=CALLS),
-        open_api(f"http://{address}", cluster.record.api_key) as api,
+        open_api(f"http://{address}", cluster.record.api_key, patience=0) as api,
     ):
         await ensure_streams(js)
         await ensure_consumer(js, "default", FUNCTION, timedelta(seconds=3))

@@ -10,7 +10,7 @@ import pytest
 
 from gpu_platform.adapters.kube import KubeClient
 from gpu_platform.domain.tenants import Role
-from tests.integration.api import api_process, code_of, open_api, patiently, wait_ready
+from tests.integration.api import api_process, code_of, open_api, wait_ready
 from tests.integration.calling import INVOCATIONS, SERVERLESS, Ground, calling
 from tests.integration.conftest import RunningCluster
 from tests.integration.tenants import key_of
@@ -116,15 +116,16 @@ async def test_while_nats_is_away_calls_are_refused_and_what_was_accepted_is_the
     views = [await ground.look(each) for each in before]
     ground.server.kill()
     try:
-        for answer in (
-            await ground.invoke(FUNCTION, invocationID="in-vain"),
-            await ground.acme.api.get(f"{INVOCATIONS}/kept-0"),
-            await ground.acme.api.get(INVOCATIONS),
-            await ground.acme.api.post(f"{INVOCATIONS}/kept-0/cancel"),
-        ):
-            assert answer.status_code == 503, answer.text
-            assert int(answer.headers["Retry-After"]) >= 1
-            assert "NATS" in answer.json()["error"]["message"]
+        async with open_api(ground.url, ground.acme.key, patience=0) as api:
+            for answer in (
+                await api.post(INVOCATIONS, json={"serverlessRequestID": FUNCTION, "invocationID": "in-vain"}),
+                await api.get(f"{INVOCATIONS}/kept-0"),
+                await api.get(INVOCATIONS),
+                await api.post(f"{INVOCATIONS}/kept-0/cancel"),
+            ):
+                assert answer.status_code == 503, answer.text
+                assert int(answer.headers["Retry-After"]) >= 1
+                assert "NATS" in answer.json()["error"]["message"]
         # Everything else is served.
         assert (await ground.acme.api.get("/api/v1/gpu-units")).status_code == 200
         assert (await ground.acme.api.get("/readyz")).status_code == 200
@@ -164,7 +165,7 @@ async def test_an_api_that_was_killed_between_record_and_queue_leaves_a_call_tha
             await wait_ready(api)
             async with key_of(kube, url, ground.acme.name, Role.INVOKER) as (invoker, _):
                 with pytest.raises(httpx.TransportError):
-                    await patiently(lambda: invoker.post(INVOCATIONS, json=body))
+                    await invoker.post(INVOCATIONS, json=body)
         await daemon.ends()
     assert (await ground.look("half"))["state"] == "queued"
     again = await ground.acme.api.post(INVOCATIONS, json=body)
@@ -179,7 +180,10 @@ async def test_without_nats_the_api_says_so(ground: Ground, kube: KubeClient, cl
         log = ground.root / f"lonely-{number}.log"
         async with api_process(cluster.kubeconfig, log, settings) as (_, url), open_api(url, None) as api:
             await wait_ready(api)
-            async with key_of(kube, url, ground.acme.name, Role.EDITOR) as (editor, _):
+            async with (
+                key_of(kube, url, ground.acme.name, Role.EDITOR) as (_, key),
+                open_api(url, key, patience=0) as editor,
+            ):
                 answer = await editor.post(INVOCATIONS, json={"serverlessRequestID": FUNCTION})
                 assert (answer.status_code, code_of(answer)) == (503, "service_unavailable")
                 assert "NATS" in json.loads(answer.text)["error"]["message"]

@@ -131,7 +131,7 @@ async def test_parity_67_with_kubernetes_frozen_health_figures_and_refusals_come
         settings = {"GPU_PLATFORM_API_REPORT_INTERVAL_SECONDS": "5"}
         async with (
             api_process(kubeconfig, tmp_path / "api.log", settings) as (daemon, url),
-            open_api(url, cluster.record.api_key) as api,
+            open_api(url, cluster.record.api_key, patience=0) as api,
         ):
             await wait_ready(api)
             proxy.freeze()

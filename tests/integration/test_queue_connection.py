@@ -19,6 +19,7 @@ from gpu_platform.domain.queue_keyring import Keyring
 from gpu_platform.domain.queue_keys import public_key_of
 from gpu_platform.domain.queue_permissions import QueueUser, inbox_prefix_of, permissions_of
 from gpu_platform.domain.queue_tokens import Credentials, build_user
+from tests.integration.api import free_port
 from tests.integration.queue_server import QueueServer, queue_server
 from tests.waiting import eventually
 
@@ -46,6 +47,23 @@ async def refusal_of(access: QueueAccess) -> str:
         async with asyncio.timeout(10), open_queue(access, "test"):
             pass
     return str(caught.value)
+
+
+@pytest.mark.parametrize("turns", range(40))
+async def test_who_waits_for_a_server_can_be_cancelled_at_every_turn_of_the_loop(turns: int) -> None:
+    """Also in the one in which the server refuses."""
+    nobody = QueueAccess(f"nats://127.0.0.1:{free_port()}")
+
+    async def stay() -> None:
+        async with open_queue(nobody, "test"):
+            raise AssertionError("somebody is there")
+
+    waiting = asyncio.create_task(stay())
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    waiting.cancel()
+    await asyncio.wait({waiting}, timeout=10)
+    assert waiting.cancelled()
 
 
 async def test_without_credentials_nobody_comes_in(server: QueueServer) -> None:

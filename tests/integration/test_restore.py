@@ -33,7 +33,7 @@ from gpu_platform.domain.stack_records import LABEL_KIND
 from gpu_platform.domain.stacks import StackAddress
 from gpu_platform.domain.stock import claim_holder_of
 from tests.architecture.repository import ROOT
-from tests.integration.api import UNITS, api_process, open_api, patiently, unit_request, wait_ready
+from tests.integration.api import UNITS, api_process, open_api, unit_request, wait_ready
 from tests.integration.bootstrapping import PLATFORM, SECONDS
 from tests.integration.conftest import RunningCluster
 from tests.integration.daemons import running_daemon
@@ -377,7 +377,7 @@ async def _ready_unit(kube: KubeClient, name: str) -> Json | None:
 async def _clear_away(api: httpx.AsyncClient, kube: KubeClient) -> None:
     await take_away(api, kube, "again-words")
     for name in UNIT_NAMES:
-        assert (await patiently(partial(api.delete, f"{UNITS}/{name}"))).status_code == 204
+        assert (await api.delete(f"{UNITS}/{name}")).status_code == 204
 
     async def are_gone() -> bool:
         units = (await kube.get(GPU_UNITS.collection(INSTANCES)))["items"]

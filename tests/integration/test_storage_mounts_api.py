@@ -4,7 +4,6 @@ the parity checks 23, 25 and 46."""
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from gpu_platform.adapters.storage_deletions import delete_unused_storage
 from gpu_platform.adapters.storage_mounts import StorageHeldError, hold_storages, release_storages
 from gpu_platform.domain.operations import delete_operation_name, operation_name
 from gpu_platform.domain.stock import is_claimed
-from tests.integration.api import UNITS, api_process, code_of, open_api, patiently, wait_ready
+from tests.integration.api import UNITS, api_process, code_of, open_api, wait_ready
 from tests.integration.conftest import RunningCluster
 from tests.integration.keeping import STORAGES, is_free, keep, mounts, storage_view, throw_away
 from tests.integration.platform import INSTANCES, available_pool, ensure_spec, find, stock_of, stock_pool
@@ -40,6 +39,12 @@ async def stock(kube: KubeClient) -> AsyncIterator[None]:
     await ensure_spec(kube, spec_body(SPEC, gpu=0, cpu="1m", memory="1Mi"))
     async with stock_pool(kube, POOL, STOCK_UNITS, specName=SPEC):
         yield
+
+
+@pytest.fixture(autouse=True)
+async def full_stock(kube: KubeClient) -> None:
+    """A test takes two at once, and does not wait for what the one before it has taken."""
+    await available_pool(kube, POOL, STOCK_UNITS)
 
 
 @pytest.fixture(scope="module")
@@ -213,7 +218,7 @@ async def test_of_two_changes_that_mount_one_storage_at_once_exactly_one_does(
 ) -> None:
     first, _ = replicas
     for name in ("one", "two"):
-        assert (await patiently(partial(first.post, UNITS, json=wish(name, specName=SPEC)))).status_code == 201
+        assert (await first.post(UNITS, json=wish(name, specName=SPEC))).status_code == 201
     for _ in range(CHANGES):
         answers = await asyncio.gather(
             *(

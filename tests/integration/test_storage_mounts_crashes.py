@@ -11,7 +11,7 @@ from gpu_platform.adapters.kube import KubeClient
 from gpu_platform.adapters.kube.paths import GPU_STORAGES, OPERATIONS
 from gpu_platform.domain import names
 from gpu_platform.domain.operations import operation_name
-from tests.integration.api import UNITS, api_process, open_api, patiently, wait_ready
+from tests.integration.api import UNITS, api_process, open_api, wait_ready
 from tests.integration.conftest import RunningCluster
 from tests.integration.keeping import STORAGES, is_free, keep, mounts, storage_view, throw_away
 from tests.integration.platform import INSTANCES, available_pool, ensure_spec, find, stock_pool
@@ -82,7 +82,7 @@ async def test_an_acceptance_that_dies_and_whose_storage_was_taken_meanwhile_is_
     await available_pool(kube, POOL, STOCK_UNITS)
     body = mounting("too-late", data)
     await send_to_one_that_dies(cluster, tmp_path / "dying.log", "api.stock-claimed", "POST", UNITS, body)
-    assert (await patiently(lambda: api.post(UNITS, json=mounting("in-time", data)))).status_code == 201
+    assert (await api.post(UNITS, json=mounting("in-time", data))).status_code == 201
     record = OPERATIONS.item(operation_name("default", "op-too-late"), INSTANCES)
 
     async def is_undone() -> bool:

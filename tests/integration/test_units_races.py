@@ -14,7 +14,7 @@ from gpu_platform.adapters.kube import KubeClient
 from gpu_platform.adapters.kube.paths import GPU_UNITS, OPERATIONS, STOCK_POOLS
 from gpu_platform.domain import names
 from gpu_platform.domain.tenants import Role
-from tests.integration.api import UNITS, api_process, code_of, open_api, patiently, unit_request, wait_ready
+from tests.integration.api import UNITS, api_process, code_of, open_api, unit_request, wait_ready
 from tests.integration.conftest import RunningCluster
 from tests.integration.platform import STOCK, available_pool, ensure_spec, stock_pool
 from tests.integration.renting import spec_body
@@ -55,10 +55,6 @@ async def together(requests: Sequence[Awaitable[httpx.Response]]) -> list[httpx.
     return list(await asyncio.gather(*requests))
 
 
-async def post_patiently(api: httpx.AsyncClient, body: Json) -> httpx.Response:
-    return await patiently(lambda: api.post(UNITS, json=body))
-
-
 async def units_of(kube: KubeClient, namespace: str) -> list[Json]:
     return list((await kube.get(GPU_UNITS.collection(namespace)))["items"])
 
@@ -79,7 +75,7 @@ async def test_ten_stock_units_make_ten_units_whatever_the_crowd(
     async with stock_pool(kube, "race-never", 10, specName=SPEC, replenish="Never"):
         turns = itertools.cycle(replicas)
         answers = await together(
-            [post_patiently(next(turns), unit_request(f"crowd-{number}", specName=SPEC)) for number in range(64)]
+            [next(turns).post(UNITS, json=unit_request(f"crowd-{number}", specName=SPEC)) for number in range(64)]
         )
         # 200, where the first try was answered with a 503 and finished in the background.
         served = [answer for answer in answers if answer.status_code in (200, 201)]
@@ -105,7 +101,7 @@ async def test_one_operation_is_one_unit_whoever_sends_it_how_often(
         async def send(number: int, sender: int) -> tuple[int, str, httpx.Response]:
             image = "example/other" if (number + sender) % 10 == 0 else "example/train"
             body = unit_request(f"storm-{number}", specName=SPEC, image=image)
-            return number, image, await post_patiently(next(turns), body)
+            return number, image, await next(turns).post(UNITS, json=body)
 
         async def storm(number: int) -> list[tuple[int, str, httpx.Response]]:
             async with at_once:

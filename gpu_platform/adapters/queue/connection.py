@@ -14,6 +14,7 @@ from nats.aio.client import DEFAULT_INBOX_PREFIX, Client
 from nats.js import JetStreamContext
 from nats.js.api import DEFAULT_PREFIX
 
+from gpu_platform.adapters.queue.cancellation import obey_cancellation
 from gpu_platform.adapters.queue.errors import QueueAccessError, translated
 from gpu_platform.domain.queue_keys import sign
 from gpu_platform.domain.queue_tokens import Credentials, parse_credentials
@@ -96,6 +97,7 @@ async def open_client(access: QueueAccess, name: str, *, inbox_prefix: str | Non
                 signature_cb=shown.sign if shown else None,
                 user_jwt_cb=shown.token if shown else None,
             )
+        obey_cancellation()
         doorman.let_in()
         async with _renewing(client, shown):
             yield client
@@ -175,6 +177,8 @@ class _Doorman:
             await self._client.close()
 
     async def report(self, error: Exception) -> None:
+        # The client asks us after each failed try; without this it would go on to the next one.
+        obey_cancellation()
         if not self._is_in and (reason := self._why_not(error)):
             raise QueueAccessError(reason) from error
         # The same again at every attempt: once is enough.
