@@ -7,7 +7,7 @@ import httpx
 from gpu_platform.adapters.kube import KubeClient
 from gpu_platform.adapters.kube.paths import OPERATIONS
 from gpu_platform.domain import names
-from tests.integration.api import UNITS, unit_request
+from tests.integration.api import UNITS, code_of, unit_request
 from tests.integration.platform import INSTANCES
 from tests.waiting import eventually
 
@@ -28,9 +28,20 @@ def spec_body(name: str, **spec: Any) -> Json:
 
 
 async def rent(api: httpx.AsyncClient, name: str, **fields: Any) -> Json:
-    answer = await api.post(UNITS, json=wish(name, **fields))
-    assert answer.status_code == 201, answer.text
+    await accepted(api, name, **fields)
     return await in_phase(api, name, "Ready")
+
+
+async def accepted(api: httpx.AsyncClient, name: str, **fields: Any) -> None:
+    """Once there is stock: what others took is made again, in its own time."""
+
+    async def is_accepted() -> bool:
+        answer = await api.post(UNITS, json=wish(name, **fields))
+        assert answer.status_code in (200, 201, 409), answer.text
+        assert answer.status_code != 409 or code_of(answer) == "insufficient_capacity", answer.text
+        return answer.status_code != 409
+
+    await eventually(is_accepted, every=0.2)
 
 
 def wish(name: str, **fields: Any) -> Json:

@@ -21,12 +21,12 @@ from providers.cluster.sessions import Sessions
 from providers.protocol.failures import ResourceFailedError
 from providers.protocol.property_values import Properties
 from providers.protocol.resource import Resource
-from tests.integration.api import UNITS, code_of
+from tests.integration.api import UNITS
 from tests.integration.conftest import RunningCluster
 from tests.integration.daemons import Daemon
 from tests.integration.drifting import SPEC, drifting_stock, edit, rent_one
 from tests.integration.platform import INSTANCES, find, get_unit
-from tests.integration.renting import forget, wish
+from tests.integration.renting import accepted, forget
 from tests.integration.stack_workers import (
     StackPlace,
     accepted_spec_of,
@@ -132,7 +132,7 @@ async def test_a_wish_to_delete_is_never_undone_whatever_happens_at_the_same_tim
     unheard: set[str] = set()
 
     async def race(name: str, number: int) -> None:
-        await rent_when_there_is_stock(api, name)
+        await accepted(api, name, specName=SPEC)
         # From before its stack has begun until it is recorded.
         await asyncio.sleep(chance.uniform(0, 4))
 
@@ -173,16 +173,6 @@ async def meddle(kube: KubeClient, name: str, number: int, chance: random.Random
             await kube.delete(GPU_UNITS.item(name, INSTANCES))
         else:
             await edit(kube, name, image="example/edited")
-
-
-async def rent_when_there_is_stock(api: httpx.AsyncClient, name: str) -> None:
-    async def is_accepted() -> bool:
-        answer = await api.post(UNITS, json=wish(name, specName=SPEC))
-        assert answer.status_code in (200, 201, 409), answer.text
-        assert answer.status_code != 409 or code_of(answer) == "insufficient_capacity", answer.text
-        return answer.status_code != 409
-
-    await eventually(is_accepted, within=120, every=0.2)
 
 
 async def delete_for_good(api: httpx.AsyncClient, kube: KubeClient, name: str) -> None:

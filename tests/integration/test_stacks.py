@@ -26,7 +26,7 @@ from tests.integration.platform import (
     stock_pool,
     unit_body,
 )
-from tests.integration.renting import SPEC, forget, in_phase, rent, spec_body, wish
+from tests.integration.renting import SPEC, accepted, forget, in_phase, rent, spec_body, wish
 from tests.integration.stack_workers import (
     StackPlace,
     accepted_spec_of,
@@ -183,8 +183,7 @@ async def test_a_new_unit_under_the_name_of_a_deleted_one_has_a_stack_of_its_own
         return (await api.get(f"{UNITS}/stacked-again")).status_code == 404
 
     await eventually(is_gone, every=0.01)
-    body = wish("stacked-again", image="example/second") | {"operationID": "op-stacked-again-2"}
-    assert (await api.post(UNITS, json=body)).status_code == 201
+    await accepted(api, "stacked-again", image="example/second", operationID="op-stacked-again-2")
     second = await get_unit(kube, "stacked-again")
     record = await recorded(kube, address, accepted_spec_of(second))
     assert record.uid == second["metadata"]["uid"] != first["metadata"]["uid"]

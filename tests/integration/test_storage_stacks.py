@@ -18,7 +18,7 @@ from tests.integration.conftest import RunningCluster
 from tests.integration.keeping import STORAGES, is_free, mounts, storage_view, storage_wish, throw_away
 from tests.integration.platform import INSTANCES, available_pool, ensure_spec, find, stock_pool
 from tests.integration.pulumi_projects import PulumiProject
-from tests.integration.renting import forget, give_back, spec_body, wish
+from tests.integration.renting import accepted, forget, give_back, spec_body, wish
 from tests.integration.restoring import restore
 from tests.integration.stack_workers import (
     StackPlace,
@@ -232,7 +232,7 @@ async def test_a_restore_makes_storages_before_the_units_that_mount_them(
     unit = wish("again-user", specName=SPEC, storageMounts=mounts("again-data"))
     async with cleared_worker(cluster, kube, place):
         assert (await api.post(STORAGES, json=storage_wish("again-data"))).status_code == 201
-        assert (await api.post(UNITS, json=unit)).status_code == 201
+        await accepted(api, "again-user", specName=SPEC, storageMounts=mounts("again-data"))
         for path, address in zip(paths, stacks, strict=True):
             await recorded(kube, address, accepted_spec_of(await kube.get(path)))
     for path in reversed(paths):
