@@ -13,7 +13,7 @@ from gpu_platform.domain.gpu_functions import GPUFunctionSpec
 from gpu_platform.domain.metadata import annotations_of, labels_of
 from gpu_platform.domain.stacks import as_accepted
 from gpu_platform.domain.stock import claim_holder_of, claimed_at, is_claimed, is_from
-from reconciler.units.observed import ChildKind, Observed, SourceStock
+from reconciler.units.observed import Observed, SourceStock
 from reconciler.world import World, function_key_of
 
 Json = dict[str, Any]
@@ -39,12 +39,7 @@ def observe_unit(world: World, namespace: str, name: str) -> Observed | None:
         unit=unit,
         catalogue=world.find_spec(unit.get("spec", {}).get("specName", "")),
         restricted=is_restricted(world, namespace),
-        network_policy=own.get(ChildKind.NETWORK_POLICY),
-        service=own.get(ChildKind.SERVICE),
-        config_map=own.get(ChildKind.CONFIG_MAP),
-        ingress=own.get(ChildKind.INGRESS),
-        http_route=own.get(ChildKind.HTTP_ROUTE),
-        deployment=own.get(ChildKind.DEPLOYMENT),
+        children=own,
         leftovers={kind: item for kind, item in live.items() if item and kind not in own},
         pods=world.pods_of(unit),
         is_claimed_stock=is_stock and is_claimed(unit),

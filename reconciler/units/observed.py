@@ -35,9 +35,9 @@ class Observed:
     unit: Json
     catalogue: GPUSpecSpec | None
     restricted: bool
-    network_policy: Json | None
-    service: Json | None
-    deployment: Json | None
+    children: Mapping[ChildKind, Json]
+    """The unit's own objects, as they are now."""
+
     leftovers: Mapping[ChildKind, Json]
     """Objects under this unit's names that belong to an earlier unit: they have to go first."""
 
@@ -57,9 +57,6 @@ class Observed:
     function: GPUFunctionSpec | None = None
     """Whose calls the unit takes, if it takes any and the function exists."""
 
-    config_map: Json | None = None
-    ingress: Json | None = None
-    http_route: Json | None = None
     token_secret: Json | None = None
     """Of a unit whose SSH has a token: the Secret that holds it, asked of the API server itself."""
 
@@ -67,19 +64,16 @@ class Observed:
     """Those of its mounts that exist."""
 
     @property
+    def deployment(self) -> Json | None:
+        return self.children.get(ChildKind.DEPLOYMENT)
+
+    @property
     def is_scaled_up(self) -> bool:
         """Whether the Deployment exists and asks for a pod. One that a stopped unit left at 0 does not: what still
         runs of it is on its way out."""
-        return self.deployment is not None and self.deployment["spec"].get("replicas") != 0
+        deployment = self.deployment
+        return deployment is not None and deployment["spec"].get("replicas") != 0
 
     def live(self, kind: ChildKind) -> Json | None:
         """Whatever has the child's name now, the unit's own or an earlier unit's."""
-        own = {
-            ChildKind.NETWORK_POLICY: self.network_policy,
-            ChildKind.SERVICE: self.service,
-            ChildKind.CONFIG_MAP: self.config_map,
-            ChildKind.INGRESS: self.ingress,
-            ChildKind.HTTP_ROUTE: self.http_route,
-            ChildKind.DEPLOYMENT: self.deployment,
-        }
-        return own[kind] or self.leftovers.get(kind)
+        return self.children.get(kind) or self.leftovers.get(kind)

@@ -299,18 +299,19 @@ def _handoff_wait(observed: Observed, now: datetime) -> timedelta | None:
 
 def _child_writes(observed: Observed, build: UnitBuild, *, with_deployment: bool = True) -> tuple[Write, ...]:
     """The policy comes first: no pod may ever run without it."""
-    wanted: list[tuple[ChildKind, Json | None, Json | None]] = [
-        (ChildKind.NETWORK_POLICY, build_network_policy(build), observed.network_policy),
-        (ChildKind.SERVICE, build_service(build), observed.service),
-        (ChildKind.CONFIG_MAP, build_config_map(build), observed.config_map),
-        (ChildKind.INGRESS, build_route(build, ChildKind.INGRESS), observed.ingress),
-        (ChildKind.HTTP_ROUTE, build_route(build, ChildKind.HTTP_ROUTE), observed.http_route),
-    ]
-    if with_deployment:
-        wanted.append((ChildKind.DEPLOYMENT, build_deployment(build), observed.deployment))
+    wanted = {
+        ChildKind.NETWORK_POLICY: build_network_policy(build),
+        ChildKind.SERVICE: build_service(build),
+        ChildKind.CONFIG_MAP: build_config_map(build),
+        ChildKind.INGRESS: build_route(build, ChildKind.INGRESS),
+        ChildKind.HTTP_ROUTE: build_route(build, ChildKind.HTTP_ROUTE),
+        **({ChildKind.DEPLOYMENT: build_deployment(build)} if with_deployment else {}),
+    }
     writes = (
-        plan_removal(kind, observed.leftovers[kind]) if kind in observed.leftovers else plan_child(kind, desired, live)
-        for kind, desired, live in wanted
+        plan_removal(kind, observed.leftovers[kind])
+        if kind in observed.leftovers
+        else plan_child(kind, desired, observed.children.get(kind))
+        for kind, desired in wanted.items()
     )
     return (*_token_writes(observed, build), *chain.from_iterable(writes))
 

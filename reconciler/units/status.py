@@ -118,7 +118,7 @@ def find_wait_to_be_public(observed: Observed, route: RouteBuild, verdict: Verdi
     if verdict.phase is not Phase.READY:
         return "the unit is not ready yet"
     kind = route.settings.kind
-    return find_route_wait(kind, observed.ingress if kind is ChildKind.INGRESS else observed.http_route)
+    return find_route_wait(kind, observed.children.get(kind))
 
 
 def _with_condition(

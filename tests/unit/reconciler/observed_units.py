@@ -26,9 +26,7 @@ def observe(unit: Json, **changes: Any) -> Observed:
         unit=unit,
         catalogue=CATALOGUE,
         restricted=False,
-        network_policy=None,
-        service=None,
-        deployment=None,
+        children={},
         leftovers={},
         pods=(),
         is_claimed_stock=False,
@@ -47,17 +45,16 @@ def settle(observed: Observed, *, is_ready: bool = False) -> Observed:
 
 
 def with_written(observed: Observed, planned: Plan, *, is_ready: bool) -> Observed:
-    written = {write.kind: write.body for write in planned.writes if isinstance(write, CreateChild)}
-    service = written.get(ChildKind.SERVICE)
-    deployment = written[ChildKind.DEPLOYMENT]
-    pod = make_pod(conditions=READY, labels=deployment["spec"]["template"]["metadata"]["labels"])
-    return replace(
-        observed,
-        network_policy=as_stored(written[ChildKind.NETWORK_POLICY]),
-        service=as_stored(service) if service else None,
-        deployment=as_stored(deployment),
-        pods=(pod,) if is_ready else (),
-    )
+    written = {write.kind: as_stored(write.body) for write in planned.writes if isinstance(write, CreateChild)}
+    template = written[ChildKind.DEPLOYMENT]["spec"]["template"]
+    pod = make_pod(conditions=READY, labels=template["metadata"]["labels"])
+    return replace(observed, children=written, pods=(pod,) if is_ready else ())
+
+
+def with_child(observed: Observed, kind: ChildKind, live: Json | None) -> Observed:
+    """The same with this one as it is now, or without it."""
+    others = {each: item for each, item in observed.children.items() if each is not kind}
+    return replace(observed, children={**others, kind: live} if live is not None else others)
 
 
 def plan(observed: Observed) -> Plan:

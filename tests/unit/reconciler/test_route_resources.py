@@ -14,7 +14,7 @@ from reconciler.units.observed import ChildKind, Observed
 from reconciler.units.plan import Plan, UnitSettings, plan_unit
 from reconciler.units.route_resources import Gateway, RouteSettings, find_route_wait
 from tests.builders import NOW, as_stored, make_stock, make_unit
-from tests.unit.reconciler.observed_units import HTTP, SETTINGS, observe, ready_reason, with_written
+from tests.unit.reconciler.observed_units import HTTP, SETTINGS, observe, ready_reason, with_child, with_written
 
 Json = dict[str, Any]
 
@@ -61,7 +61,7 @@ def running(status: Json, route: RouteSettings = INGRESS) -> Observed:
     stored = as_stored(created(planned, route.kind))
     live = {**stored, "metadata": {**stored["metadata"], "generation": 1}, "status": status}
     settled = with_written(observed, planned, is_ready=True)
-    return replace(settled, ingress=live) if route is INGRESS else replace(settled, http_route=live)
+    return with_child(settled, route.kind, live)
 
 
 def published(status: GPUUnitStatus) -> tuple[str, str, str]:
@@ -232,16 +232,16 @@ def test_another_kind_of_route_takes_the_old_one_away() -> None:
 
 def test_another_annotation_in_the_settings_reaches_the_routes_and_the_old_one_goes() -> None:
     observed = running(TAKEN_UP)
-    assert observed.ingress is not None
     fields: Json = {"f:metadata": {"f:annotations": {".": {}, "f:example.com/timeout": {}}}}
     ours = {"manager": "gpu-platform-reconciler", "fieldsV1": fields}
-    metadata = observed.ingress["metadata"]
+    ingress = observed.children[ChildKind.INGRESS]
+    metadata = ingress["metadata"]
     theirs = {**metadata["annotations"], "controller.example.com/seen": "yes"}
-    live = {**observed.ingress, "metadata": {**metadata, "annotations": theirs, "managedFields": [ours]}}
-    assert plan(replace(observed, ingress=live)).writes == ()
+    live = {**ingress, "metadata": {**metadata, "annotations": theirs, "managedFields": [ours]}}
+    assert plan(with_child(observed, ChildKind.INGRESS, live)).writes == ()
 
     other = replace(INGRESS, annotations={"example.com/size": "1g"})
-    [write] = plan(replace(observed, ingress=live), other).writes
+    [write] = plan(with_child(observed, ChildKind.INGRESS, live), other).writes
     assert isinstance(write, ReplaceChild)
     assert write.body["metadata"]["annotations"] == {"example.com/size": "1g", "controller.example.com/seen": "yes"}
 

@@ -11,14 +11,14 @@ from gpu_platform.domain import names
 from gpu_platform.domain.conditions import find_condition
 from gpu_platform.domain.gpu_units import GPUUnitStatus, Phase, Reason
 from gpu_platform.domain.ssh import SshPhase, hash_token
-from reconciler.child_writes import CreateChild, DeleteChild, ReplaceChild
+from reconciler.child_writes import DeleteChild, ReplaceChild
 from reconciler.units.observed import ChildKind, Observed
 from reconciler.units.plan import TOKEN_INTERVAL, AdoptSecret, DeleteSecret, Plan, UnitSettings, plan_unit
 from reconciler.units.resources import build_config_map, build_network_policy
 from reconciler.units.ssh_resources import SshSettings, plan_ssh
-from tests.builders import NOW, as_stored, make_pod, make_unit
+from tests.builders import NOW, make_pod, make_unit
 from tests.ssh_blocks import make_key, ssh_block
-from tests.unit.reconciler.observed_units import READY, observe, ready_reason
+from tests.unit.reconciler.observed_units import observe, ready_reason, with_child, with_written
 from tests.unit.reconciler.unit_builds import BLOCKED, make_build, pod_of
 
 Json = dict[str, Any]
@@ -56,15 +56,7 @@ def plan(observed: Observed) -> Plan:
 
 def settle(observed: Observed) -> Observed:
     """The same unit once its children were written and its pod is ready."""
-    written = {write.kind: write.body for write in plan(observed).writes if isinstance(write, CreateChild)}
-    deployment = written[ChildKind.DEPLOYMENT]
-    return replace(
-        observed,
-        network_policy=as_stored(written[ChildKind.NETWORK_POLICY]),
-        config_map=as_stored(written[ChildKind.CONFIG_MAP]),
-        deployment=as_stored(deployment),
-        pods=(make_pod(conditions=READY, labels=deployment["spec"]["template"]["metadata"]["labels"]),),
-    )
+    return with_written(observed, plan(observed), is_ready=True)
 
 
 def changed(observed: Observed, **block: Any) -> Observed:
@@ -270,9 +262,9 @@ def test_other_keys_replace_the_files_and_the_template() -> None:
 
 def test_edited_files_are_put_right() -> None:
     settled = settle(observe(make_unit(ssh=ssh_block())))
-    assert settled.config_map is not None
-    edited = {**settled.config_map, "data": {**settled.config_map["data"], "more": "x"}}
-    [write] = plan(replace(settled, config_map=edited)).writes
+    files = settled.children[ChildKind.CONFIG_MAP]
+    edited = {**files, "data": {**files["data"], "more": "x"}}
+    [write] = plan(with_child(settled, ChildKind.CONFIG_MAP, edited)).writes
 
     assert isinstance(write, ReplaceChild)
     assert "more" not in write.body["data"]
@@ -285,8 +277,7 @@ def test_parity_38_without_ssh_the_files_and_the_token_go() -> None:
 
     secret = names.ssh_token_secret("demo", TOKEN_HASH)
     assert DeleteSecret("runtime-instance", secret) in result.writes
-    assert settled.config_map is not None
-    assert DeleteChild(ChildKind.CONFIG_MAP, settled.config_map) in result.writes
+    assert DeleteChild(ChildKind.CONFIG_MAP, settled.children[ChildKind.CONFIG_MAP]) in result.writes
     assert result.status.ssh is None
     assert find_condition(result.status.conditions, "SSHReady") is None
 

@@ -14,7 +14,16 @@ from reconciler.child_writes import CreateChild, DeleteChild, ReplaceChild
 from reconciler.units.observed import ChildKind, Observed, SourceStock
 from reconciler.units.plan import LURKER_LIMIT, QUIET_START, plan_unit
 from tests.builders import NOW, as_stored, make_pod, make_stock, make_unit
-from tests.unit.reconciler.observed_units import HTTP, SETTINGS, message, observe, plan, ready_reason, settle
+from tests.unit.reconciler.observed_units import (
+    HTTP,
+    SETTINGS,
+    message,
+    observe,
+    plan,
+    ready_reason,
+    settle,
+    with_child,
+)
 
 Json = dict[str, Any]
 
@@ -126,7 +135,8 @@ def test_a_unit_being_deleted_is_left_alone() -> None:
 def test_objects_of_an_earlier_unit_with_the_same_name_go_before_ours_come() -> None:
     settled = settle(observe(make_unit(template=HTTP)), **AVAILABLE)
     assert settled.deployment is not None
-    result = plan(replace(settled, deployment=None, leftovers={ChildKind.DEPLOYMENT: settled.deployment}))
+    ours_is_missing = with_child(settled, ChildKind.DEPLOYMENT, None)
+    result = plan(replace(ours_is_missing, leftovers={ChildKind.DEPLOYMENT: settled.deployment}))
     assert result.writes == (DeleteChild(ChildKind.DEPLOYMENT, settled.deployment),)
     assert result.status.phase is Phase.PROGRESSING
 
@@ -207,7 +217,7 @@ def test_lurking_stock_steps_back_during_a_hand_off_and_comes_again_after_it() -
     during = replace(lurker, claims_under_way=(NOW,))
     [scaled] = [write for write in plan(during).writes if isinstance(write, ReplaceChild)]
     assert scaled.body["spec"]["replicas"] == 0
-    held = replace(during, deployment=as_stored({**scaled.body}), pods=())
+    held = replace(with_child(during, ChildKind.DEPLOYMENT, as_stored({**scaled.body})), pods=())
     assert plan(held).writes == ()
     [again] = [write for write in plan(replace(held, claims_under_way=())).writes if isinstance(write, ReplaceChild)]
     assert again.body["spec"]["replicas"] == 1
@@ -290,7 +300,7 @@ def test_any_foreign_change_of_a_child_is_put_back(edit: Any) -> None:
     observed = settle(observe(make_unit(template=HTTP)), **AVAILABLE)
     live = copy.deepcopy(observed.deployment)
     edit(live)
-    [write] = plan(replace(observed, deployment=live)).writes
+    [write] = plan(with_child(observed, ChildKind.DEPLOYMENT, live)).writes
     assert isinstance(write, ReplaceChild)
     assert write.body["metadata"]["resourceVersion"] == "9"
     assert "managedFields" not in write.body["metadata"]
@@ -303,7 +313,7 @@ def test_a_field_that_somebody_owns_together_with_us_is_no_drift() -> None:
     live = copy.deepcopy(observed.deployment)
     assert live is not None
     live["metadata"]["managedFields"].append(foreign_container_field("f:image"))
-    assert plan(replace(observed, deployment=live)).writes == ()
+    assert plan(with_child(observed, ChildKind.DEPLOYMENT, live)).writes == ()
 
 
 def test_defaults_that_the_api_server_adds_are_no_drift() -> None:
@@ -312,4 +322,4 @@ def test_defaults_that_the_api_server_adds_are_no_drift() -> None:
     assert live is not None
     live["spec"]["progressDeadlineSeconds"] = 600
     live["spec"]["template"]["spec"]["containers"][0]["terminationMessagePath"] = "/dev/termination-log"
-    assert plan(replace(observed, deployment=live)).writes == ()
+    assert plan(with_child(observed, ChildKind.DEPLOYMENT, live)).writes == ()

@@ -10,7 +10,7 @@ from reconciler.child_writes import ReplaceChild
 from reconciler.units.observed import ChildKind, Observed, SourceStock
 from reconciler.units.plan import Plan, plan_unit
 from tests.builders import NOW, as_stored, make_pod, make_stock, make_unit
-from tests.unit.reconciler.observed_units import HTTP, SETTINGS, observe, plan, settle
+from tests.unit.reconciler.observed_units import HTTP, SETTINGS, observe, plan, settle, with_child
 
 FIRST_NODE = "sim-a100-0"
 NEXT_NODE = "sim-h100-0"
@@ -28,7 +28,8 @@ def started(*, stock_has_pod: bool) -> Observed:
     stock = make_stock("pool-7", claimed_by="runtime-instance/demo")
     pods = (make_pod("stock-pod"),) if stock_has_pod else ()
     source = SourceStock(stock, pods, claimed_at=NOW - timedelta(seconds=1))
-    return replace(stopped, unit=unit, deployment=as_stored(scaled.body), source=source)
+    at_zero = with_child(stopped, ChildKind.DEPLOYMENT, as_stored(scaled.body))
+    return replace(at_zero, unit=unit, source=source)
 
 
 def scaled_up(result: Plan) -> bool:
@@ -57,7 +58,8 @@ def test_a_started_unit_prefers_the_node_of_its_new_stock_and_keeps_that_wish() 
     wish = str(write.body["spec"]["template"]["spec"]["affinity"])
     assert NEXT_NODE in wish
     assert FIRST_NODE not in wish
-    assert plan(replace(observed, deployment=as_stored(write.body), source=None)).writes == ()
+    written = with_child(observed, ChildKind.DEPLOYMENT, as_stored(write.body))
+    assert plan(replace(written, source=None)).writes == ()
 
 
 def test_a_unit_that_starts_without_stock_is_scaled_up_at_once_and_prefers_what_it_did() -> None:
