@@ -124,6 +124,16 @@ class Access(Value):
     ] = None
 
 
+def why_not_public(access: Access, primary_port: UnitPort | None) -> str | None:
+    """Why a unit with this access cannot have an address on the internet; None when it can."""
+    if primary_port is None:
+        return "the template has no ports; add one that the public can call"
+    if access.scheme == "http" and primary_port.protocol == "TCP":
+        return None
+    spoken = access.scheme if primary_port.protocol == "TCP" else primary_port.protocol
+    return f"only plain HTTP can be public, and {primary_port.name!r} speaks {spoken}"
+
+
 SOCKET_DIRECTORY = "/tmp/serverless-framework"  # noqa: S108 - a place that both containers share
 
 

@@ -20,6 +20,7 @@ from gpu_platform.domain.gpu_units import (
     Serverless,
     StorageMount,
     Template,
+    why_not_public,
 )
 from gpu_platform.domain.metadata import annotations_of, labels_of
 from gpu_platform.domain.ssh import Ssh, SshBlockError, SshWish, accept_ssh, check_ssh
@@ -181,18 +182,10 @@ def normalise_access(template: Template, access: Access | None) -> Access | None
         there = f"it has {', '.join(ports)}" if ports else "it has none"
         raise RequestError("access.primaryPort", f"{chosen!r} is no port of the template; {there}")
     access = (access or Access()).model_copy(update={"primary_port": chosen or next(iter(ports), None)})
-    if access.public:
-        _check_public(template, access)
-    return access if ports else None
-
-
-def _check_public(template: Template, access: Access) -> None:
     port = next((port for port in template.ports if port.name == access.primary_port), None)
-    if port is None:
-        raise RequestError("access.public", "the template has no ports; add one that the public can call")
-    if access.scheme != "http" or port.protocol != "TCP":
-        spoken = access.scheme if port.protocol == "TCP" else port.protocol
-        raise RequestError("access.public", f"only plain HTTP can be public, and {port.name!r} speaks {spoken}")
+    if access.public and (reason := why_not_public(access, port)):
+        raise RequestError("access.public", reason)
+    return access if ports else None
 
 
 def merge_change(spec: GPUUnitSpec, change: UnitChange) -> GPUUnitSpec:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from gpu_platform.domain import names
-from gpu_platform.domain.gpu_units import GPUUnitSpec
+from gpu_platform.domain.gpu_units import GPUUnitSpec, why_not_public
 from reconciler.units.network_peers import build_peer
 from reconciler.units.observed import ChildKind
 
@@ -66,10 +66,8 @@ def find_access_problem(spec: GPUUnitSpec, settings: RouteSettings | None) -> st
         return f"spec.access.primaryPort: {access.primary_port!r} is not a port of the template (it has: {known})"
     if not access.public:
         return None
-    if port is None:
-        return "spec.access.public: the template has no ports that anybody could call"
-    if access.scheme != "http" or port.protocol != "TCP":
-        return f"spec.access.public: only a port that speaks plain HTTP can be public, and {port.name!r} does not"
+    if reason := why_not_public(access, port):
+        return f"spec.access.public: {reason}"
     if settings is None:
         return (
             "spec.access.public: this platform gives units no public addresses; "

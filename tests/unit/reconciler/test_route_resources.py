@@ -151,12 +151,12 @@ def test_a_private_units_policy_lets_nobody_else_in() -> None:
     [
         ({}, None, "routeKind"),
         ({"template": {}, "access": {"public": True}}, INGRESS, "spec.access.public: the template has no ports"),
-        ({"access": {**PUBLIC, "scheme": "https"}}, INGRESS, "only a port that speaks plain HTTP"),
-        ({"access": {**PUBLIC, "scheme": "tcp"}}, INGRESS, "only a port that speaks plain HTTP"),
+        ({"access": {**PUBLIC, "scheme": "https"}}, INGRESS, "only plain HTTP can be public"),
+        ({"access": {**PUBLIC, "scheme": "tcp"}}, INGRESS, "only plain HTTP can be public"),
         (
             {"template": {"ports": [{"name": "http", "port": 53, "protocol": "UDP"}]}},
             INGRESS,
-            "only a port that speaks plain HTTP",
+            "only plain HTTP can be public",
         ),
     ],
 )
