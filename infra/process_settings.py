@@ -5,15 +5,15 @@ Ports that probes and Services ask, and the Lease that the Roles name, are no ma
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, Self
 
 import yaml
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from gpu_platform.settings import split_address
 from platform_api.settings import ApiSettings
 from reconciler.rules import LEASE
-from reconciler.settings import ReconcilerSettings
+from reconciler.settings import ReconcilerSettings, find_route_problem
 from stacks.worker.settings import StackWorkerSettings
 
 # On all of the pod's addresses: the kubelet and the Service come from outside.
@@ -46,6 +46,13 @@ class HostedReconcilerSettings(ReconcilerSettings):
     nats_ca: Annotated[None, Field(alias="natsCA")] = None
     nats_signing_key: None = None
     nats_system_credentials: None = None
+
+    @model_validator(mode="after")
+    def _check_routes(self) -> Self:
+        # Here, because a pod that ends at once says it to fewer people than a preview does.
+        if problem := find_route_problem(self):
+            raise ValueError(problem)
+        return self
 
 
 PASSPHRASE_DIRECTORY: Final = "/etc/gpu-platform-passphrase"  # noqa: S105 - where it lies

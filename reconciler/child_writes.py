@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Generic, TypeVar
 
-from reconciler.children import build_replacement, is_as_desired
+from reconciler.children import build_replacement, is_as_desired, note_fields
 
 Json = dict[str, Any]
 Kind = TypeVar("Kind", bound=StrEnum)
@@ -43,6 +43,7 @@ def plan_child(kind: Kind, desired: Json | None, live: Json | None) -> tuple[Chi
     """
     if desired is None:
         return plan_removal(kind, live) if live is not None else ()
+    desired = note_fields(desired)
     if live is None:
         return (CreateChild(kind, desired),)
     return () if is_as_desired(desired, live) else (ReplaceChild(kind, build_replacement(desired, live)),)

@@ -2,11 +2,15 @@
 
 Desired objects say only what we mean; live ones also carry defaults. So an object is as it should be when every
 field that we set has our value, and nobody else has set a field of its spec that we do not set. Who set what, the API
-server itself records in `managedFields`.
+server itself records in `managedFields`. There, defaults count as ours, so that a field which we no longer set looks
+like one of them: which ones we set, an annotation remembers.
 """
 
+import hashlib
 import json
 from typing import Any
+
+from gpu_platform.domain import names
 
 Json = dict[str, Any]
 
@@ -15,6 +19,23 @@ MANAGER = {"fieldManager": FIELD_MANAGER}
 
 ALLOCATED_FIELDS = ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy")
 """Of a Service: given by the API server at its creation, and it must be told the same again."""
+
+
+def note_fields(desired: Json) -> Json:
+    """The same, with the annotation that remembers which fields of its spec are set. Not what they say: that is
+    compared, and a Deployment's controller copies the annotation to its ReplicaSet, with a write when it changes."""
+    if "spec" not in desired:
+        return desired
+    shape = json.dumps(_shape_of(desired["spec"]), sort_keys=True, separators=(",", ":"))
+    noted = {names.ANNOTATION_FIELDS: hashlib.sha256(shape.encode()).hexdigest()[:10]}
+    metadata = desired["metadata"]
+    return {**desired, "metadata": {**metadata, "annotations": {**metadata.get("annotations", {}), **noted}}}
+
+
+def _shape_of(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _shape_of(inner) for key, inner in value.items()}
+    return [_shape_of(entry) for entry in value] if isinstance(value, (list, tuple)) else None
 
 
 def is_as_desired(desired: Json, live: Json) -> bool:

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
+from gpu_platform.domain.hosts import DOMAIN, LABEL
 from gpu_platform.domain.names import SYSTEM_NAMESPACE
 from gpu_platform.settings import Address, Settings, SettingsError, load_settings
 
@@ -33,7 +34,10 @@ def _check_network(text: str) -> str:
 
 Network = Annotated[str, AfterValidator(_check_network)]
 Text = Annotated[str, Field(min_length=1)]
-Label = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]*=[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$")]
+QUALIFIED = rf"({LABEL}(\.{LABEL})*/)?[A-Za-z0-9]([A-Za-z0-9._-]{{0,61}}[A-Za-z0-9])?"
+"""The name of a label or an annotation."""
+
+Label = Annotated[str, Field(pattern=rf"^{QUALIFIED}=[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$")]
 """`name=value`."""
 
 TAINT = re.compile(
@@ -48,7 +52,6 @@ def _check_taint(text: str) -> str:
     return text
 
 
-DOMAIN = re.compile(r"([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)*[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 DOMAIN_LIMIT = 190
 """What is left of a host's 253 letters by a unit's name in front."""
 
@@ -60,18 +63,20 @@ def _check_domain(text: str) -> str:
 
 
 def _check_gateway(text: str) -> str:
-    if re.fullmatch(r"[a-z0-9-]+/[a-z0-9.-]+(/[a-z0-9.-]+)?", text) is None:
+    if re.fullmatch(rf"{LABEL}/{DOMAIN.pattern}(/{DOMAIN.pattern})?", text) is None:
         raise ValueError("should be namespace/name of a Gateway, or namespace/name/listener")
     return text
 
 
 def _check_annotation(text: str) -> str:
-    if re.match(r"[A-Za-z0-9][A-Za-z0-9._/-]*=", text) is None:
-        raise ValueError("should be name=value")
+    if re.match(rf"{QUALIFIED}=", text) is None:
+        raise ValueError("should be name=value, or domain/name=value")
     return text
 
 
 Domain = Annotated[str, AfterValidator(_check_domain)]
+NamespaceName = Annotated[str, Field(pattern=rf"^{LABEL}$")]
+ObjectName = Annotated[str, Field(pattern=rf"^{DOMAIN.pattern}$", max_length=253)]
 GatewayName = Annotated[str, AfterValidator(_check_gateway)]
 Annotation = Annotated[str, AfterValidator(_check_annotation)]
 Taint = Annotated[str, AfterValidator(_check_taint)]
@@ -96,10 +101,10 @@ class ReconcilerSettings(Settings):
     route_kind: Literal["Ingress", "HTTPRoute"] | None = None
     route_domain: Domain | None = None
     route_scheme: Literal["http", "https"] = "https"
-    route_class: Text | None = None
+    route_class: ObjectName | None = None
     route_gateway: GatewayName | None = None
     route_annotations: tuple[Annotation, ...] = ()
-    route_from_namespace: Text | None = None
+    route_from_namespace: NamespaceName | None = None
     route_from_labels: tuple[Label, ...] = ()
     nats_url: Annotated[str | None, Field(alias="natsURL", min_length=1)] = None
     nats_credentials: Path | None = None
@@ -140,10 +145,10 @@ def load_reconciler_settings(file: Path | None, environment: Mapping[str, str]) 
 
 def find_problem(settings: ReconcilerSettings) -> str | None:
     """What does not go together."""
-    return _find_route_problem(settings) or _find_queue_problem(settings)
+    return find_route_problem(settings) or _find_queue_problem(settings)
 
 
-def _find_route_problem(settings: ReconcilerSettings) -> str | None:
+def find_route_problem(settings: ReconcilerSettings) -> str | None:
     if settings.route_kind is None:
         said = [key for key, value in _needing_routes(settings).items() if value]
         return f"{said[0]} is set, but routeKind is not: say Ingress or HTTPRoute" if said else None
@@ -151,6 +156,8 @@ def _find_route_problem(settings: ReconcilerSettings) -> str | None:
         return "routeKind is set, but routeDomain is not: say below which domain the units' hosts are"
     if settings.route_from_namespace is None:
         return "routeKind is set, but routeFromNamespace is not: say whose pods bring the calls to the units"
+    if settings.route_kind == "Ingress" and settings.route_class is None:
+        return "routeKind is Ingress, but routeClass is not set: say which ingress class takes them up"
     if settings.route_kind == "HTTPRoute" and settings.route_gateway is None:
         return "routeKind is HTTPRoute, but routeGateway is not set: say which Gateway, as namespace/name"
     if settings.route_kind == "HTTPRoute" and settings.route_class is not None:

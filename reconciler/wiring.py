@@ -31,7 +31,7 @@ from reconciler.storages.resources import StorageSettings
 from reconciler.units.controller import UnitsController
 from reconciler.units.observed import ChildKind
 from reconciler.units.plan import UnitSettings
-from reconciler.units.route_resources import Gateway, RouteSettings
+from reconciler.units.route_resources import Gateway, IngressClass, RouteSettings
 from reconciler.units.serverless_resources import SidecarSettings, find_egress
 from reconciler.units.ssh_resources import SshSettings
 from reconciler.while_leading import WhileLeading
@@ -101,18 +101,23 @@ def build_loops(
 
 def build_route_settings(settings: ReconcilerSettings) -> RouteSettings | None:
     """How public units are reached; None where there are none."""
-    if settings.route_kind is None or settings.route_domain is None or settings.route_from_namespace is None:
+    target = _find_route_target(settings)
+    if target is None or settings.route_domain is None or settings.route_from_namespace is None:
         return None
     return RouteSettings(
-        kind=ChildKind(settings.route_kind),
+        target=target,
         domain=settings.route_domain,
         from_namespace=settings.route_from_namespace,
         from_labels=dict(map(_parse_pair, settings.route_from_labels)),
         scheme=settings.route_scheme,
-        ingress_class=settings.route_class,
-        gateway=Gateway(*settings.route_gateway.split("/")) if settings.route_gateway else None,
         annotations=dict(map(_parse_pair, settings.route_annotations)),
     )
+
+
+def _find_route_target(settings: ReconcilerSettings) -> IngressClass | Gateway | None:
+    if settings.route_class is not None:
+        return IngressClass(settings.route_class)
+    return Gateway(*settings.route_gateway.split("/")) if settings.route_gateway is not None else None
 
 
 def build_sidecar_settings(settings: ReconcilerSettings) -> SidecarSettings | None:

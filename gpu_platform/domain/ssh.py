@@ -15,6 +15,7 @@ from typing import Annotated
 
 from pydantic import Field, SecretStr
 
+from gpu_platform.domain.hosts import DOMAIN
 from gpu_platform.domain.ssh_keys import PublicKeyError, parse_public_key
 from gpu_platform.domain.value import Value
 
@@ -29,7 +30,6 @@ TOKEN_ROUNDS = 20_000
 """About 10 ms: nothing to whoever sends a token, and much to whoever guesses one from its digest."""
 
 USERNAME = re.compile(r"[a-z]([a-z0-9-]{0,30}[a-z0-9])?")
-DOMAIN = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)*")
 TOKEN = re.compile(r"[!-~]*")
 
 

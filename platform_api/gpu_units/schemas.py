@@ -174,7 +174,7 @@ def view_of(unit: Json) -> UnitView:
         service_name=status.service_name,
         access_url=None if is_leaving else status.access_url,
         public_url=None if is_leaving else status.public_url,
-        public_message=published.message if published else None,
+        public_message=published.message if published and not is_leaving else None,
         stack=stack_name_of(unit),
         reason=ready.reason if ready else None,
         message=ready.message if ready else None,

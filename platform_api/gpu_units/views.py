@@ -17,6 +17,8 @@ class UnitViews:
         ever, where nobody is left to write it. `root` is where the caller reaches this API."""
         view = view_of(unit)
         if view.access_url is None or self._targets.find_address(unit) is None:
-            return view.model_copy(update={"access_url": None, "public_url": None})
+            gone: Json = {"access_url": None, "public_url": None}
+            # What it says about an address that is there is no longer true; what it waits for still is.
+            return view.model_copy(update=gone if view.public_url is None else {**gone, "public_message": None})
         path = self._targets.find_proxy_path(unit)
         return view.model_copy(update={"proxy_url": f"{root}{path}" if path else None})

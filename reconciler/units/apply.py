@@ -15,7 +15,8 @@ from reconciler.guarded_writes import TRANSIENT, apply_child_write, delete_seen,
 from reconciler.own_writes import OwnWrites, Place
 from reconciler.units.observed import ChildKind, Observed
 from reconciler.units.plan import AdoptSecret, ConsumeStock, DeleteSecret, Plan, Write
-from reconciler.units.status import READY, reason_of, status_of, with_sync_failure
+from reconciler.units.route_resources import ROUTES
+from reconciler.units.status import READY, reason_of, status_of, with_refused_route, with_sync_failure
 from reconciler.world import UNIT_CHILDREN
 from reconciler.writer import Recorder, Writer
 
@@ -54,8 +55,13 @@ async def apply_plan(
             if isinstance(write, ConsumeStock):
                 raise
             kind = None if isinstance(write, AdoptSecret | DeleteSecret) else write.kind
-            failure, status = error, with_sync_failure(observed, kind, error.message, now)
-            break
+            failure = error
+            if kind in ROUTES:
+                # The unit runs without its route, which is the last of its objects.
+                status = with_refused_route(status, observed, error.message, now)
+            else:
+                status = with_sync_failure(observed, kind, error.message, now)
+                break
     await apply_status(observed.unit, status, writer, events, own_writes)
     if failure is not None:
         raise SyncFailedError(str(failure)) from failure

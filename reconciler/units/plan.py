@@ -25,7 +25,7 @@ from reconciler.units.resources import (
     build_service,
     find_preferred_node,
 )
-from reconciler.units.route_resources import RouteSettings, find_access_problem, plan_route
+from reconciler.units.route_resources import ROUTES, RouteSettings, find_access_problem, plan_route
 from reconciler.units.serverless_resources import SidecarSettings, find_serverless_problem, plan_worker
 from reconciler.units.ssh_resources import SshSettings, find_ssh_problem, find_token_secret, plan_ssh
 from reconciler.units.status import Verdict, build_status, judge, plain_status, status_of
@@ -100,11 +100,11 @@ def plan_unit(observed: Observed, settings: UnitSettings, now: datetime) -> Plan
     | unit                             | hand-off                                | writes                  | phase · reason              |
     | -------------------------------- | --------------------------------------- | ----------------------- | --------------------------- |
     | being deleted                    | any                                     | none                    | Terminating · Terminating   |
-    | spec or catalogue entry is wrong | any                                     | none                    | Failed · InvalidSpec        |
-    | access that cannot be            | any                                     | none                    | Failed · AccessConfigInvalid |
-    | takes calls that cannot come     | any                                     | none                    | Failed · ServerlessConfigInvalid |
-    | SSH that cannot be               | any                                     | none                    | Failed · SSHConfigInvalid   |
-    | a storage cannot be mounted      | any                                     | none                    | Failed · StorageMountInvalid |
+    | spec or catalogue entry is wrong | any                                     | no route it does not want | Failed · InvalidSpec      |
+    | access that cannot be            | any                                     | likewise                | Failed · AccessConfigInvalid |
+    | takes calls that cannot come     | any                                     | likewise                | Failed · ServerlessConfigInvalid |
+    | SSH that cannot be               | any                                     | likewise                | Failed · SSHConfigInvalid   |
+    | a storage cannot be mounted      | any                                     | likewise                | Failed · StorageMountInvalid |
     | claimed stock                    | its holder is scheduled and Ready, or 2 s old | consume it        | as it was                   |
     | claimed stock                    | its holder was stopped or deleted, 2 s old | consume it           | as it was                   |
     | claimed stock                    | other stock lurks for its GPUs          | keep its pod, look again | as it was                   |
@@ -121,7 +121,8 @@ def plan_unit(observed: Observed, settings: UnitSettings, now: datetime) -> Plan
     spec = parse_spec(observed.unit)
     problem = find_problem(observed, spec, settings)
     if spec is None or observed.catalogue is None or problem is not None:
-        return _only(observed, problem or _missing_catalogue(observed), now)
+        plan = _only(observed, problem or _missing_catalogue(observed), now)
+        return replace(plan, writes=_withdrawals(observed, spec, settings)) if spec is not None else plan
     is_running = spec.running and not observed.is_claimed_stock
     build = _build(observed, spec, observed.catalogue, settings, replicas=1 if is_running else 0)
     if observed.is_claimed_stock:
@@ -230,13 +231,22 @@ def find_problem(observed: Observed, spec: GPUUnitSpec | None, settings: UnitSet
         blocked=settings.blocked_egress,
     ):
         return Verdict(Phase.FAILED, Reason.SSH_CONFIG_INVALID, message)
-    if message := find_access_problem(spec, settings.route):
+    if message := find_access_problem(spec):
         return Verdict(Phase.FAILED, Reason.ACCESS_CONFIG_INVALID, message)
     return find_mount_problem(observed, spec)
 
 
 def _only(observed: Observed, verdict: Verdict, now: datetime) -> Plan:
     return Plan((), plain_status(observed, verdict, now))
+
+
+def _withdrawals(observed: Observed, spec: GPUUnitSpec, settings: UnitSettings) -> tuple[Write, ...]:
+    """Whoever no longer wants to be public is not, whatever else is wrong."""
+    metadata = observed.unit["metadata"]
+    if plan_route(spec, metadata["namespace"], metadata["name"], settings.route) is not None:
+        return ()
+    there = ((kind, observed.children[kind]) for kind in ROUTES if kind in observed.children)
+    return tuple(chain.from_iterable(plan_removal(kind, live) for kind, live in there))
 
 
 def _invalid(message: str) -> Verdict:
@@ -298,14 +308,14 @@ def _handoff_wait(observed: Observed, now: datetime) -> timedelta | None:
 
 
 def _child_writes(observed: Observed, build: UnitBuild, *, with_deployment: bool = True) -> tuple[Write, ...]:
-    """The policy comes first: no pod may ever run without it."""
+    """The policy comes first: no pod may ever run without it. Routes come last: somebody else's rules may refuse them, and
+    the unit runs without."""
     wanted = {
         ChildKind.NETWORK_POLICY: build_network_policy(build),
         ChildKind.SERVICE: build_service(build),
         ChildKind.CONFIG_MAP: build_config_map(build),
-        ChildKind.INGRESS: build_route(build, ChildKind.INGRESS),
-        ChildKind.HTTP_ROUTE: build_route(build, ChildKind.HTTP_ROUTE),
         **({ChildKind.DEPLOYMENT: build_deployment(build)} if with_deployment else {}),
+        **{kind: build_route(build, kind) for kind in ROUTES},
     }
     writes = (
         plan_removal(kind, observed.leftovers[kind])

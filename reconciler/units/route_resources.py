@@ -6,10 +6,23 @@ from typing import Any, Literal
 
 from gpu_platform.domain import names
 from gpu_platform.domain.gpu_units import GPUUnitSpec, why_not_public
+from reconciler.children import is_as_desired, note_fields
 from reconciler.units.network_peers import build_peer
 from reconciler.units.observed import ChildKind
 
 Json = dict[str, Any]
+
+ROUTES = (ChildKind.INGRESS, ChildKind.HTTP_ROUTE)
+
+NO_ROUTES = "this platform gives units no public addresses; an operator can change that with the reconciler's routeKind"
+
+
+@dataclass(frozen=True)
+class IngressClass:
+    """Whose controller takes the Ingresses up. Never the cluster's default one: that is chosen when an Ingress is made,
+    and lost when it is replaced."""
+
+    name: str
 
 
 @dataclass(frozen=True)
@@ -28,18 +41,18 @@ class Gateway:
 
 @dataclass(frozen=True)
 class RouteSettings:
-    kind: ChildKind
-    """INGRESS or HTTP_ROUTE."""
-
+    target: IngressClass | Gateway
     domain: str
     from_namespace: str
     """Where the pods are that bring the calls."""
 
     from_labels: Mapping[str, str] = field(default_factory=dict)
     scheme: Literal["http", "https"] = "https"
-    ingress_class: str | None = None
-    gateway: Gateway | None = None
     annotations: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def kind(self) -> ChildKind:
+        return ChildKind.INGRESS if isinstance(self.target, IngressClass) else ChildKind.HTTP_ROUTE
 
 
 @dataclass(frozen=True)
@@ -55,7 +68,7 @@ class RouteBuild:
         return f"{self.settings.scheme}://{self.host}/"
 
 
-def find_access_problem(spec: GPUUnitSpec, settings: RouteSettings | None) -> str | None:
+def find_access_problem(spec: GPUUnitSpec) -> str | None:
     """Why nobody could call the unit as its `access` says. The API refuses most of this, `kubectl` does not."""
     access = spec.access
     if access is None:
@@ -66,50 +79,46 @@ def find_access_problem(spec: GPUUnitSpec, settings: RouteSettings | None) -> st
         return f"spec.access.primaryPort: {access.primary_port!r} is not a port of the template (it has: {known})"
     if not access.public:
         return None
-    if reason := why_not_public(access, port):
-        return f"spec.access.public: {reason}"
-    if settings is None:
-        return (
-            "spec.access.public: this platform gives units no public addresses; "
-            "an operator can change that with the reconciler's routeKind"
-        )
-    return None
+    reason = why_not_public(access, port)
+    return f"spec.access.public: {reason}" if reason else None
+
+
+def wants_route(spec: GPUUnitSpec, namespace: str) -> bool:
+    """Stock never does."""
+    return spec.access is not None and bool(spec.access.public) and not names.is_stock_namespace(namespace)
 
 
 def plan_route(spec: GPUUnitSpec, namespace: str, name: str, settings: RouteSettings | None) -> RouteBuild | None:
-    """None for a unit that is not public; stock never is."""
+    """None for a unit that is not public, or on a platform that gives nobody an address."""
     port = spec.primary_port
-    is_public = spec.access is not None and spec.access.public and not names.is_stock_namespace(namespace)
-    if not is_public or port is None or settings is None:
+    if not wants_route(spec, namespace) or port is None or settings is None:
         return None
     return RouteBuild(settings, names.public_host(name, namespace, settings.domain), port.port)
 
 
 def build_route_object(route: RouteBuild, metadata: Json, service: str) -> Json:
-    if route.settings.kind is ChildKind.INGRESS:
-        body = {"apiVersion": "networking.k8s.io/v1", "spec": _ingress_spec(route, service)}
-    else:
-        body = {"apiVersion": "gateway.networking.k8s.io/v1", "spec": _http_route_spec(route, service)}
+    match route.settings.target:
+        case IngressClass() as ingress_class:
+            body = {"apiVersion": "networking.k8s.io/v1", "spec": _ingress_spec(route, ingress_class, service)}
+        case Gateway() as gateway:
+            body = {"apiVersion": "gateway.networking.k8s.io/v1", "spec": _http_route_spec(route, gateway, service)}
     return {**body, "kind": route.settings.kind.value, "metadata": metadata}
 
 
-def _ingress_spec(route: RouteBuild, service: str) -> Json:
-    settings = route.settings
+def _ingress_spec(route: RouteBuild, ingress_class: IngressClass, service: str) -> Json:
     backend = {"service": {"name": service, "port": {"number": route.port}}}
     path = {"path": "/", "pathType": "Prefix", "backend": backend}
-    spec: Json = {"rules": [{"host": route.host, "http": {"paths": [path]}}]}
-    if settings.ingress_class is not None:
-        spec["ingressClassName"] = settings.ingress_class
-    if settings.scheme == "https":
+    rules = [{"host": route.host, "http": {"paths": [path]}}]
+    spec: Json = {"ingressClassName": ingress_class.name, "rules": rules}
+    if route.settings.scheme == "https":
         # Without a Secret: all hosts are of one domain, and its certificate is the controller's.
         spec["tls"] = [{"hosts": [route.host]}]
     return spec
 
 
-def _http_route_spec(route: RouteBuild, service: str) -> Json:
-    gateway = route.settings.gateway
+def _http_route_spec(route: RouteBuild, gateway: Gateway, service: str) -> Json:
     return {
-        "parentRefs": [gateway.to_reference()] if gateway else [],
+        "parentRefs": [gateway.to_reference()],
         "hostnames": [route.host],
         "rules": [{"backendRefs": [{"name": service, "port": route.port}]}],
     }
@@ -122,20 +131,24 @@ def build_admission(route: RouteBuild) -> Json:
     return {"from": [bringers], "ports": [{"protocol": "TCP", "port": route.port}]}
 
 
-def find_route_wait(kind: ChildKind, live: Json | None) -> str | None:
+def find_route_wait(desired: Json, live: Json | None) -> str | None:
     """What a unit's public address still waits for; None when calls come through. Rows from top to bottom.
 
     | kind      | as it is                                               | waits for              |
     | --------- | ------------------------------------------------------ | ---------------------- |
-    | any       | not made yet                                           | the route              |
+    | any       | not made yet, or on its way out                        | the route              |
+    | any       | not as it should be: perhaps of another host           | its change             |
     | Ingress   | its status has an address                              | –                      |
     | Ingress   | any other                                              | an ingress controller  |
     | HTTPRoute | a gateway says of this generation that it accepts it and finds its Service | –  |
     | HTTPRoute | a gateway says anything else                           | its words              |
     | HTTPRoute | any other                                              | a gateway              |
     """
-    if live is None:
+    kind = ChildKind(desired["kind"])
+    if live is None or "deletionTimestamp" in live["metadata"]:
         return f"its {kind} is not made yet"
+    if not is_as_desired(note_fields(desired), live):
+        return f"its {kind} is being changed"
     status = live.get("status") or {}
     if kind is ChildKind.INGRESS:
         has_address = bool((status.get("loadBalancer") or {}).get("ingress"))

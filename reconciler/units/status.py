@@ -10,8 +10,8 @@ from gpu_platform.domain.gpu_units import GPUUnitStatus, Phase, Reason
 from gpu_platform.domain.ssh import SshPhase, SshStatus, access_command, target_host
 from reconciler.units.observed import ChildKind, Observed
 from reconciler.units.pods import find_container_failure, find_failure, find_node, find_ready, find_unschedulable
-from reconciler.units.resources import UnitBuild, template_hash
-from reconciler.units.route_resources import RouteBuild, find_route_wait
+from reconciler.units.resources import UnitBuild, build_route, template_hash
+from reconciler.units.route_resources import NO_ROUTES, find_route_wait, wants_route
 from reconciler.units.ssh_resources import CONTAINERS, SshBuild
 
 Json = dict[str, Any]
@@ -92,7 +92,7 @@ def build_status(observed: Observed, build: UnitBuild, verdict: Verdict, now: da
     is_ready = verdict.phase is Phase.READY
     has_service = not build.is_stock and bool(build.spec.template.ports)
     ssh = judge_ssh(observed, build.ssh, verdict) if build.ssh is not None else None
-    wait = find_wait_to_be_public(observed, build.route, verdict) if build.route is not None else None
+    wait = find_wait_to_be_public(observed, build, verdict)
     status = plain.model_copy(
         update={
             "ready_replicas": 1 if is_ready else 0,
@@ -104,32 +104,39 @@ def build_status(observed: Observed, build: UnitBuild, verdict: Verdict, now: da
     )
     if ssh is not None:
         status = _with_condition(status, observed, SSH_READY, ssh.phase is SshPhase.READY, ssh.reason, ssh.message, now)
-    if build.route is not None:
-        reason = Reason.UNIT_PUBLISHED if wait is None else Reason.UNIT_NOT_PUBLISHED
-        message = wait or f"everybody can call it at {build.route.url}"
-        status = _with_condition(status, observed, PUBLISHED, wait is None, reason, message, now)
+    if wait is not None:
+        status = _with_condition(status, observed, PUBLISHED, False, Reason.UNIT_NOT_PUBLISHED, wait, now)
+    elif build.route is not None:
+        message = f"everybody can call it at {build.route.url}"
+        status = _with_condition(status, observed, PUBLISHED, True, Reason.UNIT_PUBLISHED, message, now)
     return status
 
 
-def find_wait_to_be_public(observed: Observed, route: RouteBuild, verdict: Verdict) -> str | None:
-    """What its public address waits for, in words; None when the public can call it."""
+def find_wait_to_be_public(observed: Observed, build: UnitBuild, verdict: Verdict) -> str | None:
+    """What its public address waits for, in words; None when the public can call it, or was never asked to."""
+    if not wants_route(build.spec, build.namespace):
+        return None
+    if build.route is None:
+        return NO_ROUTES
     if verdict.phase is Phase.STOPPED:
         return "the unit is stopped"
     if verdict.phase is not Phase.READY:
         return "the unit is not ready yet"
-    kind = route.settings.kind
-    return find_route_wait(kind, observed.children.get(kind))
+    kind = build.route.settings.kind
+    desired = build_route(build, kind)
+    return find_route_wait(desired, observed.children.get(kind)) if desired is not None else None
 
 
 def _with_condition(
     status: GPUUnitStatus, observed: Observed, kind: str, is_met: bool, reason: Reason, message: str, now: datetime
 ) -> GPUUnitStatus:
-    """The same with one more condition, which remembers since when it is as it is."""
+    """The same with this condition, which remembers since when it is as it is."""
     condition = build_condition(
         kind, is_met=is_met, reason=reason, message=message, generation=status.observed_generation, now=now
     )
     before = find_condition(status_of(observed.unit).conditions, kind)
-    conditions = with_condition((*status.conditions, *([before] if before else [])), condition)
+    others = [each for each in status.conditions if each.type != kind]
+    conditions = with_condition((*others, *([before] if before else [])), condition)
     return status.model_copy(update={"conditions": conditions})
 
 
@@ -182,14 +189,18 @@ def reason_of(status: GPUUnitStatus) -> str | None:
     return condition.reason if condition else None
 
 
+def with_refused_route(status: GPUUnitStatus, observed: Observed, message: str, now: datetime) -> GPUUnitStatus:
+    """The same after the API server refused the unit's route, or its removal."""
+    hidden = status.model_copy(update={"public_url": None})
+    return _with_condition(hidden, observed, PUBLISHED, False, Reason.UNIT_ROUTE_SYNC_FAILED, message, now)
+
+
 def with_sync_failure(observed: Observed, kind: ChildKind | None, message: str, now: datetime) -> GPUUnitStatus:
     """The status after the API server refused one of the unit's objects; without a kind, the Secret of its token."""
     reasons = {
         ChildKind.NETWORK_POLICY: Reason.UNIT_NETWORK_POLICY_SYNC_FAILED,
         ChildKind.SERVICE: Reason.UNIT_SERVICE_SYNC_FAILED,
         ChildKind.CONFIG_MAP: Reason.UNIT_SSH_FAILED,
-        ChildKind.INGRESS: Reason.UNIT_ROUTE_SYNC_FAILED,
-        ChildKind.HTTP_ROUTE: Reason.UNIT_ROUTE_SYNC_FAILED,
         ChildKind.DEPLOYMENT: Reason.UNIT_DEPLOYMENT_SYNC_FAILED,
     }
     reason = reasons[kind] if kind is not None else Reason.UNIT_SSH_FAILED

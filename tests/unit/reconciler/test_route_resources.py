@@ -12,25 +12,24 @@ from gpu_platform.domain.gpu_units import GPUUnitStatus, Phase, Reason
 from reconciler.child_writes import CreateChild, DeleteChild, ReplaceChild
 from reconciler.units.observed import ChildKind, Observed
 from reconciler.units.plan import Plan, UnitSettings, plan_unit
-from reconciler.units.route_resources import Gateway, RouteSettings, find_route_wait
+from reconciler.units.route_resources import Gateway, IngressClass, RouteSettings, find_route_wait
+from reconciler.units.status import with_refused_route
 from tests.builders import NOW, as_stored, make_stock, make_unit
 from tests.unit.reconciler.observed_units import HTTP, SETTINGS, observe, ready_reason, with_child, with_written
 
 Json = dict[str, Any]
 
 INGRESS = RouteSettings(
-    kind=ChildKind.INGRESS,
+    target=IngressClass("nginx"),
     domain="units.example.com",
     from_namespace="ingress-nginx",
     from_labels={"app": "controller"},
-    ingress_class="nginx",
     annotations={"example.com/timeout": "1h"},
 )
 HTTP_ROUTE = RouteSettings(
-    kind=ChildKind.HTTP_ROUTE,
+    target=Gateway("gateways", "public", "https"),
     domain="units.example.com",
     from_namespace="gateways",
-    gateway=Gateway("gateways", "public", "https"),
 )
 PUBLIC = {"primaryPort": "http", "public": True}
 HOST = "demo-" + names.public_host("demo", "runtime-instance", "units.example.com").partition("-")[2]
@@ -87,14 +86,14 @@ def test_the_ingress_names_host_class_service_and_what_the_controller_wants_to_b
         ],
         "tls": [{"hosts": [HOST]}],
     }
-    assert ingress["metadata"]["annotations"] == {"example.com/timeout": "1h"}
+    assert ingress["metadata"]["annotations"]["example.com/timeout"] == "1h"
     assert ingress["metadata"]["name"] == "unit-demo"
 
 
 def test_without_tls_the_ingress_asks_for_none() -> None:
-    plain = replace(INGRESS, scheme="http", ingress_class=None)
+    plain = replace(INGRESS, scheme="http")
 
-    assert created(plan(observe(public_unit()), plain), ChildKind.INGRESS)["spec"].keys() == {"rules"}
+    assert "tls" not in created(plan(observe(public_unit()), plain), ChildKind.INGRESS)["spec"]
 
 
 def test_the_http_route_hangs_on_the_gateway() -> None:
@@ -147,21 +146,16 @@ def test_a_private_units_policy_lets_nobody_else_in() -> None:
 
 
 @pytest.mark.parametrize(
-    ("spec", "route", "words"),
+    ("spec", "words"),
     [
-        ({}, None, "routeKind"),
-        ({"template": {}, "access": {"public": True}}, INGRESS, "spec.access.public: the template has no ports"),
-        ({"access": {**PUBLIC, "scheme": "https"}}, INGRESS, "only plain HTTP can be public"),
-        ({"access": {**PUBLIC, "scheme": "tcp"}}, INGRESS, "only plain HTTP can be public"),
-        (
-            {"template": {"ports": [{"name": "http", "port": 53, "protocol": "UDP"}]}},
-            INGRESS,
-            "only plain HTTP can be public",
-        ),
+        ({"template": {}, "access": {"public": True}}, "spec.access.public: the template has no ports"),
+        ({"access": {**PUBLIC, "scheme": "https"}}, "only plain HTTP can be public"),
+        ({"access": {**PUBLIC, "scheme": "tcp"}}, "only plain HTTP can be public"),
+        ({"template": {"ports": [{"name": "http", "port": 53, "protocol": "UDP"}]}}, "only plain HTTP can be public"),
     ],
 )
-def test_what_cannot_be_public_says_why(spec: Json, route: RouteSettings | None, words: str) -> None:
-    result = plan(observe(public_unit(**spec)), route)
+def test_what_cannot_be_public_says_why(spec: Json, words: str) -> None:
+    result = plan(observe(public_unit(**spec)))
 
     assert result.writes == ()
     assert ready_reason(result) == (Phase.FAILED, Reason.ACCESS_CONFIG_INVALID)
@@ -243,7 +237,95 @@ def test_another_annotation_in_the_settings_reaches_the_routes_and_the_old_one_g
     other = replace(INGRESS, annotations={"example.com/size": "1g"})
     [write] = plan(with_child(observed, ChildKind.INGRESS, live), other).writes
     assert isinstance(write, ReplaceChild)
-    assert write.body["metadata"]["annotations"] == {"example.com/size": "1g", "controller.example.com/seen": "yes"}
+    annotations = write.body["metadata"]["annotations"]
+    assert annotations.pop(names.ANNOTATION_FIELDS)
+    assert annotations == {"example.com/size": "1g", "controller.example.com/seen": "yes"}
+
+
+def test_where_no_routes_are_set_up_a_public_unit_runs_and_says_whom_to_ask() -> None:
+    result = plan(replace(observe(public_unit()), pods=()), None)
+
+    assert ChildKind.DEPLOYMENT in {write.kind for write in result.writes if isinstance(write, CreateChild)}
+    assert published(result.status)[:2] == ("False", Reason.UNIT_NOT_PUBLISHED)
+    assert "routeKind" in published(result.status)[2]
+
+
+@pytest.mark.parametrize("running_", [True, False])
+def test_routes_that_are_turned_off_go_from_the_units_that_had_one(running_: bool) -> None:
+    observed = running(TAKEN_UP)
+    result = plan(replace(observed, unit=public_unit(running=running_)), None)
+
+    assert [write.kind for write in result.writes if isinstance(write, DeleteChild)] == [ChildKind.INGRESS]
+    replaced = {write.kind: write.body for write in result.writes if isinstance(write, ReplaceChild)}
+    assert len(replaced[ChildKind.NETWORK_POLICY]["spec"]["ingress"]) == 1
+    assert (ChildKind.DEPLOYMENT in replaced) is not running_
+    assert result.status.public_url is None
+
+
+def test_who_becomes_private_again_loses_the_route_also_while_something_else_is_wrong() -> None:
+    observed = replace(running(TAKEN_UP), catalogue=None)
+    assert plan(observed).writes == ()
+
+    result = plan(replace(observed, unit=public_unit(access=None)))
+    assert result.writes == (DeleteChild(ChildKind.INGRESS, observed.children[ChildKind.INGRESS]),)
+    assert ready_reason(result) == (Phase.FAILED, Reason.INVALID_SPEC)
+
+
+def test_a_route_comes_after_everything_that_the_unit_needs_to_run() -> None:
+    kinds = [write.kind for write in plan(observe(public_unit())).writes if isinstance(write, CreateChild)]
+
+    assert kinds[-2:] == [ChildKind.DEPLOYMENT, ChildKind.INGRESS]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "dropped"),
+    [
+        pytest.param(INGRESS, replace(INGRESS, scheme="http"), "tls", id="no more TLS"),
+        pytest.param(
+            HTTP_ROUTE, replace(HTTP_ROUTE, target=Gateway("gateways", "public")), "sectionName", id="all listeners"
+        ),
+    ],
+)
+def test_what_a_route_no_longer_says_is_taken_out_of_it(
+    before: RouteSettings, after: RouteSettings, dropped: str
+) -> None:
+    observed = running(TAKEN_UP if before.kind is ChildKind.INGRESS else accepted(), before)
+    result = plan(observed, after)
+
+    [write] = result.writes
+    assert isinstance(write, ReplaceChild)
+    assert dropped in str(observed.children[before.kind]["spec"])
+    assert dropped not in str(write.body["spec"])
+    assert published(result.status)[2] == f"its {before.kind} is being changed"
+    assert result.status.public_url is None
+
+
+def test_a_unit_without_ports_lets_nobody_in_any_more() -> None:
+    result = plan(replace(running(TAKEN_UP), unit=public_unit(template={}, access=None)))
+
+    [policy] = [
+        write.body
+        for write in result.writes
+        if isinstance(write, ReplaceChild) and write.kind is ChildKind.NETWORK_POLICY
+    ]
+    assert "ingress" not in policy["spec"]
+
+
+def test_another_domain_is_shown_only_when_the_route_has_it() -> None:
+    result = plan(running(TAKEN_UP), replace(INGRESS, domain="other.example.com"))
+
+    assert result.status.public_url is None
+    assert published(result.status)[2] == "its Ingress is being changed"
+
+
+def test_a_refused_route_leaves_the_rest_of_the_status_as_it_is() -> None:
+    observed = running(TAKEN_UP)
+    before = plan(observed).status
+    after = with_refused_route(before, observed, "the webhook is away", NOW)
+
+    assert published(after) == ("False", Reason.UNIT_ROUTE_SYNC_FAILED, "the webhook is away")
+    assert (after.phase, after.access_url, after.public_url) == (Phase.READY, before.access_url, None)
+    assert [condition.type for condition in after.conditions] == ["Ready", "Published"]
 
 
 def accepted(**changes: Any) -> Json:
@@ -256,39 +338,47 @@ REFUSED = {"status": "False", "reason": "NotAllowedByListeners", "message": "not
 
 
 @pytest.mark.parametrize(
-    ("kind", "live", "wait"),
+    ("route", "status", "wait"),
     [
-        (ChildKind.INGRESS, None, "its Ingress is not made yet"),
-        (ChildKind.HTTP_ROUTE, None, "its HTTPRoute is not made yet"),
-        (ChildKind.INGRESS, {}, "no ingress controller has taken up its Ingress yet"),
-        (ChildKind.INGRESS, {"loadBalancer": {}}, "no ingress controller has taken up its Ingress yet"),
-        (ChildKind.INGRESS, TAKEN_UP, None),
-        (ChildKind.HTTP_ROUTE, {}, "no gateway has taken up its HTTPRoute yet"),
-        (ChildKind.HTTP_ROUTE, accepted(), None),
+        (INGRESS, None, "its Ingress is not made yet"),
+        (HTTP_ROUTE, None, "its HTTPRoute is not made yet"),
+        (INGRESS, {}, "no ingress controller has taken up its Ingress yet"),
+        (INGRESS, {"loadBalancer": {}}, "no ingress controller has taken up its Ingress yet"),
+        (INGRESS, TAKEN_UP, None),
+        (HTTP_ROUTE, {}, "no gateway has taken up its HTTPRoute yet"),
+        (HTTP_ROUTE, accepted(), None),
         (
-            ChildKind.HTTP_ROUTE,
+            HTTP_ROUTE,
             accepted(Accepted=REFUSED),
             "the gateway says NotAllowedByListeners: not from this namespace",
         ),
         (
-            ChildKind.HTTP_ROUTE,
+            HTTP_ROUTE,
             accepted(ResolvedRefs={"status": "False", "reason": "BackendNotFound"}),
             "the gateway says BackendNotFound: no more than that",
         ),
         (
-            ChildKind.HTTP_ROUTE,
+            HTTP_ROUTE,
             accepted(Accepted={"observedGeneration": 0}),
             "the gateway has not looked at its HTTPRoute yet",
         ),
-        (ChildKind.HTTP_ROUTE, {"parents": [{"conditions": []}]}, "the gateway has not looked at its HTTPRoute yet"),
+        (HTTP_ROUTE, {"parents": [{"conditions": []}]}, "the gateway has not looked at its HTTPRoute yet"),
         (
-            ChildKind.HTTP_ROUTE,
+            HTTP_ROUTE,
             {"parents": [*accepted(Accepted=REFUSED)["parents"], *accepted()["parents"]]},
             None,
         ),
     ],
 )
-def test_the_table_of_find_route_wait(kind: ChildKind, live: Json | None, wait: str | None) -> None:
-    item = {"metadata": {"generation": 1}, "status": live} if live is not None else None
+def test_the_table_of_find_route_wait(route: RouteSettings, status: Json | None, wait: str | None) -> None:
+    live = running(status or {}, route).children[route.kind]
+    desired = {**live, "metadata": {key: live["metadata"][key] for key in ("labels", "ownerReferences")}}
 
-    assert find_route_wait(kind, item) == wait
+    assert find_route_wait(desired, None if status is None else live) == wait
+
+
+def test_a_route_on_its_way_out_is_none() -> None:
+    live = running(TAKEN_UP).children[ChildKind.INGRESS]
+    leaving = {**live, "metadata": {**live["metadata"], "deletionTimestamp": "2030-01-01T00:00:00Z"}}
+
+    assert find_route_wait(live, leaving) == "its Ingress is not made yet"

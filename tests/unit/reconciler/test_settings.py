@@ -158,7 +158,11 @@ def test_every_setting_can_come_from_the_environment() -> None:
             f"{ROUTE}\nrouteKind: HTTPRoute\nrouteGateway: a/b\nrouteClass: x",
             "routeClass is set, but routeKind is HTTPRoute",
         ),
-        (f"{ROUTE}\nrouteKind: Ingress\nrouteGateway: a/b", "routeGateway is set, but routeKind is Ingress"),
+        (f"{ROUTE}\nrouteKind: Ingress", "routeKind is Ingress, but routeClass is not set"),
+        (
+            f"{ROUTE}\nrouteKind: Ingress\nrouteClass: x\nrouteGateway: a/b",
+            "routeGateway is set, but routeKind is Ingress",
+        ),
     ],
 )
 def test_settings_that_do_not_go_together_are_one_sentence(text: str, sentence: str, file: Path) -> None:
