@@ -33,6 +33,8 @@ BY_UNIT = "by-unit"
 BY_STORAGE = "storage"
 PODS_KNOWN_SECONDS = 30.0
 """Chosen by feel: an outage of the API server is rarely longer, and pods' addresses are rarely used again sooner."""
+PODS_SILENT_SECONDS = PODS_KNOWN_SECONDS + 40.0
+"""A watch on which nothing happens says nothing for as long as it lasts, which is up to 40 s."""
 MANAGED = f"{names.LABEL_MANAGED_BY}={names.MANAGED_BY_VALUE}"
 
 
@@ -89,8 +91,10 @@ class Cluster:
         return await self._find(self.specs, GPU_SPECS, None, name)
 
     def require_known_pods(self) -> None:
-        """A 503 when Kubernetes has been away for long: an address may be another tenant's by now."""
-        if self.pulse.lost_seconds >= PODS_KNOWN_SECONDS:
+        """A 503 when Kubernetes has been away for long: an address may be another tenant's by now. Also when it is
+        back, until the pods are followed again."""
+        is_silent = self.pods.is_synced and self.pods.seconds_since_contact >= PODS_SILENT_SECONDS
+        if is_silent or self.pulse.lost_seconds >= PODS_KNOWN_SECONDS:
             raise unavailable("Kubernetes has been away for too long to know where calls go")
 
     def pods_of(self, unit: Json) -> tuple[Json, ...]:

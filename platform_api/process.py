@@ -8,6 +8,7 @@ import socket
 from collections.abc import Coroutine, Iterable, Iterator
 from contextlib import AsyncExitStack, contextmanager
 from typing import Any
+from urllib.parse import urlsplit
 
 import uvicorn
 
@@ -92,7 +93,12 @@ def build_deps(settings: ApiSettings, client: KubeClient | None) -> Deps:
         key_ring=KeyRing(now_utc),
         rate_limit=RateLimit(settings.requests_per_second, settings.burst),
         streams=Streams(settings.max_streams, metrics),
-        forwarder=Forwarder(settings.max_proxied, settings.proxy_idle_seconds, metrics),
+        forwarder=Forwarder(
+            settings.max_proxied,
+            settings.proxy_idle_seconds,
+            metrics,
+            public_scheme=urlsplit(settings.public_url).scheme if settings.public_url else None,
+        ),
         metrics=metrics,
         now=now_utc,
         started_at=now_utc(),
@@ -149,6 +155,8 @@ def _server_config(application: Any, settings: ApiSettings) -> uvicorn.Config:
     return uvicorn.Config(
         application,
         http=UpgradableProtocol,
+        # Anybody could say anything about where a call comes from.
+        proxy_headers=False,
         log_config=None,
         access_log=False,
         server_header=False,

@@ -33,7 +33,11 @@ CALLER_GONE = 499
 
 
 class Forwarder:
-    def __init__(self, limit: int, idle_seconds: float, metrics: ApiMetrics) -> None:
+    def __init__(
+        self, limit: int, idle_seconds: float, metrics: ApiMetrics, *, public_scheme: str | None = None
+    ) -> None:
+        """`public_scheme`: what callers speak, where somebody in front of the API speaks it with them."""
+        self._public_scheme = public_scheme
         self._places = Places(limit, metrics)
         self._idle_seconds = idle_seconds
         self._metrics = metrics
@@ -59,7 +63,7 @@ class Forwarder:
                 authority=target.authority,
                 prefix=split[0],
                 client=request.client.host if request.client else "unknown",
-                scheme=request.url.scheme,
+                scheme=self._public_scheme or request.url.scheme,
                 request_id=current_request_id.get(),
                 is_upgrade=request.method == "GET" and find_upgrade(request.scope) is not None,
             )

@@ -50,6 +50,9 @@ NOT_THEIRS_TO_SAY = frozenset(
         b"alt-svc",
         b"clear-site-data",
         b"date",
+        b"nel",
+        b"report-to",
+        b"reporting-endpoints",
         b"service-worker-allowed",
         b"strict-transport-security",
         b"x-request-id",
@@ -107,7 +110,7 @@ def _framing(given: Headers) -> list[Header]:
 
 def _kept(given: Headers, dropped: Iterable[bytes]) -> list[Header]:
     named = {
-        token.strip().lower() for name, value in given if name.lower() == b"connection" for token in value.split(b",")
+        _plain(token.strip()) for name, value in given if name.lower() == b"connection" for token in value.split(b",")
     }
     gone = OF_ONE_CONNECTION.union(dropped, named)
     return [(name, value) for name, value in given if _plain(name) not in gone]

@@ -106,11 +106,22 @@ class Upstream:
         return "in the middle of its answer" if has_begun else "without an answer of HTTP"
 
 
+def _build_unverified() -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+UNVERIFIED = _build_unverified()
+"""Made once: a default one reads the machine's certificates, which takes longer than the call."""
+
+
 async def connect(target: Target) -> Upstream:
     try:
         async with asyncio.timeout(CONNECT_SECONDS):
             reader, writer = await asyncio.open_connection(
-                target.address, target.port, limit=CHUNK, ssl=_unverified() if target.is_tls else None
+                target.address, target.port, limit=CHUNK, ssl=UNVERIFIED if target.is_tls else None
             )
     except TimeoutError:
         raise NoConnectionError(f"port {target.port} took no connection within {CONNECT_SECONDS:.0f} s") from None
@@ -124,10 +135,3 @@ async def connect(target: Target) -> Upstream:
 def _reason_of(error: OSError) -> str:
     """Without the address, which asyncio puts into its own words: it is none of the caller's business."""
     return error.reason if isinstance(error, ssl.SSLError) else (error.strerror or type(error).__name__)
-
-
-def _unverified() -> ssl.SSLContext:
-    context = ssl.create_default_context()
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    return context

@@ -1,71 +1,86 @@
 """A cluster with rules of its own, which our checks cannot know."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
 
-from gpu_platform.adapters.kube import KubeClient
-from gpu_platform.adapters.kube.paths import GPU_UNITS
+from gpu_platform.adapters.kube import KubeClient, KubeError, ResourcePath
+from gpu_platform.adapters.kube.paths import GPU_UNITS, INGRESSES
 from gpu_platform.domain import names
 from tests.integration.platform import INSTANCES
 from tests.waiting import eventually
 
+Json = dict[str, Any]
 
-class refused_image:  # noqa: N801 - reads as a phrase
+API_VERSION = "admissionregistration.k8s.io/v1"
+POLICIES = ResourcePath(API_VERSION, "validatingadmissionpolicies", namespaced=False)
+BINDINGS = ResourcePath(API_VERSION, "validatingadmissionpolicybindings", namespaced=False)
+WORDS = "not here"
+"""In every refusal."""
+
+
+@asynccontextmanager
+async def refused_image(kube: KubeClient, spec: str, image: str) -> AsyncIterator[None]:
     """While it lasts, an admission policy of the cluster refuses units with this image."""
+    unit = {
+        "apiVersion": names.API_VERSION,
+        "kind": "GPUUnit",
+        "metadata": {"name": "probe", "namespace": INSTANCES},
+        "spec": {"specName": spec, "image": image},
+    }
+    async with _refused(kube, GPU_UNITS, f"object.spec.image != '{image}'", unit):
+        yield
 
-    def __init__(self, kube: KubeClient, spec: str, image: str) -> None:
-        self._kube = kube
-        self._spec = spec
-        self._image = image
-        self._policies = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
-        self._bindings = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
 
-    async def __aenter__(self) -> None:
-        api_version = "admissionregistration.k8s.io/v1"
-        rule = {
-            "apiGroups": [names.GROUP],
-            "apiVersions": ["*"],
-            "operations": ["CREATE"],
-            "resources": ["gpuunits"],
-        }
-        policy = {
-            "apiVersion": api_version,
-            "kind": "ValidatingAdmissionPolicy",
-            "metadata": {"name": "refused-image"},
-            "spec": {
-                "matchConstraints": {"resourceRules": [rule]},
-                "validations": [
-                    {
-                        "expression": f"object.spec.image != '{self._image}'",
-                        "message": "that image may not run, not here",
-                    }
-                ],
-            },
-        }
-        binding = {
-            "apiVersion": api_version,
-            "kind": "ValidatingAdmissionPolicyBinding",
-            "metadata": {"name": "refused-image"},
-            "spec": {"policyName": "refused-image", "validationActions": ["Deny"]},
-        }
-        await self._kube.create(self._policies, policy)
-        await self._kube.create(self._bindings, binding)
-        await eventually(self._is_active)
+@asynccontextmanager
+async def refused_ingresses(kube: KubeClient) -> AsyncIterator[None]:
+    """The same for every Ingress, as while the webhook of an ingress controller is away."""
+    ingress = {
+        "apiVersion": INGRESSES.api_version,
+        "kind": "Ingress",
+        "metadata": {"name": "probe", "namespace": INSTANCES},
+        "spec": {"defaultBackend": {"service": {"name": "probe", "port": {"number": 80}}}},
+    }
+    async with _refused(kube, INGRESSES, "false", ingress):
+        yield
 
-    async def __aexit__(self, *_: object) -> None:
-        await self._kube.delete(f"{self._bindings}/refused-image")
-        await self._kube.delete(f"{self._policies}/refused-image")
 
-    async def _is_active(self) -> bool:
+@asynccontextmanager
+async def _refused(kube: KubeClient, path: ResourcePath, expression: str, probe: Json) -> AsyncIterator[None]:
+    name = f"refused-{path.plural}"
+    group, _, _ = path.api_version.partition("/")
+    rule = {"apiGroups": [group], "apiVersions": ["*"], "operations": ["CREATE"], "resources": [path.plural]}
+    policy = {
+        "apiVersion": API_VERSION,
+        "kind": "ValidatingAdmissionPolicy",
+        "metadata": {"name": name},
+        "spec": {
+            "matchConstraints": {"resourceRules": [rule]},
+            "validations": [{"expression": expression, "message": f"that may not be, {WORDS}"}],
+        },
+    }
+    binding = {
+        "apiVersion": API_VERSION,
+        "kind": "ValidatingAdmissionPolicyBinding",
+        "metadata": {"name": name},
+        "spec": {"policyName": name, "validationActions": ["Deny"]},
+    }
+
+    async def is_active() -> bool:
         """The API server takes a moment to follow its own policies."""
-        body = {
-            "apiVersion": names.API_VERSION,
-            "kind": "GPUUnit",
-            "metadata": {"name": "probe", "namespace": INSTANCES},
-            "spec": {"specName": self._spec, "image": self._image},
-        }
         try:
-            await self._kube.create(GPU_UNITS.collection(INSTANCES), body, {"dryRun": "All"})
-        except Exception as error:  # noqa: BLE001 - whatever it says, it must be the policy's words
-            return "not here" in str(error)
+            await kube.create(path.collection(INSTANCES), probe, {"dryRun": "All"})
+        except KubeError as error:
+            return WORDS in str(error)
         await asyncio.sleep(0.1)
         return False
+
+    await kube.create(POLICIES.collection(), policy)
+    await kube.create(BINDINGS.collection(), binding)
+    try:
+        await eventually(is_active)
+        yield
+    finally:
+        await kube.delete(BINDINGS.item(name))
+        await kube.delete(POLICIES.item(name))

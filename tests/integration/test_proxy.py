@@ -88,7 +88,13 @@ async def test_a_port_is_called_by_its_number_too(api: httpx.AsyncClient, unit: 
 async def test_the_key_is_not_the_units_to_see_and_the_truth_about_the_caller_is(
     api: httpx.AsyncClient, unit: str, cluster: RunningCluster
 ) -> None:
-    forged = {"X-Forwarded-Prefix": "/", "Forwarded": "for=1.2.3.4", "Connection": "X-Hop", "X-Hop": "1"}
+    told = {"Prefix": "/", "For": "6.6.6.6", "Proto": "https", "Host": "evil.example.com"}
+    forged = {
+        **{f"X-Forwarded-{name}": value for name, value in told.items()},
+        "Forwarded": "for=1.2.3.4",
+        "Connection": "X-Hop",
+        "X-Hop": "1",
+    }
     answer = await api.get(f"{unit}/echo", headers={**forged, "X-Request-ID": "call-7", "X-Own": "kept"})
     headers = answer.json()["headers"]
     assert cluster.record.api_key not in answer.text

@@ -12,6 +12,7 @@ import pytest
 from gpu_platform.adapters.kube import KubeClient, KubeError, PatchType, ResourcePath
 from gpu_platform.adapters.kube.paths import GPU_UNITS, HTTP_ROUTES, INGRESSES, NETWORK_POLICIES
 from gpu_platform.domain import names
+from tests.integration.admission import WORDS, refused_ingresses
 from tests.integration.conftest import RunningCluster
 from tests.integration.daemons import running_daemon
 from tests.integration.platform import (
@@ -20,7 +21,6 @@ from tests.integration.platform import (
     delete_unit,
     find,
     get_unit,
-    ready_condition,
     unit_body,
     unit_in_phase,
 )
@@ -163,7 +163,7 @@ async def test_a_public_unit_gets_an_ingress_and_shows_its_address_once_it_is_ta
 
         ingress = await kube.get(INGRESSES.item(child, INSTANCES))
         assert [rule["host"] for rule in ingress["spec"]["rules"]] == [host]
-        assert ingress["metadata"]["annotations"] == {"example.com/timeout": "1h"}
+        assert ingress["metadata"]["annotations"]["example.com/timeout"] == "1h"
         policy = await kube.get(NETWORK_POLICIES.item(child, INSTANCES))
         [proxy, bringers] = policy["spec"]["ingress"]
         assert bringers["ports"] == [{"protocol": "TCP", "port": 8000}]
@@ -234,13 +234,44 @@ def gateway_says(generation: int, **conditions: tuple[str, str]) -> Json:
     }
 
 
-async def test_where_no_routes_are_set_up_a_public_unit_fails_and_says_whom_to_ask(kube: KubeClient, unit: str) -> None:
+async def test_where_no_routes_are_set_up_a_public_unit_runs_and_says_whom_to_ask(kube: KubeClient, unit: str) -> None:
     await create_unit(kube, unit_body(unit, template=HTTP, access=PUBLIC))
 
-    failed = ready_condition(await unit_in_phase(kube, unit, "Failed"))
+    await unit_in_phase(kube, unit, "Ready")
+    await published(kube, unit, None, "routeKind")
 
-    assert failed["reason"] == "AccessConfigInvalid"
-    assert "routeKind" in failed["message"]
+
+async def test_routes_that_are_turned_off_go_and_the_unit_runs_on(
+    kube: KubeClient, cluster: RunningCluster, unit: str, tmp_path: Path
+) -> None:
+    async with routing(cluster, tmp_path, **INGRESS):
+        await create_unit(kube, unit_body(unit, template=HTTP, access=PUBLIC))
+        await unit_in_phase(kube, unit, "Ready")
+        await say_status(kube, INGRESSES, unit, TAKEN_UP)
+        await published(kube, unit, f"https://{names.public_host(unit, INSTANCES, 'units.example.com')}/", "everybody")
+
+    # The cluster's own reconciler goes on, and that one knows no routes.
+    child = names.child_name(unit)
+
+    async def is_gone() -> bool:
+        return await find(kube, INGRESSES.item(child, INSTANCES)) is None
+
+    await eventually(is_gone)
+    await published(kube, unit, None, "routeKind")
+    policy = await kube.get(NETWORK_POLICIES.item(child, INSTANCES))
+    assert len(policy["spec"]["ingress"]) == 1
+    assert (await get_unit(kube, unit))["status"]["phase"] == "Ready"
+
+
+async def test_a_route_that_is_refused_keeps_no_unit_from_running(
+    kube: KubeClient, cluster: RunningCluster, unit: str, tmp_path: Path
+) -> None:
+    async with routing(cluster, tmp_path, **INGRESS):
+        async with refused_ingresses(kube):
+            await create_unit(kube, unit_body(unit, template=HTTP, access=PUBLIC))
+            await unit_in_phase(kube, unit, "Ready")
+            await published(kube, unit, None, WORDS)
+        await published(kube, unit, None, "no ingress controller")
 
 
 async def test_an_ingress_in_the_name_of_a_private_unit_is_taken_away(kube: KubeClient, unit: str) -> None:

@@ -81,11 +81,16 @@ async def listening(speak: Speak, context: SSLContext | None = None) -> AsyncIte
 
 @asynccontextmanager
 async def platform(
-    port: int, *, limit: int = 100, idle_seconds: float = 20, is_tls: bool = False
+    port: int,
+    *,
+    limit: int = 100,
+    idle_seconds: float = 20,
+    is_tls: bool = False,
+    public_scheme: str | None = None,
 ) -> AsyncIterator[Platform]:
     metrics = ApiMetrics()
     target = Target("the unit 'web'", "127.0.0.1", port, "unit-web:8000", is_tls)
-    forwarder = Forwarder(limit, idle_seconds, metrics)
+    forwarder = Forwarder(limit, idle_seconds, metrics, public_scheme=public_scheme)
     listener = socket.create_server(("127.0.0.1", 0))
     made = Platform(listener.getsockname()[1], metrics)
 

@@ -36,6 +36,15 @@ def test_where_calls_go_is_known_while_kubernetes_is_there() -> None:
     Cluster(StoredObjects(), RESYNC).require_known_pods()
 
 
+def test_where_calls_go_is_not_known_again_before_the_pods_are_followed_again() -> None:
+    view = Cluster(StoredObjects(), RESYNC)
+    # Listed once, and never heard of since; Kubernetes itself answers.
+    view.pods._synced.set()
+
+    with pytest.raises(ApiError, match="away for too long to know where calls go"):
+        view.require_known_pods()
+
+
 async def test_where_calls_go_is_no_longer_known_when_kubernetes_is_away_for_long(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -293,6 +293,13 @@ async def test_more_calls_than_a_tenants_share_are_a_429() -> None:
             writer.close()
 
 
+async def test_a_unit_is_told_what_its_callers_speak_with_whoever_stands_in_front_of_the_api() -> None:
+    async with listening(answer_echo) as port, platform(port, public_scheme="https") as door, door.client() as client:
+        assert "x-forwarded-proto: https" in (await client.get("/")).text
+    async with listening(answer_echo) as port, platform(port) as door, door.client() as client:
+        assert "x-forwarded-proto: http\r\n" in (await client.get("/")).text
+
+
 async def answer_in_plain(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     await reader.readexactly(1)
     writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
