@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from gpu_platform.cli.tables import print_json, print_remark
-from gpu_platform.domain.api_keys import KEYS_SECRET, KeyRecord, build_key, hash_secret
+from gpu_platform.domain.api_keys import KEYS_SECRET, KeyRecord, build_key, draw_key_parts, hash_secret
 from gpu_platform.domain.names import SYSTEM_NAMESPACE
 from gpu_platform.domain.tenants import TENANT_NAME, Role
 
@@ -35,7 +35,7 @@ def keys() -> None:
 @app.command()
 def create(tenant: Tenant, role: Roles, days: Days = None, as_json: AsJson = False) -> None:
     """Make a key: print it beside, and the patch that lets the API know it."""
-    key_id, secret = secrets.token_hex(4), secrets.token_urlsafe(32)
+    key_id, secret = draw_key_parts(secrets.token_bytes)
     expires_at = datetime.now(UTC).replace(microsecond=0) + timedelta(days=days) if days else None
     roles = tuple(dict.fromkeys(role))
     record = KeyRecord(sha256=hash_secret(secret), tenant=tenant, roles=roles, expires_at=expires_at)

@@ -11,7 +11,7 @@ from typing import Self
 from gpu_platform.devcluster.directory import ClusterDirectory
 from gpu_platform.devcluster.errors import DevClusterError
 from gpu_platform.devcluster.files import write_atomically
-from gpu_platform.domain.api_keys import build_key
+from gpu_platform.domain.api_keys import build_key, draw_key_parts
 
 DEFAULT_NODES = 4
 DEFAULT_GPUS = 8
@@ -78,7 +78,7 @@ class ClusterRecord:
 
 
 def _new_key() -> str:
-    return build_key(secrets.token_hex(4), secrets.token_urlsafe(32))
+    return build_key(*draw_key_parts(secrets.token_bytes))
 
 
 def find_record(directory: ClusterDirectory) -> ClusterRecord | None:

@@ -1,8 +1,10 @@
 """API keys: `gk_<id>_<secret>`. Only the id and a hash of the secret are ever stored."""
 
+import base64
 import hashlib
 import hmac
 import re
+from collections.abc import Callable
 from datetime import datetime
 from typing import Annotated
 
@@ -16,6 +18,9 @@ KEYS_SECRET = "gpu-platform-api-keys"  # noqa: S105 - an object's name
 
 KEY_FORM = re.compile(r"gk_([a-z0-9]{8})_([A-Za-z0-9_-]{43})")
 
+ID_BYTES = 4
+SECRET_BYTES = 32
+
 
 class KeyRecord(Value):
     """What is known of a key."""
@@ -24,6 +29,11 @@ class KeyRecord(Value):
     tenant: str
     roles: tuple[Role, ...]
     expires_at: AwareDatetime | None = None
+
+
+def draw_key_parts(draw: Callable[[int], bytes]) -> tuple[str, str]:
+    """Id and secret of a new key. `draw` gives as many random bytes."""
+    return draw(ID_BYTES).hex(), base64.urlsafe_b64encode(draw(SECRET_BYTES)).rstrip(b"=").decode()
 
 
 def build_key(key_id: str, secret: str) -> str:

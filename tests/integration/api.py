@@ -16,7 +16,7 @@ from gpu_platform.adapters.kube import KubeClient
 from gpu_platform.adapters.kube.paths import SECRETS
 from gpu_platform.devcluster.ports import _bind_any
 from gpu_platform.domain import names
-from gpu_platform.domain.api_keys import KEYS_SECRET, KeyRecord, build_key, hash_secret
+from gpu_platform.domain.api_keys import KEYS_SECRET, KeyRecord, build_key, draw_key_parts, hash_secret
 from gpu_platform.domain.tenants import Role
 from tests.integration.daemons import Daemon, running_daemon
 from tests.waiting import eventually
@@ -99,7 +99,7 @@ async def wait_ready(api: httpx.AsyncClient, within: float = 180) -> None:
 
 async def add_key(kube: KubeClient, tenant: str, *roles: Role) -> str:
     """A new key in the platform's Secret; every process knows it within seconds."""
-    key_id, secret = secrets.token_hex(4), secrets.token_urlsafe(32)
+    key_id, secret = draw_key_parts(secrets.token_bytes)
     record = KeyRecord(sha256=hash_secret(secret), tenant=tenant, roles=roles)
     encoded = base64.b64encode(json.dumps(record.to_json()).encode()).decode()
     await kube.patch(SECRETS.item(KEYS_SECRET, names.SYSTEM_NAMESPACE), {"data": {key_id: encoded}})

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from gpu_platform.domain.api_keys import KeyRecord, build_key, hash_secret, opens, split_key
+from gpu_platform.domain.api_keys import KeyRecord, build_key, draw_key_parts, hash_secret, opens, split_key
 from gpu_platform.domain.tenants import Role
 
 SECRET = "s" * 43
@@ -18,6 +18,25 @@ def record(expires_at: datetime | None = None) -> KeyRecord:
 def test_a_key_falls_into_its_id_and_its_secret_again() -> None:
     assert split_key(build_key("abcd1234", SECRET)) == ("abcd1234", SECRET)
     assert split_key(build_key("abcd1234", "_-" * 21 + "_")) == ("abcd1234", "_-" * 21 + "_")
+
+
+@pytest.mark.parametrize("byte", [b"\x00", b"\x7f", b"\xff"])
+def test_whatever_is_drawn_becomes_a_key(byte: bytes) -> None:
+    parts = draw_key_parts(lambda size: byte * size)
+
+    assert split_key(build_key(*parts)) == parts
+
+
+def test_a_secret_is_drawn_of_256_bits() -> None:
+    drawn: list[int] = []
+
+    def draw(size: int) -> bytes:
+        drawn.append(size)
+        return bytes(range(size))
+
+    draw_key_parts(draw)
+
+    assert drawn == [4, 32]
 
 
 @pytest.mark.parametrize(
