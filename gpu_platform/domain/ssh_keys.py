@@ -1,6 +1,7 @@
 """Public SSH keys, as one writes them into `authorized_keys`: `ssh-ed25519 AAAA… somebody@somewhere`.
 
 A key that the server cannot read locks its owner out without a word, so it is taken apart here and refused in words.
+What would take arithmetic is left to the server: whether a point is on its curve, whether a modulus has two factors.
 """
 
 import base64
@@ -9,6 +10,16 @@ from dataclasses import dataclass
 
 LENGTH_BYTES = 4
 ED25519_BYTES = 32
+UNCOMPRESSED = 4
+"""The first byte of a point that is written with both coordinates (SEC 1). OpenSSH reads no other."""
+
+COORDINATE_BYTES = {"nistp256": 32, "nistp384": 48, "nistp521": 66}
+
+RSA_BITS = range(1_024, 16_384 + 1)
+"""From OpenSSH's RequiredRSASize to the largest number that it reads."""
+
+RSA_EXPONENTS = range(3, 2**64, 2)
+"""OpenSSL refuses longer ones with large keys. Real ones are 65537, and seldom smaller."""
 
 PARTS = {
     "ssh-ed25519": 1,
@@ -60,9 +71,36 @@ def _check_blob(type_: str, blob: bytes) -> None:
     name, *values = _split(blob) or [type_.encode()]
     if name != type_.encode():
         raise PublicKeyError(f"says {type_}, but holds a key of another type")
-    is_short = type_.endswith("ssh-ed25519") and len(values[:1]) == 1 and len(values[0]) != ED25519_BYTES
-    if len(values) != PARTS[type_] or is_short or not all(values):
-        raise PublicKeyError(f"holds no complete {type_} key; is the line complete?")
+    if len(values) != PARTS[type_] or not all(values):
+        raise _incomplete(type_)
+    if type_ == "ssh-rsa":
+        _check_rsa(*values)
+    elif "ecdsa" in type_:
+        _check_point(type_, *values[:2])
+    elif len(values[0]) != ED25519_BYTES:
+        raise _incomplete(type_)
+
+
+def _check_rsa(exponent: bytes, modulus: bytes) -> None:
+    # The first bit is the sign, and a negative number is none of a key.
+    if int.from_bytes(exponent, signed=True) not in RSA_EXPONENTS:
+        raise PublicKeyError("holds an RSA key with an exponent that the server does not take; make a new pair")
+    bits = int.from_bytes(modulus).bit_length() if int.from_bytes(modulus, signed=True) > 0 else 0
+    if bits not in RSA_BITS:
+        limits = f"{RSA_BITS[0]} to {RSA_BITS[-1]}"
+        raise PublicKeyError(f"holds an RSA key of {bits} bits, and the server takes {limits}; make a new pair")
+
+
+def _check_point(type_: str, curve: bytes, point: bytes) -> None:
+    wanted = type_.removeprefix("sk-").removeprefix("ecdsa-sha2-").removesuffix("@openssh.com")
+    if curve != wanted.encode():
+        raise PublicKeyError(f"says {type_}, but holds a point of another curve")
+    if len(point) != 1 + 2 * COORDINATE_BYTES[wanted] or point[0] != UNCOMPRESSED:
+        raise _incomplete(type_)
+
+
+def _incomplete(type_: str) -> PublicKeyError:
+    return PublicKeyError(f"holds no complete {type_} key; is the line complete?")
 
 
 def _split(blob: bytes) -> list[bytes]:

@@ -19,10 +19,12 @@ from gpu_platform.domain.ssh import (
 )
 from gpu_platform.domain.ssh_keys import PublicKeyError, parse_public_key
 from gpu_platform.domain.unit_requests import RequestError, UnitChange, UnitRequest, merge_change, normalise_request
-from tests.ssh_blocks import encode_key, make_key, ssh_block
+from tests.ssh_blocks import encode_key, make_ecdsa_key, make_key, make_rsa_key, ssh_block
 
 RSA = encode_key(b"ssh-rsa", b"\x01\x00\x01", b"\x00" + b"\xc1" * 256)
-ECDSA = encode_key(b"ecdsa-sha2-nistp256", b"nistp256", b"\x04" + b"\x01" * 64)
+NEGATIVE_RSA = encode_key(b"ssh-rsa", b"\x03", b"\xc1" * 256)
+SK_ED25519 = "sk-ssh-ed25519@openssh.com"
+SK_ECDSA = "sk-ecdsa-sha2-nistp256@openssh.com"
 ED25519 = encode_key(b"ssh-ed25519", b"\x07" * 32)
 
 
@@ -44,8 +46,13 @@ def request(**fields: Any) -> UnitRequest:
         make_key(),
         f"ssh-ed25519 {ED25519}",
         f"  ssh-rsa   {RSA}   me and my laptop  ",
-        f"ecdsa-sha2-nistp256 {ECDSA} x",
-        f"sk-ssh-ed25519@openssh.com {encode_key(b'sk-ssh-ed25519@openssh.com', b'1' * 32, b'ssh:')}",
+        make_rsa_key(1_024),
+        make_rsa_key(16_384, exponent=3),
+        make_ecdsa_key("nistp256", 32),
+        make_ecdsa_key("nistp384", 48),
+        f"{make_ecdsa_key('nistp521', 66)} x",
+        make_ecdsa_key("nistp256", 32, type_=SK_ECDSA),
+        f"{SK_ED25519} {encode_key(SK_ED25519.encode(), b'1' * 32, b'ssh:')}",
     ],
 )
 def test_a_public_key_is_taken(text: str) -> None:
@@ -67,6 +74,20 @@ def test_a_public_key_is_taken(text: str) -> None:
         (f"ssh-rsa {encode_key(b'ssh-rsa', b'')}", "no complete"),
         (f"ssh-ed25519 {encode_key(b'ssh-ed25519', b'short')}", "no complete"),
         (f"ssh-ed25519 {ED25519[:40]}", "in the middle"),
+        (f"{SK_ED25519} {encode_key(SK_ED25519.encode(), b'1' * 31, b'ssh:')}", "no complete"),
+        (make_ecdsa_key("nistp384", 48, type_="ecdsa-sha2-nistp256"), "another curve"),
+        (make_ecdsa_key("nistp384", 48, type_=SK_ECDSA), "another curve"),
+        (make_ecdsa_key("nistp256", 0), "no complete"),
+        (make_ecdsa_key("nistp521", 65), "no complete"),
+        (make_ecdsa_key("nistp256", 32, first=2), "no complete"),
+        (make_ecdsa_key("nistp256", 16, type_=SK_ECDSA), "no complete"),
+        (make_rsa_key(3), "of 3 bits"),
+        (make_rsa_key(1_023), "of 1023 bits"),
+        (make_rsa_key(16_385), "of 16385 bits"),
+        (f"ssh-rsa {NEGATIVE_RSA}", "of 0 bits"),
+        (make_rsa_key(2_048, exponent=1), "exponent"),
+        (make_rsa_key(2_048, exponent=65_536), "exponent"),
+        (make_rsa_key(2_048, exponent=2**64 + 1), "exponent"),
     ],
 )
 def test_what_is_no_public_key_is_refused_in_words(text: str, words: str) -> None:
