@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Self, TypeVar
 from urllib.parse import quote
 
-from gpu_platform.cli.errors import ApiError
+from gpu_platform.cli.errors import ApiError, UnsendableError
 from gpu_platform.cli.options import said
 from gpu_platform.cli.server_events import ServerEvent
 from gpu_platform.cli.session import Accepted, Session, Tagged
@@ -309,7 +309,10 @@ def _find(get: Callable[[], View], absence: str) -> View | None:
 
 
 def _segment(name: str) -> str:
-    return quote(name, safe="")
+    try:
+        return quote(name, safe="")
+    except UnicodeEncodeError:
+        raise UnsendableError(f"{name!r} is not Unicode: write it in UTF-8") from None
 
 
 def _unit_path(name: str) -> str:

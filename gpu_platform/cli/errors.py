@@ -20,6 +20,12 @@ class NotConfiguredError(PlatformError):
     exit_code = 2
 
 
+class UnsendableError(PlatformError):
+    """What was said cannot be put into a request."""
+
+    exit_code = 2
+
+
 class UnreachableError(PlatformError):
     """No answer came."""
 
@@ -56,6 +62,7 @@ class ApiError(PlatformError):
         details: tuple[Detail, ...] = (),
         request_id: str | None = None,
         retry_after_seconds: int | None = None,
+        is_repeated: bool = False,
     ) -> None:
         super().__init__(message)
         self.status = status
@@ -63,6 +70,8 @@ class ApiError(PlatformError):
         self.details = details
         self.request_id = request_id
         self.retry_after_seconds = retry_after_seconds
+        # It was sent before, and that answer did not say what came of it.
+        self.is_repeated = is_repeated
         self.is_ambiguous = status >= 500
         self.is_passing = status in (429, 500, 503)
 

@@ -2,13 +2,20 @@
 
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import httpx
 
-from gpu_platform.cli.errors import ApiError, Detail, NotConfiguredError, StrangeAnswerError, UnreachableError
+from gpu_platform.cli.errors import (
+    ApiError,
+    Detail,
+    NotConfiguredError,
+    StrangeAnswerError,
+    UnreachableError,
+    UnsendableError,
+)
 from gpu_platform.cli.views import Json
 from gpu_platform.domain.hosts import is_loopback
 
@@ -76,15 +83,17 @@ class Transport:
         """The answer, a good one; asked again as often and as late as the API says."""
         headers = {"If-Match": etag} if etag else {}
         timeout = httpx.Timeout(silence_seconds, connect=CONNECT_SECONDS)
-        request = self._http.build_request(method, path, json=body, params=params, headers=headers, timeout=timeout)
+        request = self._build(method, path, json=body, params=params, headers=headers, timeout=timeout)
+        is_repeated = False
         for retries_left in reversed(range(RETRIES + 1)):
-            with self._translated(is_read=method == "GET"):
+            with self._translated(is_read=method == "GET", is_repeated=is_repeated):
                 response = self._http.send(request)
             pause = _retry_pause(response, is_repeatable=is_repeatable)
             if pause is None or not retries_left:
                 break
+            is_repeated |= not _was_not_begun(response)
             time.sleep(pause)
-        _check(response, self._url)
+        _check(response, self._url, is_repeated=is_repeated)
         is_new = response.status_code != httpx.codes.OK
         return Answer(_parse_body(response, self._url), is_new, response.headers.get("ETag"))
 
@@ -99,15 +108,22 @@ class Transport:
     ) -> Iterator[Stream]:
         """An answer as it comes. None: it may be silent for as long as it likes."""
         timeout = httpx.Timeout(SILENCE_SECONDS, connect=CONNECT_SECONDS, read=silence_seconds)
-        options: Any = {"params": params, "headers": headers, "timeout": timeout}
-        with self._translated(is_read=True), self._http.stream("GET", path, **options) as response:
+        request = self._build("GET", path, params=params, headers=headers, timeout=timeout)
+        with self._translated(is_read=True), closing(self._http.send(request, stream=True)) as response:
             if not response.is_success:
                 response.read()
-            _check(response, self._url)
+            _check(response, self._url, is_repeated=False)
             yield Stream(response)
 
+    def _build(self, method: str, path: str, **options: Any) -> httpx.Request:
+        try:
+            return self._http.build_request(method, path, **options)
+        except UnicodeEncodeError:
+            # Words of the command line that are not UTF-8 come with lone surrogates in them.
+            raise UnsendableError("the request holds text that is not Unicode: write it in UTF-8") from None
+
     @contextmanager
-    def _translated(self, *, is_read: bool) -> Iterator[None]:
+    def _translated(self, *, is_read: bool, is_repeated: bool = False) -> Iterator[None]:
         try:
             yield
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
@@ -115,7 +131,8 @@ class Transport:
             raise UnreachableError(
                 f"nothing answers at {self._url} ({why}): start it with `gpu-platform dev up`, "
                 "or correct GPU_PLATFORM_URL",
-                is_ambiguous=False,
+                # Nobody heard this one, but perhaps an earlier one.
+                is_ambiguous=is_repeated and not is_read,
             ) from None
         except httpx.TimeoutException:
             raise UnreachableError(
@@ -146,11 +163,14 @@ def parse_url(text: str) -> httpx.URL:
 
 def _retry_pause(response: httpx.Response, *, is_repeatable: bool) -> int | None:
     """Seconds after which to ask again; None when that is no use or does harm."""
-    was_not_begun = response.status_code == httpx.codes.TOO_MANY_REQUESTS
-    if not was_not_begun and not (is_repeatable and response.status_code == httpx.codes.SERVICE_UNAVAILABLE):
+    if not _was_not_begun(response) and not (is_repeatable and response.status_code == httpx.codes.SERVICE_UNAVAILABLE):
         return None
     pause = _retry_after(response)
     return pause if pause is not None and pause <= LONGEST_RETRY_SECONDS else None
+
+
+def _was_not_begun(response: httpx.Response) -> bool:
+    return response.status_code == httpx.codes.TOO_MANY_REQUESTS
 
 
 def _retry_after(response: httpx.Response) -> int | None:
@@ -158,7 +178,7 @@ def _retry_after(response: httpx.Response) -> int | None:
     return int(text) if text.isascii() and text.isdigit() else None
 
 
-def _check(response: httpx.Response, url: str) -> None:
+def _check(response: httpx.Response, url: str, *, is_repeated: bool) -> None:
     if response.is_success:
         return
     try:
@@ -174,6 +194,7 @@ def _check(response: httpx.Response, url: str) -> None:
         details=details,
         request_id=error.get("requestID"),
         retry_after_seconds=_retry_after(response),
+        is_repeated=is_repeated,
     )
 
 

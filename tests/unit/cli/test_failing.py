@@ -1,5 +1,10 @@
 """Every failure is a sentence and what to do about it, on stderr; never a traceback, never the key."""
 
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import pytest
 
 from tests.unit.cli import views
@@ -8,6 +13,24 @@ from tests.unit.cli.shell import Shell
 
 CREATE = ("units", "create", "demo", "--spec", "host.1", "--image", "python:3.12", "--operation-id", "op-1")
 BUSY = refusal(503, "operation_in_progress", "the operation is under way", retry_after=0)
+
+
+@contextmanager
+def answering_once(answer: bytes) -> Iterator[str]:
+    """Somebody who gives one answer, and is gone before it comes."""
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        connection, _ = listener.accept()
+        listener.close()
+        with connection:
+            connection.recv(65_536)
+            connection.sendall(answer)
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+    thread.join()
 
 
 @pytest.mark.parametrize(
@@ -68,6 +91,36 @@ def test_what_can_be_repeated_is_asked_again_as_late_as_the_api_says(
     assert [question.body for question in others] == [first.body] * 2
 
 
+def test_what_is_gone_when_its_deletion_is_repeated_was_deleted(api: ApiServer, shell: Shell) -> None:
+    api.on("DELETE", "/gpu-units/demo", BUSY, refusal(404, "gpuunit_not_found", "there is no unit 'demo'"))
+
+    result = shell.run("units", "delete", "demo")
+
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "demo is being deleted\n", "")
+
+
+@pytest.mark.parametrize(
+    ("first", "code"),
+    [
+        (refusal(429, "too_many_requests", "slower", retry_after=0), "gpuunit_not_found"),
+        (BUSY, "not_found"),
+    ],
+)
+def test_what_was_never_deleted_is_not_called_so(api: ApiServer, shell: Shell, first: Answer, code: str) -> None:
+    api.on("DELETE", "/gpu-units/demo", first, refusal(404, code, "it is not there"))
+
+    result = shell.run("units", "delete", "demo")
+
+    assert (result.exit_code, result.stdout) == (1, "")
+
+
+def test_a_queue_that_is_gone_was_not_purged(api: ApiServer, shell: Shell) -> None:
+    path = "/serverless/functions/words/queue"
+    api.on("DELETE", path, BUSY, refusal(404, "function_not_found", "there is no function 'words'"))
+
+    assert shell.run("functions", "purge", "words").exit_code == 1
+
+
 def test_after_three_repetitions_it_is_enough(api: ApiServer, shell: Shell) -> None:
     api.on("POST", "/gpu-units", BUSY)
 
@@ -114,6 +167,16 @@ def test_a_broken_connection_tells_how_to_repeat_a_request(api: ApiServer, shell
 
     assert result.exit_code == 1
     assert "the connection to" in result.stderr
+    assert "--operation-id op-1" in result.stderr
+
+
+def test_a_request_that_was_begun_stays_in_doubt_when_nobody_answers_any_more(shell: Shell) -> None:
+    with answering_once(
+        b"HTTP/1.1 503 Busy\r\nRetry-After: 0\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+    ) as url:
+        result = shell.run(*CREATE, "--url", url)
+
+    assert "nothing answers at" in result.stderr
     assert "--operation-id op-1" in result.stderr
 
 
