@@ -8,7 +8,9 @@ from typing import Annotated, Any
 import typer
 
 from gpu_platform.cli.connection import connect
+from gpu_platform.cli.json_input import parse_json
 from gpu_platform.cli.options import AsJson, Name, Url, said
+from gpu_platform.cli.replays import new_invocation_id, replayable
 from gpu_platform.cli.tables import (
     build_age,
     build_details,
@@ -49,7 +51,10 @@ def invoke(
         int | None, typer.Option(min=1, help="Deadline of the call in seconds; so long is waited, too.")
     ] = None,
     invocation_id: Annotated[
-        str | None, typer.Option("--id", help="Names the call, so that repeating it does not run it twice.")
+        str | None,
+        typer.Option(
+            "--id", help="Names the call, so that repeating it does not run it twice. By default a random one."
+        ),
     ] = None,
     header: Annotated[list[str] | None, typer.Option("--header", help="NAME=VALUE; repeat it.")] = None,
     trace: Annotated[bool, typer.Option("--trace", help="Show which step took how long.")] = False,
@@ -57,15 +62,16 @@ def invoke(
     url: Url = None,
 ) -> None:
     """Call a function and print its answer. Exits with 1 when the call did not succeed."""
+    chosen_id = new_invocation_id() if invocation_id is None else invocation_id
     request = said(
         serverlessRequestID=name,
-        invocationID=invocation_id,
+        invocationID=chosen_id,
         mode="async" if is_async else "sync",
         payload=read_payload(payload),
         headers=dict(_parse_header(text) for text in header) if header else None,
         timeoutSeconds=timeout,
     )
-    with connect(url) as client:
+    with connect(url) as client, replayable(chosen_id, "--id"):
         call = client.invoke(request, silence_seconds=(timeout or DEFAULT_WAIT) + MARGIN).view
     if as_json:
         print_json(call)
@@ -181,7 +187,7 @@ def read_payload(text: str | None) -> Any:
             text = sys.stdin.read()
         elif text.startswith("@"):
             text = Path(text[1:]).read_text()
-        return json.loads(text)
+        return parse_json(text)
     except OSError as error:
         raise typer.BadParameter(f"cannot read {text}: {error.strerror}", param_hint="PAYLOAD") from None
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""Requests that can be repeated: each has an operationID, and a failure that leaves doubt tells it."""
+"""Requests that can be repeated: each has an id, and a failure that leaves doubt tells it."""
 
 import secrets
 from collections.abc import Iterator
@@ -12,18 +12,23 @@ def new_operation_id() -> str:
     return f"cli-{secrets.token_hex(8)}"
 
 
+def new_invocation_id() -> str:
+    """As the API would choose it. Chosen here, so that the transport may repeat a call without running it twice."""
+    return f"inv-{secrets.token_hex(16)}"
+
+
 def choose_operation_id(said: str | None, file: Json) -> str:
     """The option's, or else the file's, or else a new one."""
     return said or str(file.get("operationID") or "") or new_operation_id()
 
 
 @contextmanager
-def replayable(operation_id: str) -> Iterator[None]:
+def replayable(chosen_id: str, option: str = "--operation-id") -> Iterator[None]:
     """Around the request itself: after it, nothing is in doubt."""
     try:
         yield
     except PlatformError as error:
         if error.is_ambiguous:
             error.add_note("it may have been accepted all the same; this repeats it without doing it twice:")
-            error.add_note(f"the same command with  --operation-id {operation_id}")
+            error.add_note(f"the same command with  {option} {chosen_id}")
         raise

@@ -1,12 +1,12 @@
 """`--file`: a request that is written down, which options are laid over."""
 
-import json
 import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from gpu_platform.cli.json_input import parse_json
 from gpu_platform.cli.views import Json
 
 File = Annotated[
@@ -20,7 +20,7 @@ def read_file(file: str | None) -> Json:
     if file is None:
         return {}
     try:
-        content = json.loads(sys.stdin.read() if file == "-" else Path(file).read_text())
+        content = parse_json(sys.stdin.read() if file == "-" else Path(file).read_text())
     except OSError as error:
         raise typer.BadParameter(f"cannot read {file}: {error.strerror}", param_hint="--file") from None
     except ValueError as error:
@@ -28,6 +28,14 @@ def read_file(file: str | None) -> Json:
     if not isinstance(content, dict):
         raise typer.BadParameter(f"{file} should hold one JSON object", param_hint="--file")
     return content
+
+
+def get_block(request: Json, name: str) -> Json:
+    """A part of the request that options are laid over; empty where the file has none."""
+    block = request.get(name)
+    if block is not None and not isinstance(block, dict):
+        raise typer.BadParameter(f"its {name!r} should be a JSON object", param_hint="--file")
+    return block or {}
 
 
 def build_named(content: Json, name: str, operation_id: str) -> Json:

@@ -8,7 +8,9 @@ from typing import Annotated
 import typer
 
 from gpu_platform.cli.options import said
+from gpu_platform.cli.request_files import get_block
 from gpu_platform.cli.views import Json
+from gpu_platform.domain.ssh_keys import PublicKeyError, parse_public_key
 
 Keys = Annotated[
     list[Path] | None,
@@ -24,6 +26,10 @@ TokenFile = Annotated[
 ]
 
 
+PUTTY_HEADER = "PuTTY-User-Key-File"
+"""Of a .ppk file, which holds both halves of a pair."""
+
+
 @dataclass(frozen=True)
 class SshOptions:
     """What was said of SSH. None and empty: not said."""
@@ -35,14 +41,32 @@ class SshOptions:
 
     def merge_into(self, request: Json) -> Json:
         """The request, and over its own block what the options say."""
-        keys = [line for file in self.keys or () for line in _read("--ssh-key", file).splitlines() if _is_key(line)]
+        keys = [line for file in self.keys or () for line in _read_keys(file)]
         block = said(
             authorizedKeys=keys or None,
             serverAddr=self.server,
             domainSuffix=self.domain,
             token=_read("--ssh-token-file", self.token_file).strip() if self.token_file else None,
         )
-        return {**request, "ssh": {**(request.get("ssh") or {}), "enabled": True, **block}} if block else request
+        return {**request, "ssh": {**get_block(request, "ssh"), "enabled": True, **block}} if block else request
+
+
+def _read_keys(file: Path) -> list[str]:
+    """Checked before anything is sent: what is no public key may be somebody's secret."""
+    text = _read("--ssh-key", file)
+    if "PRIVATE KEY" in text or text.startswith(PUTTY_HEADER):
+        raise typer.BadParameter(
+            f"{file} is a private key, and was not sent: say --ssh-key {file}.pub", param_hint="--ssh-key"
+        )
+    lines = [(number, line) for number, line in enumerate(text.splitlines(), 1) if _is_key(line)]
+    if not lines:
+        raise typer.BadParameter(f"{file} holds no key", param_hint="--ssh-key")
+    for number, line in lines:
+        try:
+            parse_public_key(line)
+        except PublicKeyError as error:
+            raise typer.BadParameter(f"line {number} of {file} {error}", param_hint="--ssh-key") from None
+    return [line for _, line in lines]
 
 
 def _is_key(line: str) -> bool:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from gpu_platform.cli.options import said
-from gpu_platform.cli.request_files import build_named, require_said
+from gpu_platform.cli.request_files import build_named, get_block, require_said
 from gpu_platform.cli.views import FunctionView, Json, UnitView
 
 Command = Annotated[
@@ -100,9 +100,9 @@ def merge_options(request: Json, options: UnitOptions) -> Json:
     if options.image:
         merged["image"] = options.image
     if template := options.build_template():
-        merged["template"] = {**(request.get("template") or {}), **template}
+        merged["template"] = {**get_block(request, "template"), **template}
     if access := options.build_access():
-        merged["access"] = {**(request.get("access") or {}), **access}
+        merged["access"] = {**get_block(request, "access"), **access}
     if options.mounts:
         merged["storageMounts"] = [parse_mount(text) for text in options.mounts]
     return merged

@@ -18,6 +18,7 @@ import httpx
 import typer
 
 from gpu_platform.cli.errors import PlatformError
+from gpu_platform.cli.json_input import parse_json
 from gpu_platform.devcluster.child_process import dies_with_parent
 
 Json = dict[str, Any]
@@ -164,6 +165,6 @@ def _take_calls(framework: _Framework, environment: dict[str, str]) -> None:
 
 def _parse_payload(text: str) -> Any:
     try:
-        return json.loads(text)
+        return parse_json(text)
     except ValueError as error:
         raise typer.BadParameter(f"is not JSON: {error}", param_hint="--call") from error

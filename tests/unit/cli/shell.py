@@ -7,6 +7,11 @@ from gpu_platform.cli.app import app
 KEY = "gk_tenant01_0123456789012345678901234567890123456789012"
 
 
+def unwrapped(text: str) -> str:
+    """A usage error, which stands in a frame as wide as the terminal, in one line."""
+    return " ".join(text.replace("│", " ").split())
+
+
 class Shell:
     def __init__(self, url: str) -> None:
         self.environment: dict[str, str | None] = {"GPU_PLATFORM_URL": url, "GPU_PLATFORM_KEY": KEY}

@@ -1,13 +1,14 @@
 """Functions and calls on the command line."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
 from tests.unit.cli import views
-from tests.unit.cli.api_server import NO_CONTENT, ApiServer, data, page
-from tests.unit.cli.shell import Shell
+from tests.unit.cli.api_server import NO_CONTENT, Answer, ApiServer, data, page, refusal
+from tests.unit.cli.shell import Shell, unwrapped
 
 FUNCTIONS = "/serverless/functions"
 INVOCATIONS = "/serverless/invocations"
@@ -112,6 +113,83 @@ def test_a_call_waits_and_prints_the_answer_alone(api: ApiServer, shell: Shell) 
         "headers": {"X-A": "1"},
         "timeoutSeconds": 5,
     }
+
+
+def test_a_call_that_is_sent_again_is_the_same_call(api: ApiServer, shell: Shell) -> None:
+    api.on("POST", INVOCATIONS, refusal(503, "service_unavailable", "busy", retry_after=0), data(views.call()))
+
+    assert shell.run("invoke", "words").exit_code == 0
+
+    first, second = (question.body["invocationID"] for question in api.questions)
+    assert first == second
+    assert re.fullmatch(r"inv-[0-9a-f]{32}", first)
+
+
+def test_no_two_calls_are_the_same(api: ApiServer, shell: Shell) -> None:
+    api.on("POST", INVOCATIONS, data(views.call()))
+
+    shell.run("invoke", "words")
+    shell.run("invoke", "words")
+
+    assert len({question.body["invocationID"] for question in api.questions}) == 2
+
+
+def test_a_call_whose_fate_is_unknown_tells_how_to_ask_again(api: ApiServer, shell: Shell) -> None:
+    api.on("POST", INVOCATIONS, Answer(is_cut=True))
+
+    result = shell.run("invoke", "words")
+
+    assert result.exit_code == 1
+    assert f"the same command with  --id {api.questions[0].body['invocationID']}" in result.stderr
+
+
+def test_a_call_that_was_refused_is_not_asked_for_again(api: ApiServer, shell: Shell) -> None:
+    api.on("POST", INVOCATIONS, refusal(404, "function_not_found", "there is no function 'words'"))
+
+    assert "--id" not in shell.run("invoke", "words").stderr
+
+
+@pytest.mark.parametrize(
+    ("payload", "says"),
+    [
+        ("NaN", "NaN is not a number that JSON knows"),
+        ('{"a": [-Infinity]}', "-Infinity is not a number that JSON knows"),
+        ("1e999", "1e999 is not a number that JSON knows"),
+        (r'"\ud800"', "half a character"),
+        (r'{"\udcff": 1}', "half a character"),
+        ("[" * 201 + "]" * 201, "nested too deeply"),
+        ('{"a":' * 5_000 + "1" + "}" * 5_000, "nested too deeply"),
+    ],
+)
+def test_a_payload_that_cannot_be_sent_is_a_usage_error(api: ApiServer, shell: Shell, payload: str, says: str) -> None:
+    for result in (shell.run("invoke", "words", payload), shell.run("worker", "app:words", "--call", payload)):
+        assert result.exit_code == 2
+        assert says in unwrapped(result.stderr)
+    assert api.questions == []
+
+
+def test_a_payload_may_be_as_deep_as_the_api_reads(api: ApiServer, shell: Shell) -> None:
+    api.on("POST", INVOCATIONS, data(views.call()))
+
+    assert shell.run("invoke", "words", "[" * 200 + "1" + "]" * 200).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("invoke", "words", "--header", "A=\udcff"),
+        ("invoke", "words", "--id", "\udcff"),
+        ("invocations", "get", "\udcff"),
+        ("invocations", "list", "--function", "\udcff"),
+        ("invocations", "watch", "--function", "\udcff"),
+    ],
+)
+def test_words_that_are_not_utf_8_are_a_usage_error(api: ApiServer, shell: Shell, words: tuple[str, ...]) -> None:
+    result = shell.run(*words)
+
+    assert result.exit_code == 2
+    assert "write it in UTF-8" in result.stderr
+    assert api.questions == []
 
 
 def test_a_trace_stands_beside_the_answer(api: ApiServer, shell: Shell) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from tests.unit.cli import views
 from tests.unit.cli.api_server import NO_CONTENT, ApiServer, data, refusal
-from tests.unit.cli.shell import Shell
+from tests.unit.cli.shell import Shell, unwrapped
 
 CREATE = ("units", "create", "demo", "--spec", "host.1", "--image", "python:3.12")
 
@@ -108,6 +108,17 @@ def test_a_file_holds_the_request_and_options_win(api: ApiServer, shell: Shell, 
         (["--spec", "x", "--image", "x", "--scheme", "gopher"], None, "--scheme"),
         (["--file", "-"], "{", "is not JSON"),
         (["--file", "-"], "[]", "one JSON object"),
+        (["--file", "-"], '{"gpu": NaN}', "NaN is not a number that JSON knows"),
+        (["--file", "-"], r'{"image": "\ud800"}', "half a character"),
+        (["--file", "-"], '{"a":' * 5_000, "nested too deeply"),
+        (["--file", "-", "--env", "A=1"], '{"template": ["x"]}', "'template' should be a JSON object"),
+        (["--file", "-", "--public"], '{"access": "x"}', "'access' should be a JSON object"),
+        (
+            ["--spec", "x", "--image", "x", "--file", "-", "--ssh-server", "frp.example.com"],
+            '{"ssh": true}',
+            "'ssh' should be a JSON object",
+        ),
+        (["--spec", "x", "--image", "\udcff"], None, "write it in UTF-8"),
         (["--file", "-"], '{"name": "other"}', "other"),
         (["--file", "absent.json"], None, "cannot read"),
     ],
@@ -118,7 +129,7 @@ def test_a_wrong_option_is_a_usage_error(
     result = shell.run("units", "create", "demo", *options, stdin=stdin)
 
     assert result.exit_code == 2
-    assert says in result.stderr
+    assert says in unwrapped(result.stderr)
     assert api.questions == []
 
 
