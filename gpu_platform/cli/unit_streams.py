@@ -19,6 +19,7 @@ from gpu_platform.cli.tables import (
     print_rows,
 )
 from gpu_platform.cli.verdicts import build_state
+from gpu_platform.cli.views import Json
 from gpu_platform.cli.words import Follow, Previous, Tail, Timestamps, build_log_params, print_events, print_logs
 
 
@@ -100,15 +101,18 @@ def ssh(name: Name, as_json: AsJson = False, url: Url = None) -> None:
     """Print the command that logs in to a unit, and nothing else."""
     with connect(url) as client:
         unit = client.get_unit(name).view
-    status = unit.get("sshStatus") or {}
+    status: Json = dict(unit.get("sshStatus") or {})
+    if command := status.get("accessCommand"):
+        if as_json:
+            print_json(status)
+        else:
+            typer.echo(command)
+        return
+    is_asked_for = unit.get("ssh") is not None
+    why = f"its SSH is {status.get('phase') or 'Pending'}" if is_asked_for else "it was rented without SSH"
     if as_json:
-        print_json(status)
-    elif command := status.get("accessCommand"):
-        typer.echo(command)
-    else:
-        is_asked_for = unit.get("ssh") is not None
-        why = f"its SSH is {status.get('phase') or 'Pending'}" if is_asked_for else "it was rented without SSH"
-        raise PlatformError(f"nobody can log in to {name}: {why}; see `gpu-platform units get {name}`")
+        print_json({**status, "message": why})
+    raise PlatformError(f"nobody can log in to {name}: {why}; see `gpu-platform units get {name}`")
 
 
 def watch(as_json: AsJson = False, url: Url = None) -> None:

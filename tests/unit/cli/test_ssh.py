@@ -1,5 +1,6 @@
 """SSH into a unit: asked for with options, and the command printed."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ import pytest
 from tests.ssh_blocks import make_key
 from tests.unit.cli import views
 from tests.unit.cli.api_server import ApiServer, data
-from tests.unit.cli.shell import Shell
+from tests.unit.cli.shell import Shell, unwrapped
 
 CREATE = ("units", "create", "demo", "--spec", "host.1", "--image", "python:3.12")
 STATUS = {"phase": "Ready", "accessCommand": "ssh runtime@demo.example.com"}
@@ -47,17 +48,54 @@ def test_a_file_that_cannot_be_read_is_named(shell: Shell, tmp_path: Path) -> No
     assert "missing" in result.stderr
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNzaC1rZXk\n-----END OPENSSH PRIVATE KEY-----\n",
+        "-----BEGIN RSA PRIVATE KEY-----\nMIIEow\n-----END RSA PRIVATE KEY-----\n",
+        "PuTTY-User-Key-File-3: ssh-ed25519\nPrivate-Lines: 1\nAAAA\n",
+    ],
+)
+def test_a_private_key_is_never_sent(api: ApiServer, shell: Shell, tmp_path: Path, text: str) -> None:
+    file = tmp_path / "id"
+    file.write_text(text)
+
+    result = shell.run(*CREATE, "--ssh-key", str(file))
+
+    assert result.exit_code == 2
+    assert "is a private key, and was not sent" in unwrapped(result.stderr)
+    assert "id.pub" in result.stderr
+    assert api.questions == []
+
+
+@pytest.mark.parametrize(
+    ("text", "words"), [("", "holds no key"), (f"# mine\n{make_key()}\nnonsense\n", "should begin with the type")]
+)
+def test_a_file_of_anything_else_is_not_sent(
+    api: ApiServer, shell: Shell, tmp_path: Path, text: str, words: str
+) -> None:
+    file = tmp_path / "id.pub"
+    file.write_text(text)
+
+    result = shell.run(*CREATE, "--ssh-key", str(file))
+
+    assert result.exit_code == 2
+    assert words in unwrapped(result.stderr)
+    assert api.questions == []
+
+
 def test_the_command_is_printed_and_nothing_else(api: ApiServer, shell: Shell) -> None:
     api.on("GET", "/gpu-units/demo", data(views.unit(ssh={"enabled": True}, sshStatus=STATUS)))
 
     assert shell.run("units", "ssh", "demo").stdout == "ssh runtime@demo.example.com\n"
     assert "ssh runtime@demo" in shell.run("units", "get", "demo").stdout
+    assert json.loads(shell.run("units", "ssh", "demo", "--json").stdout) == STATUS
 
 
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({}, "rented without SSH"),
+        ({}, "it was rented without SSH"),
         ({"ssh": {"enabled": True}}, "its SSH is Pending"),
         ({"ssh": {"enabled": True}, "sshStatus": {"phase": "Failed"}}, "its SSH is Failed"),
     ],
@@ -65,7 +103,8 @@ def test_the_command_is_printed_and_nothing_else(api: ApiServer, shell: Shell) -
 def test_why_nobody_can_log_in_is_told(api: ApiServer, shell: Shell, fields: dict[str, Any], words: str) -> None:
     api.on("GET", "/gpu-units/demo", data(views.unit(**fields)))
 
-    result = shell.run("units", "ssh", "demo")
+    result, for_machines = shell.run("units", "ssh", "demo"), shell.run("units", "ssh", "demo", "--json")
 
-    assert result.exit_code == 1
+    assert (result.exit_code, for_machines.exit_code) == (1, 1)
     assert words in result.stderr
+    assert json.loads(for_machines.stdout) == {**fields.get("sshStatus", {}), "message": words}
