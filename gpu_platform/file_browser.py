@@ -6,6 +6,7 @@ It is what a storage's accessor runs. Tenants write what lies there, so nothing 
 | --------------------------------------- | --------------------------------------------------------------- |
 | a file                                  | 200, its bytes; a browser runs nothing of it (`sandbox`)        |
 | a directory                             | 200, a list of it, whatever `index.html` lies there             |
+| a directory with very many names        | 200, the first of them, and how many more there are             |
 | a directory, asked for without a slash  | 301 to itself, relative: who passes the call on has a prefix    |
 | a link to something below the directory | as that                                                         |
 | a link that leads elsewhere, or nowhere | 403, 404                                                        |
@@ -15,27 +16,41 @@ It is what a storage's accessor runs. Tenants write what lies there, so nothing 
 It imports nothing of ours, so that any image with Python can run it.
 """
 
+import heapq
 import html
+import itertools
 import mimetypes
 import os
 import signal
 import socket
 import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote, unquote_to_bytes
 
 CHUNK = 1 << 20
 STALLED_SECONDS = 600
 """A connection on which nothing moves for so long is given up. As long as the API waits for one."""
 
+LISTED_NAMES = 5_000
+"""Of one directory. More take a browser seconds to show, and each may be a link that has to be looked at."""
+
 
 class RefusedError(Exception):
     """It is there, and is not to be shown."""
+
+
+class Content(NamedTuple):
+    """Of a directory."""
+
+    first: list[os.DirEntry[str]]
+    """By name."""
+
+    left_out: int
 
 
 def parse_target(target: str) -> tuple[str, ...] | None:
@@ -81,12 +96,22 @@ def open_below(root: Path, names: tuple[str, ...]) -> int:
     return opened
 
 
-def build_list(root: Path, names: tuple[str, ...], found: list[str]) -> bytes:
+def read_content(opened: int) -> Content:
+    """What lies in a directory: so much of it as is listed, however much there is."""
+    count = itertools.count()
+    with os.scandir(opened) as found:
+        counted = (entry for entry, _ in zip(found, count, strict=False))
+        first = heapq.nsmallest(LISTED_NAMES, counted, key=lambda entry: entry.name)
+    return Content(first, next(count) - len(first))
+
+
+def build_list(root: Path, names: tuple[str, ...], content: Content) -> bytes:
     title = html.escape("/" + "".join(f"{name}/" for name in names))
-    rows = "".join(f"<li>{entry}</li>\n" for entry in _entries(root, names, found))
+    rows = "".join(f"<li>{row}</li>\n" for row in _rows(root, names, content.first))
+    more = f"<p>and {content.left_out} more, which can be asked for by name</p>\n" if content.left_out else ""
     page = (
         f'<!DOCTYPE html>\n<html lang="en">\n<head><meta charset="utf-8"><title>{title}</title></head>\n'
-        f"<body>\n<h1>{title}</h1>\n<ul>\n{rows}</ul>\n</body>\n</html>\n"
+        f"<body>\n<h1>{title}</h1>\n<ul>\n{rows}</ul>\n{more}</body>\n</html>\n"
     )
     return page.encode("utf-8", "replace")
 
@@ -95,19 +120,28 @@ def _is_shown(mode: int) -> bool:
     return stat.S_ISREG(mode) or stat.S_ISDIR(mode)
 
 
-def _entries(root: Path, names: tuple[str, ...], found: list[str]) -> Iterator[str]:
-    for name in sorted(found):
-        shown = html.escape(name)
-        try:
-            mode = root.joinpath(*resolve_below(root, (*names, name))).lstat().st_mode
-        except (OSError, RefusedError):
-            mode = 0
-        if not _is_shown(mode):
+def _rows(root: Path, names: tuple[str, ...], entries: Iterable[os.DirEntry[str]]) -> Iterator[str]:
+    for entry in entries:
+        shown = html.escape(entry.name)
+        kind = _kind_of(root, names, entry)
+        if not _is_shown(kind):
             yield shown
             continue
-        slash = "/" if stat.S_ISDIR(mode) else ""
+        slash = "/" if stat.S_ISDIR(kind) else ""
         # With `./`, so that no name is taken for a scheme.
-        yield f'<a href="./{quote(os.fsencode(name))}{slash}">{shown}{slash}</a>'
+        yield f'<a href="./{quote(os.fsencode(entry.name))}{slash}">{shown}{slash}</a>'
+
+
+def _kind_of(root: Path, names: tuple[str, ...], entry: os.DirEntry[str]) -> int:
+    """As in a mode; 0 for what is not shown. A link alone costs a look of its own: there may be thousands of files."""
+    try:
+        if entry.is_symlink():
+            return root.joinpath(*resolve_below(root, (*names, entry.name))).lstat().st_mode
+        if entry.is_dir(follow_symlinks=False):
+            return stat.S_IFDIR
+        return stat.S_IFREG if entry.is_file(follow_symlinks=False) else 0
+    except (OSError, RefusedError):
+        return 0
 
 
 class FileBrowser(ThreadingHTTPServer):
@@ -169,7 +203,7 @@ class _Request(BaseHTTPRequestHandler):
             self.send_header("Content-Length", "0")
             self.end_headers()
         else:
-            page = build_list(self.server.root, names, os.listdir(opened))
+            page = build_list(self.server.root, names, read_content(opened))
             self._begin("text/html; charset=utf-8", len(page))
             if self.command != "HEAD":
                 self.wfile.write(page)

@@ -146,7 +146,8 @@ def build_accessor(build: StorageBuild) -> Json:
         "command": list(build.settings.accessor_command),
         "env": [{"name": "POD_IP", "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": "status.podIP"}}}],
         "ports": [{"name": "http", "containerPort": names.ACCESSOR_PORT, "protocol": "TCP"}],
-        "readinessProbe": {"httpGet": {"path": "/", "port": "http", "scheme": "HTTP"}, "periodSeconds": 2},
+        # A page would list a directory, of whatever size it is, every two seconds.
+        "readinessProbe": {"tcpSocket": {"port": "http"}, "periodSeconds": 2},
         # What units write is mostly for root alone.
         "securityContext": {**({} if build.restricted else {"runAsUser": ROOT}), **_security_context(build)},
         "volumeMounts": [{"name": "data", "mountPath": DATA, "readOnly": True}],

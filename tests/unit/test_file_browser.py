@@ -11,7 +11,15 @@ from pathlib import Path
 import httpx
 import pytest
 
-from gpu_platform.file_browser import FileBrowser, open_below, parse_target, resolve_below
+from gpu_platform.file_browser import (
+    LISTED_NAMES,
+    FileBrowser,
+    build_list,
+    open_below,
+    parse_target,
+    read_content,
+    resolve_below,
+)
 from tests.waiting import eventually
 
 
@@ -71,6 +79,34 @@ def test_a_directory_is_listed_whatever_lies_in_it(client: httpx.Client, root: P
     assert '<a href="./deep/">deep/</a>' in text
     assert '<a href="./%3Ci%3E%22%26">&lt;i&gt;&quot;&amp;</a>' in text
     assert '<a href="./a%20b">a b</a>' in client.get("/deep/").text
+
+
+def test_a_long_list_ends_and_says_how_much_is_left_out(client: httpx.Client, root: Path) -> None:
+    for number in range(LISTED_NAMES + 2):
+        (root / "deep" / "er" / f"{number:06}").touch()
+    text = client.get("/deep/er/").text
+    assert text.count("<li>") == LISTED_NAMES
+    assert f"{LISTED_NAMES - 1:06}</a>" in text
+    assert f"{LISTED_NAMES:06}</a>" not in text
+    assert "<p>and 2 more, which can be asked for by name</p>" in text
+    assert client.get(f"/deep/er/{LISTED_NAMES + 1:06}").status_code == 200
+    assert "more" not in client.get("/deep/").text
+
+
+def test_a_list_looks_at_links_once_more_and_at_nothing_else(root: Path) -> None:
+    """A look at each of 20,000 files takes a second. What was not looked at again is listed though it is gone."""
+    (root / "gone").touch()
+    (root / "gone-link").symlink_to("gone")
+    opened = os.open(root, os.O_RDONLY)
+    try:
+        content = read_content(opened)
+        (root / "gone").unlink()
+        text = build_list(root, (), content).decode()
+    finally:
+        os.close(opened)
+    assert '<a href="./gone">gone</a>' in text
+    assert '<a href="./deep/">deep/</a>' in text
+    assert "<li>gone-link</li>" in text
 
 
 def test_a_directory_without_its_slash_leads_there_behind_any_prefix(client: httpx.Client) -> None:

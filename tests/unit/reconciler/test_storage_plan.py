@@ -192,6 +192,14 @@ def test_the_file_browser_only_reads_and_waits_for_the_volume() -> None:
     assert [write.kind for write in early.writes if isinstance(write, CreateChild)] == [ChildKind.NETWORK_POLICY]
 
 
+def test_the_file_browser_is_asked_whether_it_is_there_without_listing_a_directory() -> None:
+    """A list of a large one takes longer than a probe waits."""
+    deployment = settled(make_storage(**ENABLED)).deployment
+    assert deployment is not None
+    [container] = deployment["spec"]["template"]["spec"]["containers"]
+    assert container["readinessProbe"] == {"tcpSocket": {"port": "http"}, "periodSeconds": 2}
+
+
 def test_the_file_browser_does_not_choose_the_place_of_a_volume_that_binds_late() -> None:
     result = plan(observe(make_storage(**ENABLED), claim=claim(phase="Pending"), binds_late=True))
     assert ready_reason(result) == (StoragePhase.READY, "StorageReady")
