@@ -5,6 +5,7 @@ from typing import Any
 
 from gpu_platform.domain import names
 from gpu_platform.domain.gpu_storages import GPUStorageSpec
+from gpu_platform.domain.storage_mounts import HolderKind, hold_of
 from platform_api.proxying.plan import plan_address
 from platform_api.proxying.target import NotReady, Target
 
@@ -17,6 +18,7 @@ def plan_accessor(storage: Json, pods: Iterable[Json], *, development_addresses:
     | ------------- | ------------ | ---------------- | ------------------------------------ |
     | being deleted | any          | any              | not ready: Terminating               |
     | any           | off          | any              | not ready: how to open it            |
+    | being copied  | on           | no               | not ready: for which storage         |
     | any           | on           | no               | not ready: see the accessor's status |
     | any           | on           | yes              | the pod's address                    |
     """
@@ -27,6 +29,9 @@ def plan_accessor(storage: Json, pods: Iterable[Json], *, development_addresses:
     if not GPUStorageSpec.model_validate(storage["spec"]).accessor.enabled:
         return NotReady(f"{what} has no file browser; set accessor.enabled to open one")
     address = plan_address(pods, development_addresses=development_addresses)
+    hold = hold_of(storage)
+    if address is None and hold is not None and hold.holder.kind is HolderKind.STORAGE:
+        return NotReady(f"the file browser of {what} is away while {hold.holder} is filled from it")
     if address is None:
         return NotReady(f"the file browser of {what} is not ready; see its accessorStatus")
     host = f"{names.accessor_name(metadata['name'])}.{metadata['namespace']}.svc.cluster.local"

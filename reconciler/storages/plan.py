@@ -34,6 +34,7 @@ from reconciler.storages.status import (
     build_status,
     has_volume,
     is_bound,
+    is_copied,
     is_lost,
     judge,
     judge_accessor,
@@ -91,7 +92,8 @@ def plan_storage(observed: Observed, settings: StorageSettings, now: datetime) -
     | its claim is lost                        | none                                        | Failed · StorageClaimLost         |
     | any other                                | claim, policy, preparation, file browser    | see `judge`                       |
 
-    The file browser is there when it is enabled, the claim is bound and the preparation has ended well.
+    The file browser is there when it is enabled, the claim is bound, the preparation has ended well, and no other
+    storage is being filled from this one.
     """
     metadata = observed.storage["metadata"]
     finalizers = tuple(metadata.get("finalizers") or ())
@@ -111,8 +113,10 @@ def plan_storage(observed: Observed, settings: StorageSettings, now: datetime) -
 def _plan_children(observed: Observed, spec: GPUStorageSpec, settings: StorageSettings, now: datetime) -> Plan:
     prepare = plan_prepare(observed, spec.prepare, status_of(observed.storage).prepare, has_volume=has_volume(observed))
     verdict = judge(observed, prepare.status)
-    # A volume that comes with its first pod comes where that one is: the file browser must not choose the place.
-    shows_files = spec.accessor.enabled and verdict.phase is StoragePhase.READY and is_bound(observed.claim)
+    # A volume that comes with its first pod comes where that one is: the file browser must not choose the place. Nor may
+    # it keep the volume on its node while the Job of a copy waits for it on another.
+    may_show_files = verdict.phase is StoragePhase.READY and is_bound(observed.claim) and not is_copied(observed)
+    shows_files = spec.accessor.enabled and may_show_files
     build = _build(observed, spec, settings)
     writes = (
         *_claim_writes(observed, build, prepare),

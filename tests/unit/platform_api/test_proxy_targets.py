@@ -50,6 +50,7 @@ def unit(phase: str | None = "Ready", message: str = "", *, leaving: bool = Fals
 
 
 LEAVING: Json = {"deletionTimestamp": "2026-11-17T03:00:01Z"}
+COPIED: Json = {"annotations": {names.ANNOTATION_MOUNTED_BY: "storage/copy"}}
 LATER: Json = {"creationTimestamp": "2026-11-17T03:00:01Z"}
 
 
@@ -181,6 +182,7 @@ def test_the_rest_of_the_path_is_passed_on_as_it_came(raw: bytes, answer: tuple[
         (False, {}, [pod()], "set accessor.enabled"),
         (True, {}, [], "is not ready"),
         (True, {}, [pod(ready=False)], "is not ready"),
+        (True, COPIED, [], "is away while storage/copy is filled from it"),
     ],
 )
 def test_a_storage_that_cannot_be_looked_at_says_why(

@@ -10,7 +10,7 @@ from gpu_platform.domain import names
 from gpu_platform.domain.conditions import find_condition
 from gpu_platform.domain.gpu_specs import Toleration
 from gpu_platform.domain.gpu_storages import GPUStorageSpec, Prepare, StoragePhase, prepare_digest
-from gpu_platform.domain.storage_mounts import Hold, unit_holder
+from gpu_platform.domain.storage_mounts import Hold, Holder, HolderKind, unit_holder
 from reconciler.child_writes import CreateChild, DeleteChild, ReplaceChild
 from reconciler.storages.observed import ChildKind, Observed
 from reconciler.storages.plan import PatchClaim, Plan, SetFinalizers, plan_storage
@@ -220,6 +220,22 @@ def test_the_file_browser_is_on_the_node_of_the_unit_that_runs_with_the_storage(
     affinity = moved.body["spec"]["template"]["spec"]["affinity"]["podAffinity"]
     [term] = affinity["requiredDuringSchedulingIgnoredDuringExecution"]
     assert term["labelSelector"] == {"matchLabels": {names.LABEL_UNIT: "train"}}
+
+
+def test_the_file_browser_is_away_while_another_storage_is_filled_from_this_one() -> None:
+    """A volume is on one node at a time, and the Job of a copy may be on another."""
+    observed = settled(make_storage(**ENABLED))
+    copied = replace(observed, hold=Hold(Holder(HolderKind.STORAGE, "copy"), NOW, "uid-copy"))
+    result = plan(copied)
+    assert [write.kind for write in result.writes if isinstance(write, DeleteChild)] == [
+        ChildKind.SERVICE,
+        ChildKind.DEPLOYMENT,
+    ]
+    assert ready_reason(result) == (StoragePhase.READY, "StorageReady")
+    assert result.status is not None
+    condition = find_condition(result.status.conditions, "AccessorReady")
+    assert condition is not None
+    assert (condition.status, condition.message) == ("False", "is away while storage/copy is filled from this storage")
 
 
 def test_what_prepares_and_shows_runs_where_the_settings_say() -> None:
