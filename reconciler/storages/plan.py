@@ -54,7 +54,7 @@ class SetFinalizers:
 
 @dataclass(frozen=True)
 class PatchClaim:
-    """As it was seen. It grows, or remembers that it was prepared."""
+    """As it was seen. It grows, remembers that it was prepared, or forgets that."""
 
     claim: Json
     changes: Json
@@ -216,14 +216,16 @@ def _claim_writes(observed: Observed, build: StorageBuild, prepare: PreparePlan)
     if prepare.marks_claim and prepare.digest is not None:
         # Alone: a growth that is refused must not take the mark with it. It comes with the next pass.
         return (_mark_prepared(claim, prepare.digest),)
+    if prepare.unmarks_claim:
+        return (_mark_prepared(claim, None),)
     wanted = desired["spec"]["resources"]["requests"]["storage"]
     if parse_quantity(claim["spec"]["resources"]["requests"]["storage"]) < parse_quantity(wanted):
         return (PatchClaim(claim, {"spec": {"resources": {"requests": {"storage": wanted}}}}),)
     return ()
 
 
-def _mark_prepared(claim: Json, digest: str) -> PatchClaim:
-    """From now on no storage on this claim is prepared before somebody asks for it."""
+def _mark_prepared(claim: Json, digest: str | None) -> PatchClaim:
+    """From now on no storage on this claim is prepared before somebody asks for it. None takes the mark away."""
     return PatchClaim(claim, {"metadata": {"annotations": {names.ANNOTATION_PREPARED_DIGEST: digest}}})
 
 

@@ -37,6 +37,9 @@ class PreparePlan:
     marks_claim: bool = False
     """The claim is to remember that it was prepared, longer than the storage does."""
 
+    unmarks_claim: bool = False
+    """The claim is to forget it, because the next preparation writes over it, and may fail."""
+
     old_jobs: tuple[Json, ...] = ()
     """Of earlier preparations, and of a copy that has ended."""
 
@@ -55,6 +58,7 @@ def plan_prepare(observed: Observed, prepare: Prepare | None, old: PrepareStatus
     | its Job is there                                 | Running, or Pending with what it waits for              |
     | it ran, and its Job is gone                      | Running while a pod of it lives, then Failed            |
     | no Job, and no volume yet                        | Pending                                                 |
+    | its Job could be made, the claim was prepared    | Pending; the claim forgets that first                   |
     | no Job, from an image                            | make the Job                                            |
     | no Job, the source is missing, not Ready, in use | Pending, and says so                                    |
     | no Job, the source is free                       | take the source                                         |
@@ -107,13 +111,17 @@ def plan_prepare(observed: Observed, prepare: Prepare | None, old: PrepareStatus
 def _plan_start(
     observed: Observed, prepare: Prepare, digest: str, status: Callable[[PreparePhase, str], PrepareStatus]
 ) -> PreparePlan:
-    if prepare.from_storage_name is None:
-        return PreparePlan(status(PreparePhase.PENDING, "its Job is being made"), digest, starts_job=True)
-    problem, is_held = _judge_source(observed, prepare.from_storage_name)
+    problem, is_held = None, True
+    if prepare.from_storage_name is not None:
+        problem, is_held = _judge_source(observed, prepare.from_storage_name)
     if problem is not None:
         return PreparePlan(status(PreparePhase.PENDING, problem), digest)
-    message = "its Job is being made" if is_held else f"takes storage {prepare.from_storage_name}"
-    return PreparePlan(status(PreparePhase.PENDING, message), digest, starts_job=is_held, takes_source=not is_held)
+    if not is_held:
+        taking = status(PreparePhase.PENDING, f"takes storage {prepare.from_storage_name}")
+        return PreparePlan(taking, digest, takes_source=True)
+    is_marked = _mark_of(observed.claim) is not None
+    begins = status(PreparePhase.PENDING, "its Job is being made")
+    return PreparePlan(begins, digest, starts_job=not is_marked, unmarks_claim=is_marked)
 
 
 def is_copying(target: Json, source: str) -> bool:
@@ -129,8 +137,13 @@ def is_copying(target: Json, source: str) -> bool:
 def _is_done(claim: Json | None, old: PrepareStatus, digest: str, nonce: str | None) -> bool:
     if old.observed_digest == digest and old.phase is PreparePhase.SUCCEEDED:
         return True
-    prepared = annotations_of(claim).get(names.ANNOTATION_PREPARED_DIGEST) if claim is not None else None
-    return prepared == digest or (prepared is not None and nonce is None)
+    mark = _mark_of(claim)
+    return mark == digest or (mark is not None and nonce is None)
+
+
+def _mark_of(claim: Json | None) -> str | None:
+    """The preparation that the claim remembers."""
+    return annotations_of(claim).get(names.ANNOTATION_PREPARED_DIGEST) if claim is not None else None
 
 
 def _has_living_pods(observed: Observed) -> bool:

@@ -335,6 +335,16 @@ def test_the_mark_comes_alone_and_the_growth_after_it() -> None:
     assert patches(replace(observed, storage={**storage, "status": status.to_json()}, claim=marked)) == [growth]
 
 
+def test_a_failed_preparation_leaves_a_claim_that_remembers_none() -> None:
+    """It has written over what the earlier one made."""
+    storage = make_storage(prepare=FILLED)
+    storage["metadata"]["annotations"] = {names.ANNOTATION_RECOVERY_NONCE: "again"}
+    result = plan(observe(storage, claim=claim(**MARKED)))
+    [patch] = [write for write in result.writes if isinstance(write, PatchClaim)]
+    assert patch.changes == {"metadata": {"annotations": {names.ANNOTATION_PREPARED_DIGEST: None}}}
+    assert ChildKind.JOB not in [write.kind for write in result.writes if isinstance(write, CreateChild)]
+
+
 def test_what_others_protect_is_left_to_them() -> None:
     storage = leaving()
     storage["metadata"]["finalizers"] = ["foregroundDeletion"]

@@ -114,7 +114,25 @@ def test_the_claim_remembers_longer_than_the_status() -> None:
         result = plan(observe(storage(FETCH), claim=prepared_claim(digest)))
         assert result.status.phase == "Succeeded"
         assert not result.starts_job
-    assert plan(observe(storage(FETCH, "again"), claim=prepared_claim(DIGEST))).starts_job
+
+
+def test_the_claim_forgets_an_earlier_preparation_before_the_next_one_writes_over_it() -> None:
+    """Or one that fails would count as the earlier one, once its nonce is gone: on a retained claim, for instance."""
+    marked = plan(observe(storage(FETCH, "again"), claim=prepared_claim(DIGEST)))
+    assert (marked.status.phase, marked.unmarks_claim, marked.starts_job) == ("Pending", True, False)
+    bare = plan(observe(storage(FETCH, "again")), marked.status)
+    assert (bare.unmarks_claim, bare.starts_job) == (False, True)
+
+
+def test_the_claim_forgets_nothing_while_the_next_preparation_cannot_begin() -> None:
+    marked = prepared_claim(DIGEST)
+    for waiting in (
+        observe(storage(FETCH, "again"), claim=marked, jobs=(job(),)),
+        observe(storage(COPY, "again"), claim=marked, source=source("Pending")),
+        observe(storage(COPY, "again"), claim=marked, source=source()),
+    ):
+        assert not plan(waiting).unmarks_claim
+    assert plan(observe(storage(COPY, "again"), claim=marked, source=source(held_by="storage/weights"))).unmarks_claim
 
 
 @pytest.mark.parametrize(
