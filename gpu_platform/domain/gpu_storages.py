@@ -125,6 +125,9 @@ class PrepareStatus(Value):
         RecoveryPhase, Field(description="Required after a failure: it is not repeated unless somebody asks for it.")
     ] = RecoveryPhase.NONE
     message: Annotated[str | None, Field(description="What it waits for, or what failed.")] = None
+    begun: Annotated[
+        bool, Field(description="Its Job may have run: when that is gone without an end, the preparation has failed.")
+    ] = False
 
 
 class AccessorStatus(Value):

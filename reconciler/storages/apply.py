@@ -26,7 +26,7 @@ from reconciler.child_writes import CreateChild, DeleteChild, ReplaceChild
 from reconciler.guarded_writes import MOVED, TRANSIENT, apply_child_write, patch_status
 from reconciler.own_writes import OwnWrites, Place
 from reconciler.storages.observed import ChildKind, Observed
-from reconciler.storages.plan import PatchClaim, Plan, SetFinalizers, TakeSource, Write
+from reconciler.storages.plan import PatchClaim, Plan, ResumeJob, SetFinalizers, TakeSource, Write
 from reconciler.storages.status import reason_of, status_of, with_refusal
 from reconciler.writer import ReadingWriter, Recorder
 
@@ -142,6 +142,12 @@ async def _apply_write(
             await client.patch(path, {**changes, "metadata": metadata})
             own_writes.remember((ChildKind.CLAIM, namespace, claim["metadata"]["name"]), claim)
             pass_point("storages.patched-claim")
+        case ResumeJob(job):
+            # Whatever its controller wrote to it meanwhile.
+            body = {"metadata": {"uid": job["metadata"]["uid"]}, "spec": {"suspend": False}}
+            await client.patch(JOBS.item(job["metadata"]["name"], namespace), body)
+            own_writes.remember((ChildKind.JOB, namespace, job["metadata"]["name"]), job)
+            pass_point("storages.resumed-job")
         case TakeSource(source):
             await try_hold(client, source, Holder(HolderKind.STORAGE, storage["metadata"]["name"]), now)
             pass_point("storages.took-source")
@@ -167,4 +173,6 @@ def _kind_of(write: Write) -> ChildKind | None:
             return kind
         case PatchClaim():
             return ChildKind.CLAIM
+        case ResumeJob():
+            return ChildKind.JOB
     return None

@@ -67,7 +67,14 @@ class TakeSource:
     source: Json
 
 
-Write = SetFinalizers | ChildWrite[ChildKind] | PatchClaim | TakeSource
+@dataclass(frozen=True)
+class ResumeJob:
+    """It was made suspended."""
+
+    job: Json
+
+
+Write = SetFinalizers | ChildWrite[ChildKind] | PatchClaim | TakeSource | ResumeJob
 
 
 @dataclass(frozen=True)
@@ -241,4 +248,6 @@ def _prepare_writes(observed: Observed, build: StorageBuild, prepare: PreparePla
         writes.append(TakeSource(observed.source))
     if prepare.starts_job and build.spec.prepare is not None and prepare.digest is not None:
         writes.append(CreateChild(ChildKind.JOB, build_job(build, build.spec.prepare, prepare.digest)))
+    if prepare.resumes_job is not None:
+        writes.append(ResumeJob(prepare.resumes_job))
     return tuple(writes)

@@ -27,12 +27,17 @@ FINISHED = ("Succeeded", "Failed")
 
 ENDED = (PreparePhase.SUCCEEDED, PreparePhase.FAILED)
 
+BEING_MADE = "its Job is being made"
+
 
 @dataclass(frozen=True)
 class PreparePlan:
     status: PrepareStatus
     digest: str | None = None
     starts_job: bool = False
+    resumes_job: Json | None = None
+    """The Job that waits to be let run."""
+
     takes_source: bool = False
     marks_claim: bool = False
     """The claim is to remember that it was prepared, longer than the storage does."""
@@ -47,6 +52,9 @@ class PreparePlan:
 def plan_prepare(observed: Observed, prepare: Prepare | None, old: PrepareStatus, *, has_volume: bool) -> PreparePlan:
     """A preparation is known by its digest: what is asked for, and the nonce of the last recovery.
 
+    Its Job is made suspended, and let run once the status says that it has begun. So one that is gone has never run, or
+    is known to have begun: whoever dies in between loses no preparation, and repeats none.
+
     | what is known of this digest                     | then                                                    |
     | ------------------------------------------------ | ------------------------------------------------------- |
     | nothing was asked for                            | NotRequested                                            |
@@ -55,8 +63,10 @@ def plan_prepare(observed: Observed, prepare: Prepare | None, old: PrepareStatus
     | it failed, as the status says                    | Failed, recovery Required; the Job is not made again    |
     | new, and a unit mounts what an earlier one made  | as the earlier one; it waits for the unit               |
     | its Job has ended                                | Succeeded, and the claim remembers it; or Failed        |
+    | its Job is there, suspended                      | Pending, begun                                          |
+    | its Job is there, suspended, and it has begun    | Pending; let the Job run                                |
     | its Job is there                                 | Running, or Pending with what it waits for              |
-    | it ran, and its Job is gone                      | Running while a pod of it lives, then Failed            |
+    | it has begun, and its Job is gone                | as before while a pod of it lives, then Failed          |
     | no Job, and no volume yet                        | Pending                                                 |
     | its Job could be made, the claim was prepared    | Pending; the claim forgets that first                   |
     | no Job, from an image                            | make the Job                                            |
@@ -71,6 +81,7 @@ def plan_prepare(observed: Observed, prepare: Prepare | None, old: PrepareStatus
     job_name = names.prepare_job_name(observed.storage["metadata"]["name"], digest)
     job = next((job for job in observed.jobs if job["metadata"]["name"] == job_name), None)
     others = tuple(other for other in observed.jobs if other is not job)
+    has_begun = old.observed_digest == digest and (old.begun or old.phase is PreparePhase.RUNNING)
 
     def status(phase: PreparePhase, message: str | None = None) -> PrepareStatus:
         return PrepareStatus(
@@ -79,6 +90,7 @@ def plan_prepare(observed: Observed, prepare: Prepare | None, old: PrepareStatus
             observed_digest=digest,
             recovery_phase=_recovery_phase(phase, nonce),
             message=message,
+            begun=has_begun or job is not None,
         )
 
     # The ended pod of a copy would hold up the deletion of its source.
@@ -93,8 +105,14 @@ def plan_prepare(observed: Observed, prepare: Prepare | None, old: PrepareStatus
     if job is not None:
         pods = [pod for pod in observed.pods if labels_of(pod).get(names.LABEL_STORAGE_PREPARE) == digest[:10]]
         phase, message = _judge_job(job, pods)
-        return PreparePlan(status(phase, message), digest, marks_claim=phase is PreparePhase.SUCCEEDED, old_jobs=others)
-    if old.observed_digest == digest and old.phase is PreparePhase.RUNNING:
+        return PreparePlan(
+            status(phase, message),
+            digest,
+            resumes_job=job if has_begun and _is_suspended(job) else None,
+            marks_claim=phase is PreparePhase.SUCCEEDED,
+            old_jobs=others,
+        )
+    if has_begun:
         # How it ended nobody knows, and what it began is not begun again before somebody asks for it.
         is_over = not _has_living_pods(observed)
         lost = status(PreparePhase.FAILED, "its Job was deleted before it was seen to end")
@@ -120,7 +138,7 @@ def _plan_start(
         taking = status(PreparePhase.PENDING, f"takes storage {prepare.from_storage_name}")
         return PreparePlan(taking, digest, takes_source=True)
     is_marked = _mark_of(observed.claim) is not None
-    begins = status(PreparePhase.PENDING, "its Job is being made")
+    begins = status(PreparePhase.PENDING, BEING_MADE)
     return PreparePlan(begins, digest, starts_job=not is_marked, unmarks_claim=is_marked)
 
 
@@ -162,6 +180,10 @@ def _recovery_phase(phase: PreparePhase, nonce: str | None) -> RecoveryPhase:
     return RecoveryPhase.SUCCEEDED if phase is PreparePhase.SUCCEEDED else RecoveryPhase.RUNNING
 
 
+def _is_suspended(job: Json) -> bool:
+    return bool(job["spec"].get("suspend")) and "deletionTimestamp" not in job["metadata"]
+
+
 def _judge_job(job: Json, pods: Sequence[Json]) -> tuple[PreparePhase, str | None]:
     if is_true(job, "Complete"):
         return PreparePhase.SUCCEEDED, None
@@ -170,6 +192,8 @@ def _judge_job(job: Json, pods: Sequence[Json]) -> tuple[PreparePhase, str | Non
         return PreparePhase.FAILED, failure or _failure_of(job)
     if (job.get("status") or {}).get("ready") or any(pod.get("status", {}).get("phase") == "Running" for pod in pods):
         return PreparePhase.RUNNING, None
+    if _is_suspended(job):
+        return PreparePhase.PENDING, BEING_MADE
     if not pods:
         # Why, only the Events of the Job say.
         return PreparePhase.PENDING, "waits for its pod, which a quota that is used up keeps from being made"

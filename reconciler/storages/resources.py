@@ -89,7 +89,7 @@ def build_network_policy(build: StorageBuild) -> Json:
 
 
 def build_job(build: StorageBuild, prepare: Prepare, digest: str) -> Json:
-    """One try: what failed is not repeated before somebody asks for it."""
+    """One try: what failed is not repeated before somebody asks for it. Suspended: it runs once that is recorded."""
     is_copy = prepare.from_storage_name is not None
     mounts: list[Json] = [{"name": "workspace", "mountPath": WORKSPACE}]
     volumes = [claim_volume("workspace", build.name)]
@@ -114,6 +114,7 @@ def build_job(build: StorageBuild, prepare: Prepare, digest: str) -> Json:
         "metadata": {**_metadata(build, names.prepare_job_name(build.name, digest)), "labels": labels},
         "spec": {
             "backoffLimit": 0,
+            "suspend": True,
             "ttlSecondsAfterFinished": JOB_KEPT_SECONDS,
             "template": {
                 "metadata": {"labels": labels},

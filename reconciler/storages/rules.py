@@ -7,7 +7,7 @@ TENANTS = (Scope.TENANTS,)
 
 RULES = (
     Rule(TENANTS, "", ("persistentvolumeclaims",), ("get", "create", "patch", "delete")),
-    Rule(TENANTS, "batch", ("jobs",), ("create", "delete")),
+    Rule(TENANTS, "batch", ("jobs",), ("create", "patch", "delete")),
     # What a deleted Job left behind.
     Rule(TENANTS, "", ("pods",), ("delete",)),
     Rule(TENANTS, "apps", ("deployments",), ("create", "update", "delete")),

@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gpu_platform.adapters.kube import KubeClient
-from gpu_platform.adapters.kube.paths import GPU_STORAGES
+from gpu_platform.adapters.kube.paths import GPU_STORAGES, JOBS
 from gpu_platform.devcluster.hostnode.names import HOST_NODE_TAINT, NODE_NAME
 from gpu_platform.devcluster.processes import ACCESSOR_COMMAND
+from gpu_platform.domain.conditions import is_true
 from tests.integration.conftest import RunningCluster
 from tests.integration.daemons import running_daemon
 from tests.integration.platform import INSTANCES
@@ -16,10 +17,12 @@ from tests.integration.storages import (
     create_storage,
     directory_of,
     from_shell,
+    jobs_of,
     storage,
     storage_is_gone,
     storage_says,
 )
+from tests.waiting import eventually
 
 
 async def die_at_each(cluster: RunningCluster, directory: Path, faults: Sequence[str]) -> None:
@@ -49,8 +52,9 @@ async def test_every_step_of_a_preparation_may_be_the_last_one(
         await die_at_each(
             cluster,
             tmp_path,
-            ("before-finalizers", "made-persistentvolumeclaim", "made-networkpolicy", "made-job", "status-running"),
+            ("before-finalizers", "made-persistentvolumeclaim", "made-networkpolicy", "made-job"),
         )
+        await die_at_each(cluster, tmp_path, ("status-pending", "resumed-job", "status-running"))
         (tmp_path / "go").touch()
         await die_at_each(cluster, tmp_path, ("patched-claim", "made-service", "made-deployment", "status-succeeded"))
     await storage_says(kube, "dies-preparing", "StorageReady")
@@ -80,6 +84,27 @@ async def test_a_failure_that_nobody_could_record_is_recorded_later_and_not_repe
     assert (tmp_path / "tries").read_text() == "try\n"
     await kube.delete(GPU_STORAGES.item("dies-failing", INSTANCES))
     await storage_is_gone(kube, "dies-failing")
+
+
+async def test_a_preparation_whose_job_ended_and_went_while_nobody_looked_is_not_repeated(
+    cluster: RunningCluster, kube: KubeClient, tmp_path: Path
+) -> None:
+    with asleep(cluster, "reconciler"):
+        await create_storage(kube, "dies-unseen", prepare=from_shell(f"echo try >> {tmp_path}/tries"))
+        await die_at_each(cluster, tmp_path, ("resumed-job",))
+
+        async def has_ended() -> bool:
+            [job] = await jobs_of(kube, "dies-unseen")
+            return is_true(job, "Complete")
+
+        await eventually(has_ended)
+        [job] = await jobs_of(kube, "dies-unseen")
+        await kube.delete(JOBS.item(job["metadata"]["name"], INSTANCES), {"propagationPolicy": "Background"})
+    failed = await storage_says(kube, "dies-unseen", "StoragePrepareFailed")
+    assert failed["status"]["prepare"]["recoveryPhase"] == "Required"
+    assert (tmp_path / "tries").read_text() == "try\n"
+    await kube.delete(GPU_STORAGES.item("dies-unseen", INSTANCES))
+    await storage_is_gone(kube, "dies-unseen")
 
 
 async def test_a_copy_whose_reconciler_dies_with_the_source_in_hand_goes_on(

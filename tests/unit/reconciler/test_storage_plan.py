@@ -13,7 +13,7 @@ from gpu_platform.domain.gpu_storages import GPUStorageSpec, Prepare, StoragePha
 from gpu_platform.domain.storage_mounts import Hold, Holder, HolderKind, unit_holder
 from reconciler.child_writes import CreateChild, DeleteChild, ReplaceChild
 from reconciler.storages.observed import ChildKind, Observed
-from reconciler.storages.plan import PatchClaim, Plan, SetFinalizers, plan_storage
+from reconciler.storages.plan import PatchClaim, Plan, ResumeJob, SetFinalizers, plan_storage
 from reconciler.storages.resources import StorageSettings
 from reconciler.storages.status import with_refusal
 from tests.builders import NOW, as_stored, make_pod, make_storage
@@ -321,7 +321,7 @@ def test_the_mark_comes_alone_and_the_growth_after_it() -> None:
     digest = prepare_digest(GPUStorageSpec.model_validate(storage["spec"]).prepare or Prepare(), None)
     done = {"status": {"conditions": [{"type": "Complete", "status": "True"}]}}
     metadata = {"name": names.prepare_job_name("weights", digest), "uid": "j", "resourceVersion": "1"}
-    observed = observe(storage, jobs=({**done, "metadata": {**metadata, "namespace": "runtime-instance"}},))
+    observed = observe(storage, jobs=({**done, "spec": {}, "metadata": {**metadata, "namespace": "runtime-instance"}},))
     mark = {"metadata": {"annotations": {names.ANNOTATION_PREPARED_DIGEST: digest}}}
     growth = {"spec": {"resources": {"requests": {"storage": "2Gi"}}}}
 
@@ -333,6 +333,19 @@ def test_the_mark_comes_alone_and_the_growth_after_it() -> None:
     assert status is not None
     marked = claim(annotations={names.ANNOTATION_PREPARED_DIGEST: digest})
     assert patches(replace(observed, storage={**storage, "status": status.to_json()}, claim=marked)) == [growth]
+
+
+def test_a_job_is_made_suspended_and_let_run_when_that_is_recorded() -> None:
+    storage = make_storage(prepare=FILLED)
+    writes = plan(observe(storage)).writes
+    [made] = [write.body for write in writes if isinstance(write, CreateChild) and write.kind is ChildKind.JOB]
+    assert made["spec"]["suspend"] is True
+    observed = observe(storage, jobs=(as_stored(made),))
+    first = plan(observed)
+    assert first.status is not None
+    assert ResumeJob(as_stored(made)) not in first.writes
+    recorded = {**storage, "status": first.status.to_json()}
+    assert ResumeJob(as_stored(made)) in plan(replace(observed, storage=recorded)).writes
 
 
 def test_a_failed_preparation_leaves_a_claim_that_remembers_none() -> None:

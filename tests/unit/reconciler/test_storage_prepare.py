@@ -31,10 +31,11 @@ def observe(item: Json, **changes: Any) -> Observed:
     return make_observed(item, **{"claim": {"metadata": {"name": "weights"}}, **changes})
 
 
-def job(digest: str = DIGEST, condition: str | None = None, **status: Any) -> Json:
+def job(digest: str = DIGEST, condition: str | None = None, *, suspend: bool = False, **status: Any) -> Json:
     conditions = [{"type": condition, "status": "True", "message": "it ended"}] if condition else []
     return {
         "metadata": {"name": names.prepare_job_name("weights", digest), "uid": "j"},
+        "spec": {"suspend": suspend},
         "status": {"conditions": conditions, **status},
     }
 
@@ -172,6 +173,26 @@ def test_a_preparation_whose_job_is_deleted_has_failed_and_is_not_begun_again() 
 
 def test_a_job_that_never_ran_is_made_again() -> None:
     assert plan(observe(storage(FETCH)), known(PreparePhase.PENDING)).starts_job
+
+
+def test_a_job_runs_once_it_is_recorded_that_it_has_begun() -> None:
+    """Whoever dies before leaves a Job that does nothing; whoever dies after, a record of it."""
+    waiting = job(suspend=True)
+    seen = plan(observe(storage(FETCH), jobs=(waiting,)), known(PreparePhase.PENDING))
+    assert (seen.status.phase, seen.status.begun, seen.resumes_job) == ("Pending", True, None)
+    recorded = plan(observe(storage(FETCH), jobs=(waiting,)), seen.status)
+    assert (recorded.status, recorded.resumes_job) == (seen.status, waiting)
+    assert plan(observe(storage(FETCH), jobs=(job(),)), seen.status).resumes_job is None
+    leaving = {**waiting, "metadata": {**waiting["metadata"], "deletionTimestamp": "now"}}
+    assert plan(observe(storage(FETCH), jobs=(leaving,)), seen.status).resumes_job is None
+
+
+def test_a_preparation_that_has_begun_is_not_begun_again_by_itself() -> None:
+    """Its Job ran and ended unseen, and somebody deleted it, or its day was over."""
+    begun = plan(observe(storage(FETCH), jobs=(job(suspend=True),))).status
+    lost = plan(observe(storage(FETCH)), begun)
+    assert (outcome(lost), lost.starts_job) == (("Failed", "Required"), False)
+    assert plan(observe(storage(FETCH, "again")), lost.status).starts_job
 
 
 def test_the_pods_of_an_earlier_job_end_before_the_next_one_comes() -> None:
