@@ -85,7 +85,11 @@ async def apply_plan(
 ) -> None:
     failure: KubeError | None = None
     status = plan.status
+    is_unguarded = False
     for write in plan.writes:
+        # No pod may run without the policy, or with an old one. What is to go may go.
+        if is_unguarded and not isinstance(write, DeleteChild):
+            continue
         try:
             await _apply_write(write, observed, client, own_writes, now)
         except KubeError as error:
@@ -95,6 +99,7 @@ async def apply_plan(
             if kind is None or status is None or (isinstance(error, TRANSIENT) and not is_accessor):
                 raise
             failure = failure or error
+            is_unguarded = is_unguarded or kind is ChildKind.NETWORK_POLICY
             if not isinstance(error, MOVED):
                 status = with_refusal(status, kind, error.message)
     if status is not None:

@@ -153,9 +153,11 @@ def with_refusal(status: GPUStorageStatus, kind: ChildKind, message: str) -> GPU
     cannot grow, a file browser that cannot be made."""
     match kind:
         case ChildKind.SERVICE | ChildKind.DEPLOYMENT:
-            accessor = AccessorStatus(phase=AccessorPhase.FAILED, service_name=status.accessor.service_name)
-            changed = _reworded(status, ACCESSOR_READY, "False", StorageReason.ACCESSOR_FAILED, message)
-            return changed.model_copy(update={"accessor": accessor})
+            return _with_failed_accessor(status, message)
+        case ChildKind.NETWORK_POLICY if status.prepare.phase not in (PreparePhase.PENDING, PreparePhase.RUNNING):
+            # How the preparation ended stays true: it is the file browser that does not come.
+            is_wanted = status.accessor.phase is not AccessorPhase.DISABLED
+            return _with_failed_accessor(status, message) if is_wanted else status
         case ChildKind.CLAIM if status.phase is StoragePhase.READY:
             return _reworded(status, READY, "True", StorageReason.PVC_SYNC_FAILED, message)
         case ChildKind.CLAIM:
@@ -165,6 +167,12 @@ def with_refusal(status: GPUStorageStatus, kind: ChildKind, message: str) -> GPU
             prepare = status.prepare.model_copy(update={"message": message})
             changed = _reworded(status, PREPARED, "False", StorageReason.PREPARE_PENDING, message)
             return changed.model_copy(update={"prepare": prepare})
+
+
+def _with_failed_accessor(status: GPUStorageStatus, message: str) -> GPUStorageStatus:
+    accessor = AccessorStatus(phase=AccessorPhase.FAILED, service_name=status.accessor.service_name)
+    changed = _reworded(status, ACCESSOR_READY, "False", StorageReason.ACCESSOR_FAILED, message)
+    return changed.model_copy(update={"accessor": accessor})
 
 
 def reason_of(status: GPUStorageStatus, type_: str) -> str | None:
