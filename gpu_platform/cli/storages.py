@@ -208,7 +208,7 @@ def logs(
     browser: Annotated[bool, typer.Option("--browser", help="Of its file browser instead.")] = False,
     url: Url = None,
 ) -> None:
-    """Show what a storage's preparation writes, or wrote: it is kept for a day."""
+    """Show what a storage's preparation writes, or wrote: it is kept for a day, of a copy if it failed."""
     params = build_log_params(follow=follow, tail=tail, previous=previous, timestamps=timestamps)
     with connect(url) as client:
         print_logs(client.read_storage_logs(name, params | said(of="browser" if browser else None)))

@@ -133,7 +133,8 @@ async def get_storage_logs(
         "preparation"
     ),
 ) -> Response:
-    """What the storage's preparation has written, for a day after its end; or its file browser."""
+    """What the storage's preparation has written, for a day after its end; or its file browser. Of a copy, that is kept
+    if it failed, and until its source is deleted."""
     pod = await get_speaking_pod(storages.client, await storages.get(caller, name), speaker)
     lines = read_logs(storages.client, f"the {speaker} of the storage {name!r}", pod, options)
     return await stream(request, caller, lines, "text/plain; charset=utf-8")

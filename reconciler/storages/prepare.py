@@ -46,7 +46,7 @@ class PreparePlan:
     """The claim is to forget it, because the next preparation writes over it, and may fail."""
 
     old_jobs: tuple[Json, ...] = ()
-    """Of earlier preparations, and of a copy that has ended."""
+    """Of earlier preparations, and of a copy whose ended pod would hold up the deletion of its source."""
 
 
 def plan_prepare(observed: Observed, prepare: Prepare | None, old: PrepareStatus, *, has_volume: bool) -> PreparePlan:
@@ -58,9 +58,10 @@ def plan_prepare(observed: Observed, prepare: Prepare | None, old: PrepareStatus
     | what is known of this digest                     | then                                                    |
     | ------------------------------------------------ | ------------------------------------------------------- |
     | nothing was asked for                            | NotRequested                                            |
-    | it succeeded, as the status or the claim say     | Succeeded                                               |
+    | it succeeded, as the status or the claim say     | Succeeded; the Job of a copy goes                       |
     | no recovery, and the claim was prepared before   | Succeeded: data that were kept are not written over     |
-    | it failed, as the status says                    | Failed, recovery Required; the Job is not made again    |
+    | it failed, as the status says                    | Failed, recovery Required; the Job is not made again,   |
+    |                                                  | and that of a copy goes when its source does            |
     | new, and a unit mounts what an earlier one made  | as the earlier one; it waits for the unit               |
     | its Job has ended                                | Succeeded, and the claim remembers it; or Failed        |
     | its Job is there, suspended                      | Pending, begun                                          |
@@ -93,12 +94,13 @@ def plan_prepare(observed: Observed, prepare: Prepare | None, old: PrepareStatus
             begun=has_begun or job is not None,
         )
 
-    # The ended pod of a copy would hold up the deletion of its source.
-    over = observed.jobs if prepare.from_storage_name is not None else others
+    is_copy = prepare.from_storage_name is not None
     if _is_done(observed.claim, old, digest, nonce):
-        return PreparePlan(status(PreparePhase.SUCCEEDED), digest, old_jobs=over)
+        return PreparePlan(status(PreparePhase.SUCCEEDED), digest, old_jobs=observed.jobs if is_copy else others)
     if old.observed_digest == digest and old.phase is PreparePhase.FAILED:
-        return PreparePlan(old, digest, old_jobs=over)
+        # Its words are worth keeping for its day, but not the deletion of the source, which its pod holds up.
+        blocks_source = is_copy and not _is_there(observed.source)
+        return PreparePlan(old, digest, old_jobs=observed.jobs if blocks_source else others)
     if old.phase is PreparePhase.SUCCEEDED and observed.hold is not None:
         waits = f"another preparation was asked for; it waits until {observed.hold.holder} no longer uses the storage"
         return PreparePlan(old.model_copy(update={"message": waits}), digest)
@@ -205,10 +207,14 @@ def _failure_of(job: Json) -> str:
     return next((str(each.get("message")) for each in conditions if each["type"] == "Failed"), "its Job failed")
 
 
+def _is_there(source: Json | None) -> bool:
+    return source is not None and "deletionTimestamp" not in source["metadata"]
+
+
 def _judge_source(observed: Observed, name: str) -> tuple[str | None, bool]:
     """What stands against copying it now, and whether it is held for this storage."""
     source = observed.source
-    if source is None or "deletionTimestamp" in source["metadata"]:
+    if source is None or not _is_there(source):
         return f"waits for storage {name}, which is not there", False
     hold = hold_of(source)
     if hold is not None and hold.holder == Holder(HolderKind.STORAGE, observed.storage["metadata"]["name"]):

@@ -8,7 +8,14 @@ from gpu_platform.adapters.kube import KubeClient
 from gpu_platform.domain.tenants import Role
 from tests.integration.api import code_of
 from tests.integration.conftest import RunningCluster
-from tests.integration.storages import change_storage, from_shell, storage, storage_says
+from tests.integration.storages import (
+    change_storage,
+    claim_is_gone,
+    directory_of,
+    from_shell,
+    storage,
+    storage_says,
+)
 from tests.integration.tenants import tenant
 from tests.waiting import eventually
 
@@ -80,6 +87,17 @@ async def test_a_preparation_that_fails_can_be_read_and_its_events_tell_why(
         told = {(event["object"].partition("/")[0], event["reason"]) for event in happened}
         assert {("GPUStorage", "StoragePrepareFailed"), ("Job", "SuccessfulCreate"), ("Pod", "Scheduled")} <= told
         assert "PersistentVolumeClaim" in {kind for kind, _ in told}
+
+
+async def test_a_copy_that_fails_can_be_read_and_holds_up_nobody(api: httpx.AsyncClient, kube: KubeClient) -> None:
+    async with storage(kube, "unread-copy", prepare={"fromStorageName": "unread-source"}):
+        await storage_says(kube, "unread-copy", "StoragePreparePending")
+        (await directory_of(kube, "unread-copy") / "in-the-way").touch()
+        async with storage(kube, "unread-source", prepare=from_shell("mkdir /workspace/in-the-way")):
+            await storage_says(kube, "unread-copy", "StoragePrepareFailed")
+            read = await api.get("/api/v1/gpu-storages/unread-copy/logs")
+            assert (read.status_code, "in-the-way" in read.text) == (200, True)
+        await claim_is_gone(kube, "unread-source")
 
 
 async def view(api: httpx.AsyncClient) -> Json:

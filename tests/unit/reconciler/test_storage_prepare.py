@@ -259,10 +259,20 @@ def test_a_source_is_needed_until_the_copy_has_ended() -> None:
     assert is_copying({**target, "status": stale}, "base")
 
 
-@pytest.mark.parametrize("phase", [PreparePhase.SUCCEEDED, PreparePhase.FAILED])
-def test_the_job_of_a_copy_goes_once_its_end_is_recorded(phase: PreparePhase) -> None:
-    digest = prepare_digest(Prepare.model_validate(COPY), None)
-    ended = job(digest, "Complete" if phase is PreparePhase.SUCCEEDED else "Failed")
-    first = plan(observe(storage(COPY), jobs=(ended,)))
-    assert (first.status.phase, first.old_jobs) == (phase, ())
-    assert plan(observe(storage(COPY), jobs=(ended,)), first.status).old_jobs == (ended,)
+COPIED = prepare_digest(Prepare.model_validate(COPY), None)
+
+
+def test_the_job_of_a_copy_that_succeeded_goes_once_that_is_recorded() -> None:
+    """Its pod would hold up the deletion of the source, and it has written nothing."""
+    ended = job(COPIED, "Complete")
+    first = plan(observe(storage(COPY), jobs=(ended,), source=source()))
+    assert (first.status.phase, first.old_jobs) == ("Succeeded", ())
+    assert plan(observe(storage(COPY), jobs=(ended,), source=source()), first.status).old_jobs == (ended,)
+
+
+def test_the_job_of_a_copy_that_failed_stays_for_its_words_until_its_source_goes() -> None:
+    ended = job(COPIED, "Failed")
+    first = plan(observe(storage(COPY), jobs=(ended,), source=source()))
+    assert (first.status.phase, first.old_jobs) == ("Failed", ())
+    for found, gone in ((source(), ()), (source(deletionTimestamp="now"), (ended,)), (None, (ended,))):
+        assert plan(observe(storage(COPY), jobs=(ended,), source=found), first.status).old_jobs == gone
