@@ -98,7 +98,7 @@ def plan_prepare(observed: Observed, prepare: Prepare | None, old: PrepareStatus
     if _is_done(observed.claim, old, digest, nonce):
         return PreparePlan(status(PreparePhase.SUCCEEDED), digest, old_jobs=observed.jobs if is_copy else others)
     if old.observed_digest == digest and old.phase is PreparePhase.FAILED:
-        # Its words are worth keeping for its day, but not the deletion of the source, which its pod holds up.
+        # Its words are kept, unless the source is to go: its ended pod would hold up the source's claim.
         blocks_source = is_copy and not _is_there(observed.source)
         return PreparePlan(old, digest, old_jobs=observed.jobs if blocks_source else others)
     if old.phase is PreparePhase.SUCCEEDED and observed.hold is not None:

@@ -13,6 +13,7 @@ from tests.integration.storages import (
     claim_is_gone,
     directory_of,
     from_shell,
+    jobs_of,
     storage,
     storage_says,
 )
@@ -95,6 +96,10 @@ async def test_a_copy_that_fails_can_be_read_and_holds_up_nobody(api: httpx.Asyn
         (await directory_of(kube, "unread-copy") / "in-the-way").touch()
         async with storage(kube, "unread-source", prepare=from_shell("mkdir /workspace/in-the-way")):
             await storage_says(kube, "unread-copy", "StoragePrepareFailed")
+            # The reconciler looks at it once more.
+            await change_storage(kube, "unread-copy", size="2Gi")
+            await storage_says(kube, "unread-copy", "StoragePrepareFailed")
+            assert len(await jobs_of(kube, "unread-copy")) == 1
             read = await api.get("/api/v1/gpu-storages/unread-copy/logs")
             assert (read.status_code, "in-the-way" in read.text) == (200, True)
         await claim_is_gone(kube, "unread-source")
