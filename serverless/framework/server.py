@@ -69,7 +69,8 @@ class Calls:
         self._under_way = 0
         self._is_idle = threading.Condition(self._lock)
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="async handlers", daemon=True)
+        self._is_closing = False
+        self._thread = threading.Thread(target=self._run_loop, name="async handlers", daemon=True)
         self._thread.start()
         self._is_open = False
 
@@ -79,7 +80,7 @@ class Calls:
         cancelled cannot be ended."""
         with self._lock:
             lost = sum(each.is_running and each.why_unwanted is not None for each in self._calls)
-        return self._is_open and lost < self._function.concurrency
+        return self._is_open and self._thread.is_alive() and lost < self._function.concurrency
 
     def start(self) -> None:
         """What the function wants done before its first call."""
@@ -105,6 +106,7 @@ class Calls:
                 self._is_idle.notify_all()
 
     def close(self) -> None:
+        self._is_closing = True
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(5)
         self._loop.close()
@@ -124,7 +126,8 @@ class Calls:
                 return _encode(_as_answer(self._invoke(call, mine)))
         except (CancelledError, asyncio.CancelledError):
             return _failure(CANCELLED, "cancelled")
-        except Exception as error:
+        except BaseException as error:
+            # `sys.exit()` too: it would end the thread of this call and nothing else, and nobody would get an answer.
             log.exception("handler.failed", extra={"invocation": call.id})
             return _failure(500, f"{type(error).__name__}: {error}")
         finally:
@@ -154,6 +157,14 @@ class Calls:
             mine.is_running = False
             if has_slot:
                 self._slots.release()
+
+    def _run_loop(self) -> None:
+        """A task that exits, or stops the loop, would leave every other call without an answer."""
+        while not self._is_closing:
+            try:
+                self._loop.run_forever()
+            except (SystemExit, KeyboardInterrupt):
+                log.warning("handler.exits", exc_info=True)
 
     def _invoke(self, call: Call, mine: _UnderWay) -> Any:
         if not self._function.is_async:

@@ -22,7 +22,7 @@ import pytest
 from serverless import Context, Function, handler
 from serverless.framework.calls import Answer, BadCallError, Call, parse_call
 from serverless.framework.functions import LoadError, load_function
-from serverless.framework.server import served
+from serverless.framework.server import Calls, served
 
 
 class Connection(http.client.HTTPConnection):
@@ -100,6 +100,53 @@ def test_an_error_of_the_function_is_an_answer_and_the_next_call_is_served(path:
         failed = client.invoke(0)
         assert (failed["statusCode"], failed["error"]) == (500, "ZeroDivisionError: division by zero")
         assert client.invoke(4)["body"] == 0.25
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+@pytest.mark.parametrize("exits", [SystemExit, KeyboardInterrupt, BaseException])
+def test_a_function_that_exits_fails_its_own_call_and_no_other(
+    path: Path, is_async: bool, exits: type[BaseException]
+) -> None:
+    @handler
+    def plain(payload: str) -> str:
+        if payload == "exit":
+            raise exits(3)
+        return payload
+
+    @handler
+    async def asynchronous(payload: str) -> str:
+        return str(plain(payload))
+
+    with serving(asynchronous if is_async else plain, path) as client:
+        failed = client.invoke("exit")
+        assert (failed["statusCode"], failed["error"]) == (500, f"{exits.__name__}: 3")
+        assert client.invoke("next")["body"] == "next"
+        assert client.ask("GET", "/healthz")[0] == 200
+
+
+def test_what_a_function_left_running_may_exit_without_harm_to_others(path: Path) -> None:
+    tasks: list[asyncio.Task[None]] = []
+
+    async def leave() -> None:
+        sys.exit(3)
+
+    @handler
+    async def begin(payload: str) -> str:
+        tasks.append(asyncio.create_task(leave()))
+        await asyncio.wait(tasks)
+        return payload
+
+    with serving(begin, path) as client:
+        assert [client.invoke(payload)["body"] for payload in ("one", "two")] == ["one", "two"]
+    assert [type(task.exception()) for task in tasks] == [SystemExit, SystemExit]
+
+
+def test_it_is_not_ready_without_the_thread_of_its_async_calls() -> None:
+    calls = Calls(handler(lambda payload: payload))
+    calls.start()
+    assert calls.is_ready
+    calls.close()
+    assert not calls.is_ready
 
 
 def nested(levels: int) -> Any:
