@@ -1,8 +1,9 @@
 """Calls as a worker is given them, on a real nats-server and with its own rights: none waits for who has left."""
 
 import asyncio
+import json
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from datetime import timedelta
@@ -11,16 +12,18 @@ from pathlib import Path
 import pytest
 
 from gpu_platform.adapters.clock import now_utc
-from gpu_platform.adapters.queue.connection import JetStream, open_queue
+from gpu_platform.adapters.queue.batches import read_batch
+from gpu_platform.adapters.queue.connection import JetStream, open_client, open_queue
+from gpu_platform.adapters.queue.core import core_of
 from gpu_platform.adapters.queue.deliveries import REQUEST_SECONDS, Delivered, take_call
 from gpu_platform.adapters.queue.errors import QueueUnavailableError
 from gpu_platform.adapters.queue.layout import ensure_consumer, ensure_streams, remove_consumer
 from gpu_platform.adapters.queue.records import Records
 from gpu_platform.domain.invocations import InvocationRequest, accept
 from gpu_platform.domain.queue_keyring import Keyring
-from gpu_platform.domain.queue_permissions import QueueUser, inbox_prefix_of, sidecar_inbox_prefix
+from gpu_platform.domain.queue_permissions import SERVERS, QueueUser, inbox_prefix_of, sidecar_inbox_prefix
 from gpu_platform.domain.queue_subjects import QUEUE, consumer_name
-from tests.integration.queue_server import queue_server
+from tests.integration.queue_server import QueueServer, queue_server
 from tests.waiting import eventually
 
 TENANT, FUNCTION = "acme", "words"
@@ -33,6 +36,7 @@ SOON = 30.0
 
 @dataclass(frozen=True)
 class Ground:
+    server: QueueServer
     js: JetStream
     first: JetStream
     second: JetStream
@@ -44,6 +48,34 @@ class Ground:
 
     async def has_requests(self) -> bool:
         return bool((await self.js.consumer_info(QUEUE, consumer_name(TENANT, FUNCTION))).num_waiting)
+
+    async def subscriptions(self) -> dict[str, int]:
+        """How many the server holds, by the name of each connection."""
+        user = QueueUser.SYSTEM
+        async with open_client(self.server.access_of(user), "looking", inbox_prefix=inbox_prefix_of(user)) as client:
+            answer = json.loads((await client.request(f"{SERVERS}.CONNZ", timeout=10)).data)
+        return {each["name"]: each["subscriptions"] for each in answer["data"]["connections"]}
+
+    async def restart(self, *, meanwhile: Callable[[], Awaitable[None]]) -> None:
+        """Ends when everybody is connected again."""
+        before = {each: core_of(each).stats["reconnects"] for each in self.connections}
+
+        async def are_back() -> bool:
+            cores = {each: core_of(each) for each in self.connections}
+            return all(core.is_connected and core.stats["reconnects"] > before[each] for each, core in cores.items())
+
+        async def are_gone() -> bool:
+            return not any(core_of(each).is_connected for each in self.connections)
+
+        self.server.kill()
+        await eventually(are_gone)
+        await meanwhile()
+        await self.server.start()
+        await eventually(are_back)
+
+    @property
+    def connections(self) -> tuple[JetStream, ...]:
+        return self.js, self.first, self.second
 
 
 @pytest.fixture
@@ -61,7 +93,7 @@ async def ground(tmp_path: Path) -> AsyncIterator[Ground]:
             await stack.enter_async_context(open_queue(access, name, inbox_prefix=inbox))
             for name in ("first", "second")
         ]
-        yield Ground(js, first, second)
+        yield Ground(server, js, first, second)
 
 
 async def taken_by(worker: JetStream) -> Delivered:
@@ -87,6 +119,22 @@ async def test_a_call_that_comes_when_a_request_ends_is_its_answer_or_anothers(g
         taken = await taking or await taken_by(ground.second)
         assert (taken.invocation_id, taken.number) == (f"call{number}", 1)
         await taken.finish()
+
+
+async def test_who_asks_while_nats_is_away_leaves_no_subscription_behind(ground: Ground) -> None:
+    before = await ground.subscriptions()
+
+    async def ask() -> None:
+        for _ in range(5):
+            with pytest.raises(QueueUnavailableError):
+                await take_call(ground.first, TENANT, FUNCTION)
+            with pytest.raises(QueueUnavailableError):
+                await read_batch(ground.js, QUEUE, ">", 1, 10)
+
+    await ground.restart(meanwhile=ask)
+
+    after = await ground.subscriptions()
+    assert {name: after[name] for name in ("first", "test")} == {name: before[name] for name in ("first", "test")}
 
 
 async def test_who_asks_a_consumer_that_is_gone_is_told_so(ground: Ground) -> None:

@@ -10,7 +10,7 @@ from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 from nats.js import JetStreamContext
 
-from gpu_platform.adapters.queue.core import core_of
+from gpu_platform.adapters.queue.core import connected_core_of
 from gpu_platform.adapters.queue.errors import QueueUnavailableError, translated
 
 ANSWER_SECONDS = 5.0
@@ -57,7 +57,7 @@ async def read_batch(js: JetStreamContext, stream: str, subject: str, sequence: 
 
 @asynccontextmanager
 async def _asked(js: JetStreamContext, subject: str, question: bytes) -> AsyncIterator[Subscription]:
-    client = core_of(js)
+    client = connected_core_of(js)
     inbox = client.new_inbox()
     with translated():
         answers = await client.subscribe(inbox)

@@ -5,12 +5,23 @@ import asyncio
 from nats.aio.client import Client
 from nats.js import JetStreamContext
 
+from gpu_platform.adapters.queue.errors import QueueUnavailableError
+
 LOOK_SECONDS = 2.0
 
 
 def core_of(js: JetStreamContext) -> Client:
     """The connection itself. The library hands it out under no other name."""
     client: Client = js._nc  # noqa: SLF001
+    return client
+
+
+def connected_core_of(js: JetStreamContext) -> Client:
+    """For whoever subscribes for a moment. While the client connects again, it keeps a subscription for the server but
+    not the end of it: each would stay there for as long as the next connection."""
+    client = core_of(js)
+    if not client.is_connected:
+        raise QueueUnavailableError("NATS is away")
     return client
 
 

@@ -10,7 +10,7 @@ from nats.aio.msg import Msg
 from nats.js import JetStreamContext
 from nats.js.api import Header, StatusCode
 
-from gpu_platform.adapters.queue.core import core_of, prefix_of
+from gpu_platform.adapters.queue.core import connected_core_of, prefix_of
 from gpu_platform.adapters.queue.errors import QueueUnavailableError, translated
 from gpu_platform.domain.queue_subjects import QUEUE, consumer_name
 
@@ -73,7 +73,7 @@ async def take_call(js: JetStreamContext, tenant: str, function: str) -> Deliver
     Not the client's `fetch`: that one gives a request up before the server does, and keeps its inbox, for which the
     server remembers every request that was ever made.
     """
-    core = core_of(js)
+    core = connected_core_of(js)
     inbox = core.new_inbox()
     with translated():
         subscription = await core.subscribe(inbox)
