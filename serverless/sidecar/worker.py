@@ -103,7 +103,7 @@ class Worker:
         self._stopping.set()
 
     def go_on_with(self, js: JetStream) -> None:
-        """In place of a connection that is closed for good. What was taken by that one comes once more."""
+        """In place of a connection that is closed for good. Calls under way go on, and are kept over this one."""
         self._js = js
         self._records = Records(js, self._records.retention)
         self._bodies = Bodies(js, self._records.retention)
@@ -135,7 +135,7 @@ class Worker:
                 log.exception("call.broken", extra={"invocation": taken.invocation_id if taken else None})
                 if taken is not None:
                     with suppress(QueueUnavailableError):
-                        await taken.give_back(RETRY.delay(taken.number))
+                        await taken.give_back(self._js, RETRY.delay(taken.number))
                 await wait_at_most(RETRY.first, self._stopping)
 
     async def _take(self) -> Delivered | None:
@@ -160,10 +160,10 @@ class Worker:
         seen = await self._find(taken.invocation_id)
         action = plan_delivery(seen.call if seen else None, taken.number, self._settings.max_attempts, self._now())
         if action is Delivery.LOOK_AGAIN:
-            await taken.give_back(LOOK_AGAIN_SECONDS)
+            await taken.give_back(self._js, LOOK_AGAIN_SECONDS)
             return
         if seen is None or action is Delivery.DROP:
-            await taken.drop()
+            await taken.drop(self._js)
             return
         if action is Delivery.RUN:
             try:
@@ -171,16 +171,16 @@ class Worker:
                 running = await self._records.change(seen, begun)
             except OutdatedError:
                 # Cancelled in this moment, or another worker has it: look again.
-                await taken.give_back(LOOK_SECONDS)
+                await taken.give_back(self._js, LOOK_SECONDS)
                 return
             pass_point("sidecar.begun")
             if not await self._run(taken, running):
-                await taken.give_back(RETRY.delay(running.call.attempts))
+                await taken.give_back(self._js, RETRY.delay(running.call.attempts))
                 return
         else:
             await self._end(seen, self._end_of(action))
         pass_point("sidecar.ended")
-        await taken.finish()
+        await taken.finish(self._js)
 
     async def _find(self, invocation_id: str) -> Seen | None:
         return await self._records.find(self._settings.tenant, invocation_id, self._settings.function, direct=True)
@@ -312,7 +312,7 @@ class Worker:
         async def tell() -> None:
             while True:
                 await asyncio.sleep(self._settings.ack_wait.total_seconds() / 3)
-                await taken.keep()
+                await taken.keep(self._js)
 
         telling = asyncio.create_task(tell())
         try:

@@ -118,7 +118,7 @@ async def test_a_call_that_comes_when_a_request_ends_is_its_answer_or_anothers(g
         await ground.send(f"call{number}")
         taken = await taking or await taken_by(ground.second)
         assert (taken.invocation_id, taken.number) == (f"call{number}", 1)
-        await taken.finish()
+        await taken.finish(ground.second)
 
 
 async def test_who_asks_while_nats_is_away_leaves_no_subscription_behind(ground: Ground) -> None:

@@ -10,7 +10,7 @@ from nats.aio.msg import Msg
 from nats.js import JetStreamContext
 from nats.js.api import Header, StatusCode
 
-from gpu_platform.adapters.queue.core import connected_core_of, prefix_of
+from gpu_platform.adapters.queue.core import connected_core_of, core_of, prefix_of
 from gpu_platform.adapters.queue.errors import QueueUnavailableError, translated
 from gpu_platform.domain.queue_subjects import QUEUE, consumer_name
 
@@ -22,7 +22,9 @@ before waits until the worker is taken for dead. 6 of 700 did, in a test that tr
 PATIENCE_SECONDS = REQUEST_SECONDS + 5.0
 """For the answer. A request is lost with its connection."""
 
-REQUEST = json.dumps({"batch": 1, "expires": int(REQUEST_SECONDS * 1_000_000_000)}).encode()
+NANOSECONDS = 1_000_000_000
+
+REQUEST = json.dumps({"batch": 1, "expires": int(REQUEST_SECONDS * NANOSECONDS)}).encode()
 
 NONE_CAME = (StatusCode.REQUEST_TIMEOUT, StatusCode.NO_MESSAGES)
 
@@ -31,7 +33,10 @@ ACK_SECONDS = 5.0
 
 @dataclass(frozen=True)
 class Delivered:
-    """One call, handed out for the `number`th time."""
+    """One call, handed out for the `number`th time.
+
+    What is said of it is said over the connection that there is now. The one by which it came may be closed for good,
+    and it is what the message itself would use."""
 
     message: Msg
 
@@ -47,24 +52,25 @@ class Delivered:
     def number(self) -> int:
         return self.message.metadata.num_delivered
 
-    async def keep(self) -> None:
+    async def keep(self, js: JetStreamContext) -> None:
         """Say that it is being worked on. What is not heard now is said again."""
         with suppress(nats.errors.Error):
-            await self.message.in_progress()
+            await core_of(js).publish(self.message.reply, Msg.Ack.Progress)
 
-    async def finish(self) -> None:
+    async def finish(self, js: JetStreamContext) -> None:
         """Take it from the queue. If that is not heard, it comes again, and is over then."""
         with suppress(TimeoutError, nats.errors.Error):
-            await self.message.ack_sync(timeout=ACK_SECONDS)
+            await core_of(js).request(self.message.reply, timeout=ACK_SECONDS)
 
-    async def give_back(self, delay_seconds: float) -> None:
+    async def give_back(self, js: JetStreamContext, delay_seconds: float) -> None:
         """For somebody else, or for later."""
+        delay = json.dumps({"delay": int(delay_seconds * NANOSECONDS)}).encode()
         with translated():
-            await self.message.nak(delay=delay_seconds)
+            await core_of(js).publish(self.message.reply, Msg.Ack.Nak + b" " + delay)
 
-    async def drop(self) -> None:
+    async def drop(self, js: JetStreamContext) -> None:
         with translated():
-            await self.message.term()
+            await core_of(js).publish(self.message.reply, Msg.Ack.Term)
 
 
 async def take_call(js: JetStreamContext, tenant: str, function: str) -> Delivered | None:
