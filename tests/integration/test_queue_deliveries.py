@@ -3,6 +3,7 @@
 import asyncio
 import json
 import secrets
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -56,7 +57,7 @@ class Ground:
             answer = json.loads((await client.request(f"{SERVERS}.CONNZ", timeout=10)).data)
         return {each["name"]: each["subscriptions"] for each in answer["data"]["connections"]}
 
-    async def restart(self, *, meanwhile: Callable[[], Awaitable[None]]) -> None:
+    async def restart(self, meanwhile: Callable[[], Awaitable[None]] | None = None) -> None:
         """Ends when everybody is connected again."""
         before = {each: core_of(each).stats["reconnects"] for each in self.connections}
 
@@ -69,7 +70,8 @@ class Ground:
 
         self.server.kill()
         await eventually(are_gone)
-        await meanwhile()
+        if meanwhile is not None:
+            await meanwhile()
         await self.server.start()
         await eventually(are_back)
 
@@ -131,10 +133,31 @@ async def test_who_asks_while_nats_is_away_leaves_no_subscription_behind(ground:
             with pytest.raises(QueueUnavailableError):
                 await read_batch(ground.js, QUEUE, ">", 1, 10)
 
-    await ground.restart(meanwhile=ask)
+    await ground.restart(ask)
 
     after = await ground.subscriptions()
     assert {name: after[name] for name in ("first", "test")} == {name: before[name] for name in ("first", "test")}
+
+
+async def test_who_waits_for_a_call_while_nats_starts_again_soon_asks_anew(ground: Ground) -> None:
+    """The request was lost with its connection: no answer to it is worth the whole patience."""
+    taking = asyncio.create_task(take_call(ground.first, TENANT, FUNCTION))
+    await eventually(ground.has_requests)
+    await ground.restart()
+    begun_at = time.monotonic()
+    assert await taking is None
+    assert time.monotonic() - begun_at < 2
+
+
+async def test_who_is_refused_a_call_is_told_why(ground: Ground) -> None:
+    consumer = consumer_name(TENANT, FUNCTION)
+    config = (await ground.js.consumer_info(QUEUE, consumer)).config
+    await remove_consumer(ground.js, TENANT, FUNCTION)
+    await ground.js.add_consumer(QUEUE, config.evolve(max_waiting=1))
+
+    asking = [take_call(ground.first, TENANT, FUNCTION) for _ in range(10)]
+    answers = await asyncio.gather(*asking, return_exceptions=True)
+    assert {str(answer) for answer in answers} == {"None", "NATS gives no calls: 409 Exceeded MaxWaiting"}
 
 
 async def test_who_asks_a_consumer_that_is_gone_is_told_so(ground: Ground) -> None:

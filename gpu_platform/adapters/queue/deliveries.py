@@ -1,12 +1,15 @@
 """Calls as the queue hands them out: one at a time, kept while they are worked on, given back or done."""
 
 import json
+import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 
 import nats.errors
 from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
 from nats.js import JetStreamContext
 from nats.js.api import Header, StatusCode
 
@@ -20,7 +23,7 @@ It cannot take a request back: the server drops one that nobody listens to, but 
 before waits until the worker is taken for dead. 6 of 700 did, in a test that tried for it."""
 
 PATIENCE_SECONDS = REQUEST_SECONDS + 5.0
-"""For the answer. A request is lost with its connection."""
+"""For the answer, on a connection that seems to live."""
 
 NANOSECONDS = 1_000_000_000
 
@@ -85,14 +88,34 @@ async def take_call(js: JetStreamContext, tenant: str, function: str) -> Deliver
         subscription = await core.subscribe(inbox)
         try:
             place = f"{prefix_of(js)}.CONSUMER.MSG.NEXT.{QUEUE}.{consumer_name(tenant, function)}"
+            reconnects = core.stats["reconnects"]
             await core.publish(place, REQUEST, reply=inbox)
-            message = await subscription.next_msg(PATIENCE_SECONDS)
+            message = await _wait_for_answer(subscription, lambda: core.stats["reconnects"] != reconnects)
         finally:
             with suppress(nats.errors.Error):
                 await subscription.unsubscribe()
-    status = (message.headers or {}).get(Header.STATUS)
+    return None if message is None else _read_answer(message)
+
+
+async def _wait_for_answer(subscription: Subscription, is_lost: Callable[[], bool]) -> Msg | None:
+    """None: the request was lost with its connection. It may have been answered just before, so the time for which the
+    server keeps one is waited all the same."""
+    gives_up_at = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        try:
+            return await subscription.next_msg(REQUEST_SECONDS)
+        except nats.errors.TimeoutError:
+            if is_lost():
+                return None
+            if time.monotonic() >= gives_up_at:
+                raise
+
+
+def _read_answer(message: Msg) -> Delivered | None:
+    headers = message.headers or {}
+    status = headers.get(Header.STATUS)
     if status is None:
         return Delivered(message)
     if status in NONE_CAME:
         return None
-    raise QueueUnavailableError(f"NATS gives no calls: {status}")
+    raise QueueUnavailableError(f"NATS gives no calls: {status} {headers.get(Header.DESCRIPTION, '')}".rstrip())
