@@ -60,9 +60,11 @@ class FrameworkClient:
     ) -> None:
         await self._session.close()
 
+    async def seems_ready(self) -> bool:
+        """For who is about to call it: one that has just answered is not asked again."""
+        return time.monotonic() - self._answered_at < FRESH_SECONDS or await self.is_ready()
+
     async def is_ready(self) -> bool:
-        if time.monotonic() - self._answered_at < FRESH_SECONDS:
-            return True
         try:
             async with asyncio.timeout(SHORT_SECONDS), self._session.get(self._health_path) as answer:
                 return answer.ok

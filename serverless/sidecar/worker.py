@@ -118,7 +118,7 @@ class Worker:
         while not self._stopping.is_set():
             taken: Delivered | None = None
             try:
-                if not await self._framework.is_ready():
+                if not await self._framework.seems_ready():
                     # Not begun, or begun again after it died: a call that it cannot take would only lose an attempt.
                     await wait_at_most(LOOK_SECONDS, self._stopping)
                     continue

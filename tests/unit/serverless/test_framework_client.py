@@ -20,3 +20,14 @@ async def test_an_answer_beyond_the_limit_is_not_held_and_is_a_failure(tmp_path:
 
     assert answer.is_success == fits
     assert fits or "too large" in (answer.error or "")
+
+
+async def test_one_that_has_just_answered_is_known_to_be_gone_by_who_asks_it(tmp_path: Path) -> None:
+    """Whoever waits for the next one would else miss that this one has ended."""
+    path = tmp_path / "framework.sock"
+    async with FrameworkClient(path) as client:
+        with served(handler(lambda payload: payload), path):
+            await client.invoke(Call("call-1", "f"))
+            assert await client.seems_ready()
+            assert await client.is_ready()
+        assert not await client.is_ready()
