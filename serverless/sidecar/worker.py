@@ -96,6 +96,7 @@ class Worker:
         self._settings = settings
         self._now = now
         self._stopping = asyncio.Event()
+        self._taking = asyncio.Lock()
         self._start: ColdStart | None = None
 
     def stop(self) -> None:
@@ -118,12 +119,9 @@ class Worker:
         while not self._stopping.is_set():
             taken: Delivered | None = None
             try:
-                if not await self._framework.seems_ready():
-                    # Not begun, or begun again after it died: a call that it cannot take would only lose an attempt.
-                    await wait_at_most(LOOK_SECONDS, self._stopping)
-                    continue
-                self._note_ready()
-                taken = await self._take()
+                # One request for all slots: the server keeps a few hundred for all workers of a function.
+                async with self._taking:
+                    taken = await self._take()
                 if taken is not None:
                     await self._bring_to_an_end(taken)
             except (QueueUnavailableError, QueueFullError) as error:
@@ -139,11 +137,23 @@ class Worker:
                 await wait_at_most(RETRY.first, self._stopping)
 
     async def _take(self) -> Delivered | None:
-        """The next call; None when there was none for a while, or when it is time to stop."""
-        for _ in range(REQUESTS):
-            taken = await take_call(self._js, self._settings.tenant, self._settings.function)
-            if taken is not None or self._stopping.is_set():
-                return taken
+        """The next call; None when there was none for a while, or when it is time to stop. Whoever waits here lets the
+        other slots wait too: what is away for one is away for all."""
+        if self._stopping.is_set():
+            return None
+        if not await self._framework.seems_ready():
+            # Not begun, or begun again after it died: a call that it cannot take would only lose an attempt.
+            await wait_at_most(LOOK_SECONDS, self._stopping)
+            return None
+        self._note_ready()
+        try:
+            for _ in range(REQUESTS):
+                taken = await take_call(self._js, self._settings.tenant, self._settings.function)
+                if taken is not None or self._stopping.is_set():
+                    return taken
+        except QueueUnavailableError as error:
+            log.warning("queue.away", extra={"error": str(error)})
+            await wait_at_most(RETRY.first, self._stopping)
         return None
 
     def _note_ready(self) -> None:

@@ -1,0 +1,117 @@
+"""A worker within the test's own process: with hundreds of slots, and with records that are slow, deaf or behind."""
+
+import asyncio
+import threading
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpu_platform.adapters.clock import now_utc
+from gpu_platform.adapters.queue.connection import JetStream, QueueAccess, open_queue
+from gpu_platform.adapters.queue.consumers import read_backlog
+from gpu_platform.adapters.queue.layout import ensure_consumer, ensure_streams
+from gpu_platform.adapters.queue.records import Records
+from gpu_platform.domain.invocations import Invocation, InvocationRequest, InvocationState, accept
+from gpu_platform.domain.queue_subjects import QUEUE, consumer_name
+from serverless import Function, handler
+from serverless.framework.server import served
+from serverless.sidecar.framework_client import FrameworkClient
+from serverless.sidecar.worker import Worker, WorkerSettings
+from tests.integration.queue_server import queue_server
+from tests.waiting import eventually
+
+TENANT, FUNCTION = "acme", "words"
+RETENTION = timedelta(hours=1)
+LOOKS = 30
+
+
+@dataclass
+class Ground:
+    js: JetStream
+    socket: Path
+    workers: list[Worker] = field(default_factory=list)
+
+    @asynccontextmanager
+    async def working(
+        self,
+        function: Function,
+        records: Records | None = None,
+        *,
+        workers: int = 1,
+        slots: int = 2,
+        attempts: int = 3,
+        ack_wait: float = 30,
+    ) -> AsyncIterator[None]:
+        """Until the end of the block; then they are told to stop, and waited for."""
+        wait = timedelta(seconds=ack_wait)
+        await ensure_consumer(self.js, TENANT, FUNCTION, wait)
+        settings = WorkerSettings(TENANT, FUNCTION, "worker", slots, attempts, wait, started_at=now_utc())
+        with served(function, self.socket):
+            async with FrameworkClient(self.socket) as framework, asyncio.TaskGroup() as group:
+                for _ in range(workers):
+                    worker = Worker(self.js, records or Records(self.js, RETENTION), framework, settings, now_utc)
+                    self.workers.append(worker)
+                    group.create_task(worker.run())
+                try:
+                    yield
+                finally:
+                    for worker in self.workers:
+                        worker.stop()
+
+    async def send(self, invocation_id: str, payload: Any = None) -> None:
+        records = Records(self.js, RETENTION)
+        request = InvocationRequest(function=FUNCTION, id=invocation_id, payload=payload)
+        await records.enqueue((await records.accept(accept(TENANT, request, now_utc()))).seen.call)
+
+    async def ends(self, invocation_id: str) -> Invocation:
+        async def is_over() -> Invocation | None:
+            seen = await Records(self.js, RETENTION).find(TENANT, invocation_id)
+            return seen.call if seen is not None and seen.call.is_over else None
+
+        return await eventually(is_over, within=60)
+
+    async def given(self) -> int:
+        """How often a call was given to a worker."""
+        backlog = await read_backlog(self.js, TENANT, FUNCTION)
+        assert backlog is not None
+        return backlog.given
+
+    async def requests(self) -> int:
+        return int((await self.js.consumer_info(QUEUE, consumer_name(TENANT, FUNCTION))).num_waiting or 0)
+
+
+@pytest.fixture
+async def ground(tmp_path: Path) -> AsyncIterator[Ground]:
+    async with queue_server(tmp_path) as server, open_queue(QueueAccess(server.url), "test") as js:
+        await ensure_streams(js)
+        yield Ground(js, tmp_path / "framework.sock")
+
+
+async def test_workers_with_hundreds_of_free_slots_ask_for_one_call_at_a_time(
+    ground: Ground, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each request of each slot would be more than the server keeps."""
+    async with ground.working(handler(lambda payload: payload), workers=3, slots=256):
+        await eventually(ground.requests)
+        assert max([await ground.requests() for _ in range(LOOKS)]) <= 3
+        await ground.send("one")
+        assert (await ground.ends("one")).state is InvocationState.SUCCEEDED
+        told_at = time.monotonic()
+    assert time.monotonic() - told_at < 3
+    assert not [record for record in caplog.records if record.message == "queue.away"]
+
+
+async def test_as_many_calls_run_at_once_as_there_are_slots(ground: Ground) -> None:
+    together = threading.Barrier(16, timeout=30)
+    async with ground.working(handler(concurrency=16)(lambda _: together.wait()), slots=16):
+        for number in range(16):
+            await ground.send(f"call-{number}")
+        calls = [await ground.ends(f"call-{number}") for number in range(16)]
+
+    assert {call.state for call in calls} == {InvocationState.SUCCEEDED}
