@@ -52,6 +52,10 @@ REQUESTS = 10
 LOOK_AGAIN_SECONDS = 1.0
 """For a record that is not here yet."""
 
+LONGEST_SILENCE_SECONDS = 1.0
+"""Between two signs of life. A third of the shortest time to acknowledge: a function may be given that one while its
+workers still go by a longer one."""
+
 LONGEST_REASON = 500
 
 OUTDATED_SECONDS = 0.05
@@ -61,6 +65,9 @@ RETRY = Backoff(first=1.0, longest=60.0)
 
 T = TypeVar("T")
 End = Callable[[Invocation], Invocation]
+
+LastWord = Callable[[JetStream], Awaitable[None]]
+"""What the queue is told of a message in the end."""
 
 
 @dataclass(frozen=True)
@@ -167,30 +174,32 @@ class Worker:
             )
 
     async def _bring_to_an_end(self, taken: Delivered) -> None:
+        async with self._kept(taken):
+            say = await self._work_on(taken)
+        # Not while it is kept: that would undo the delay of what is given back.
+        await say(self._js)
+
+    async def _work_on(self, taken: Delivered) -> LastWord:
         seen = await self._find(taken.invocation_id)
         action = plan_delivery(seen.call if seen else None, taken.number, self._settings.max_attempts, self._now())
         if action is Delivery.LOOK_AGAIN:
-            await taken.give_back(self._js, LOOK_AGAIN_SECONDS)
-            return
+            return partial(taken.give_back, delay_seconds=LOOK_AGAIN_SECONDS)
         if seen is None or action is Delivery.DROP:
-            await taken.drop(self._js)
-            return
+            return taken.drop
         if action is Delivery.RUN:
             try:
                 begun = begin(seen.call, self._settings.name, self._now(), taken.queued_at, self._start)
                 running = await self._records.change(seen, begun)
             except OutdatedError:
                 # Cancelled in this moment, or another worker has it: look again.
-                await taken.give_back(self._js, LOOK_SECONDS)
-                return
+                return partial(taken.give_back, delay_seconds=LOOK_SECONDS)
             pass_point("sidecar.begun")
-            if not await self._run(taken, running):
-                await taken.give_back(self._js, RETRY.delay(running.call.attempts))
-                return
+            if not await self._run(running):
+                return partial(taken.give_back, delay_seconds=RETRY.delay(running.call.attempts))
         else:
             await self._end(seen, self._end_of(action))
         pass_point("sidecar.ended")
-        await taken.finish(self._js)
+        return taken.finish
 
     async def _find(self, invocation_id: str) -> Seen | None:
         return await self._records.find(self._settings.tenant, invocation_id, self._settings.function, direct=True)
@@ -205,18 +214,17 @@ class Worker:
             case _:
                 return lambda call: bury(call, "AttemptsExhausted", self._now())
 
-    async def _run(self, taken: Delivered, running: Seen) -> bool:
+    async def _run(self, running: Seen) -> bool:
         """Whether it has come to an end."""
         call = running.call
-        async with self._kept(taken):
-            try:
-                end = await self._call(call)
-            except NoAnswerError as error:
-                log.warning("call.no_answer", extra={"invocation": call.id, "error": str(error)})
-                if call.attempts < self._settings.max_attempts:
-                    return False
-                end = partial(bury, reason=str(error), now=self._now())
-            await self._insist(call, lambda: self._end(running, end))
+        try:
+            end = await self._call(call)
+        except NoAnswerError as error:
+            log.warning("call.no_answer", extra={"invocation": call.id, "error": str(error)})
+            if call.attempts < self._settings.max_attempts:
+                return False
+            end = partial(bury, reason=str(error), now=self._now())
+        await self._insist(call, lambda: self._end(running, end))
         return True
 
     async def _insist(self, call: Invocation, step: Callable[[], Awaitable[T]]) -> T:
@@ -321,7 +329,7 @@ class Worker:
 
         async def tell() -> None:
             while True:
-                await asyncio.sleep(self._settings.ack_wait.total_seconds() / 3)
+                await asyncio.sleep(min(self._settings.ack_wait.total_seconds() / 3, LONGEST_SILENCE_SECONDS))
                 await taken.keep(self._js)
 
         telling = asyncio.create_task(tell())

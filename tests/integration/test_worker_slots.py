@@ -16,7 +16,7 @@ from gpu_platform.adapters.clock import now_utc
 from gpu_platform.adapters.queue.connection import JetStream, QueueAccess, open_queue
 from gpu_platform.adapters.queue.consumers import read_backlog
 from gpu_platform.adapters.queue.layout import ensure_consumer, ensure_streams
-from gpu_platform.adapters.queue.records import Records
+from gpu_platform.adapters.queue.records import Records, Seen
 from gpu_platform.domain.invocations import Invocation, InvocationRequest, InvocationState, accept
 from gpu_platform.domain.queue_subjects import QUEUE, consumer_name
 from serverless import Function, handler
@@ -115,3 +115,33 @@ async def test_as_many_calls_run_at_once_as_there_are_slots(ground: Ground) -> N
         calls = [await ground.ends(f"call-{number}") for number in range(16)]
 
     assert {call.state for call in calls} == {InvocationState.SUCCEEDED}
+
+
+async def test_a_call_that_runs_while_the_time_to_acknowledge_is_shortened_runs_once(ground: Ground) -> None:
+    begun = threading.Event()
+
+    def take_long(_: Any) -> None:
+        begun.set()
+        time.sleep(8)
+
+    async with ground.working(handler(concurrency=2)(take_long), ack_wait=60):
+        await ground.send("long")
+        assert await asyncio.to_thread(begun.wait, 30)
+        await ensure_consumer(ground.js, TENANT, FUNCTION, timedelta(seconds=3))
+        call = await ground.ends("long")
+
+    assert (call.state, call.attempts, await ground.given()) == (InvocationState.SUCCEEDED, 1, 1)
+
+
+class SlowRecords(Records):
+    async def find(self, *place: Any, **how: Any) -> Seen | None:
+        await asyncio.sleep(5)
+        return await super().find(*place, **how)
+
+
+async def test_a_call_whose_record_takes_long_to_read_is_given_to_nobody_else(ground: Ground) -> None:
+    async with ground.working(handler(lambda payload: payload), SlowRecords(ground.js, RETENTION), ack_wait=3):
+        await ground.send("slow")
+        call = await ground.ends("slow")
+
+    assert (call.state, call.attempts, await ground.given()) == (InvocationState.SUCCEEDED, 1, 1)
