@@ -52,6 +52,9 @@ REQUESTS = 10
 LOOK_AGAIN_SECONDS = 1.0
 """For a record that is not here yet."""
 
+LOOKS_FOR_BEGUN = 5
+"""For a beginning of which nobody knows whether it was written. A server that was started again is back by then."""
+
 LONGEST_SILENCE_SECONDS = 1.0
 """Between two signs of life. A third of the shortest time to acknowledge: a function may be given that one while its
 workers still go by a longer one."""
@@ -187,10 +190,8 @@ class Worker:
         if seen is None or action is Delivery.DROP:
             return taken.drop
         if action is Delivery.RUN:
-            try:
-                begun = begin(seen.call, self._settings.name, self._now(), taken.queued_at, self._start)
-                running = await self._records.change(seen, begun)
-            except OutdatedError:
+            running = await self._begin(taken, seen)
+            if running is None:
                 # Cancelled in this moment, or another worker has it: look again.
                 return partial(taken.give_back, delay_seconds=LOOK_SECONDS)
             pass_point("sidecar.begun")
@@ -200,6 +201,23 @@ class Worker:
             await self._end(seen, self._end_of(action))
         pass_point("sidecar.ended")
         return taken.finish
+
+    async def _begin(self, taken: Delivered, seen: Seen) -> Seen | None:
+        """None: somebody else was faster."""
+        begun = begin(seen.call, self._settings.name, self._now(), taken.queued_at, self._start)
+        try:
+            return await self._records.change(seen, begun)
+        except OutdatedError:
+            return None
+        except QueueUnavailableError:
+            # What is lost may be the answer and not the write: an attempt would have been counted and not made.
+            for _ in range(LOOKS_FOR_BEGUN):
+                await wait_at_most(RETRY.first, self._stopping)
+                with suppress(QueueUnavailableError, QueueFullError):
+                    found = await self._find(begun.id)
+                    if found is not None and found.call == begun:
+                        return found
+            raise
 
     async def _find(self, invocation_id: str) -> Seen | None:
         return await self._records.find(self._settings.tenant, invocation_id, self._settings.function, direct=True)

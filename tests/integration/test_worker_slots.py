@@ -15,6 +15,7 @@ import pytest
 from gpu_platform.adapters.clock import now_utc
 from gpu_platform.adapters.queue.connection import JetStream, QueueAccess, open_queue
 from gpu_platform.adapters.queue.consumers import read_backlog
+from gpu_platform.adapters.queue.errors import QueueUnavailableError
 from gpu_platform.adapters.queue.layout import ensure_consumer, ensure_streams
 from gpu_platform.adapters.queue.records import Records, Seen
 from gpu_platform.domain.invocations import Invocation, InvocationRequest, InvocationState, accept
@@ -143,5 +144,28 @@ async def test_a_call_whose_record_takes_long_to_read_is_given_to_nobody_else(gr
     async with ground.working(handler(lambda payload: payload), SlowRecords(ground.js, RETENTION), ack_wait=3):
         await ground.send("slow")
         call = await ground.ends("slow")
+
+    assert (call.state, call.attempts, await ground.given()) == (InvocationState.SUCCEEDED, 1, 1)
+
+
+class DeafRecords(Records):
+    """Does not hear that the first write has succeeded."""
+
+    is_deaf = True
+
+    async def change(self, seen: Seen, call: Invocation) -> Seen:
+        changed = await super().change(seen, call)
+        if self.is_deaf:
+            self.is_deaf = False
+            raise QueueUnavailableError("no answer")
+        return changed
+
+
+async def test_a_call_whose_beginning_was_written_unheard_is_run_in_this_attempt(ground: Ground) -> None:
+    payload = {"text": "ä", "numbers": [1, 1.5, None]}
+    deaf = DeafRecords(ground.js, RETENTION)
+    async with ground.working(handler(lambda payload: payload), deaf, attempts=1, ack_wait=3):
+        await ground.send("unheard", payload)
+        call = await ground.ends("unheard")
 
     assert (call.state, call.attempts, await ground.given()) == (InvocationState.SUCCEEDED, 1, 1)
