@@ -31,7 +31,6 @@ from gpu_platform.domain.invocations import (
     ColdStart,
     Invocation,
     InvocationResult,
-    InvocationState,
     answer,
     begin,
     bury,
@@ -40,6 +39,7 @@ from gpu_platform.domain.invocations import (
 )
 from serverless.framework.calls import Call, NotJsonError, encode_json
 from serverless.sidecar.framework_client import FrameworkClient, NoAnswerError
+from serverless.sidecar.smaller_ends import End, bare, without_the_answer
 
 log = logging.getLogger(__name__)
 
@@ -59,16 +59,15 @@ LONGEST_SILENCE_SECONDS = 1.0
 """Between two signs of life. A third of the shortest time to acknowledge: a function may be given that one while its
 workers still go by a longer one."""
 
-LONGEST_REASON = 500
-
 OUTDATED_SECONDS = 0.05
 """Before the next look at a record that somebody else changed: a server that is behind must not be asked in a loop."""
+
+LOOKS_FOR_CHANGED = 40
+"""About two seconds: no server is that much behind and well."""
 
 RETRY = Backoff(first=1.0, longest=60.0)
 
 T = TypeVar("T")
-End = Callable[[Invocation], Invocation]
-
 LastWord = Callable[[JetStream], Awaitable[None]]
 """What the queue is told of a message in the end."""
 
@@ -197,8 +196,8 @@ class Worker:
             pass_point("sidecar.begun")
             if not await self._run(running):
                 return partial(taken.give_back, delay_seconds=RETRY.delay(running.call.attempts))
-        else:
-            await self._end(seen, self._end_of(action))
+        elif not await self._end(seen, self._end_of(action)):
+            return partial(taken.give_back, delay_seconds=LOOK_AGAIN_SECONDS)
         pass_point("sidecar.ended")
         return taken.finish
 
@@ -242,8 +241,7 @@ class Worker:
             if call.attempts < self._settings.max_attempts:
                 return False
             end = partial(bury, reason=str(error), now=self._now())
-        await self._insist(call, lambda: self._end(running, end))
-        return True
+        return await self._insist(call, lambda: self._end(running, end))
 
     async def _insist(self, call: Invocation, step: Callable[[], Awaitable[T]]) -> T:
         """What was computed is not thrown away because NATS is away or full for a while."""
@@ -324,22 +322,34 @@ class Worker:
                 if seen is not None and (seen.call.is_over or seen.call.is_cancel_asked):
                     return lambda each: cancel(each, self._now())
 
-    async def _end(self, seen: Seen | None, end: End) -> None:
-        """The first end that is written stays. What does not fit into the record is left out of it."""
-        smaller = iter((_without_the_answer, _bare))
-        while seen is not None and not seen.call.is_over:
+    async def _end(self, seen: Seen, end: End) -> bool:
+        """The first end that is written stays. What does not fit into the record is left out of it. False: nobody
+        knows, as its record is not to be found."""
+        smaller = iter((without_the_answer, bare))
+        while not seen.call.is_over:
             try:
                 await self._records.change(seen, end(seen.call))
-                return
+                return True
             except TooLargeError as error:
                 make_smaller = next(smaller, None)
                 if make_smaller is None:
                     log.error("call.unwritable", extra={"invocation": seen.call.id, "error": str(error)})
-                    return
+                    return True
                 end = partial(make_smaller, end, str(error))
             except OutdatedError:
-                await asyncio.sleep(OUTDATED_SECONDS)
-                seen = await self._find(seen.call.id)
+                found = await self._find_changed(seen.call.id)
+                if found is None:
+                    return False
+                seen = found
+        return True
+
+    async def _find_changed(self, invocation_id: str) -> Seen | None:
+        """One that somebody else has changed in this moment. A server that is behind may not have it at all."""
+        for _ in range(LOOKS_FOR_CHANGED):
+            await asyncio.sleep(OUTDATED_SECONDS)
+            if (seen := await self._find(invocation_id)) is not None:
+                return seen
+        return None
 
     @asynccontextmanager
     async def _kept(self, taken: Delivered) -> AsyncIterator[None]:
@@ -357,19 +367,3 @@ class Worker:
             telling.cancel()
             with suppress(asyncio.CancelledError):
                 await telling
-
-
-def _without_the_answer(end: End, error: str, call: Invocation) -> Invocation:
-    """Its headers or its error are too large: see `_store`."""
-    over = end(call)
-    if over.result is None:
-        return over
-    result = InvocationResult(status_code=500, error=f"the answer is too large: {error}"[:LONGEST_REASON])
-    return over.model_copy(update={"state": InvocationState.FAILED, "result": result, "result_body": None})
-
-
-def _bare(end: End, error: str, call: Invocation) -> Invocation:
-    """The last resort: that it has ended, and why."""
-    over = end(call)
-    nothing: dict[str, Any] = {"headers": {}, "attributes": {}, "payload": None, "result": None, "result_body": None}
-    return over.model_copy(update={**nothing, "reason": (over.reason or f"TooLarge: {error}")[:LONGEST_REASON]})

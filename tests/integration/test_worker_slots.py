@@ -15,7 +15,7 @@ import pytest
 from gpu_platform.adapters.clock import now_utc
 from gpu_platform.adapters.queue.connection import JetStream, QueueAccess, open_queue
 from gpu_platform.adapters.queue.consumers import read_backlog
-from gpu_platform.adapters.queue.errors import QueueUnavailableError
+from gpu_platform.adapters.queue.errors import OutdatedError, QueueUnavailableError
 from gpu_platform.adapters.queue.layout import ensure_consumer, ensure_streams
 from gpu_platform.adapters.queue.records import Records, Seen
 from gpu_platform.domain.invocations import Invocation, InvocationRequest, InvocationState, accept
@@ -23,7 +23,7 @@ from gpu_platform.domain.queue_subjects import QUEUE, consumer_name
 from serverless import Function, handler
 from serverless.framework.server import served
 from serverless.sidecar.framework_client import FrameworkClient
-from serverless.sidecar.worker import Worker, WorkerSettings
+from serverless.sidecar.worker import LOOKS_FOR_CHANGED, Worker, WorkerSettings
 from tests.integration.queue_server import queue_server
 from tests.waiting import eventually
 
@@ -75,7 +75,7 @@ class Ground:
             seen = await Records(self.js, RETENTION).find(TENANT, invocation_id)
             return seen.call if seen is not None and seen.call.is_over else None
 
-        return await eventually(is_over, within=60)
+        return await eventually(is_over, within=30)
 
     async def given(self) -> int:
         """How often a call was given to a worker."""
@@ -169,3 +169,36 @@ async def test_a_call_whose_beginning_was_written_unheard_is_run_in_this_attempt
         call = await ground.ends("unheard")
 
     assert (call.state, call.attempts, await ground.given()) == (InvocationState.SUCCEEDED, 1, 1)
+
+
+class RecordsBehind(Records):
+    """The first end comes second to another change, and the server that is asked then has no record for some looks."""
+
+    def __init__(self, js: JetStream, looks: int) -> None:
+        super().__init__(js, RETENTION)
+        self._looks = looks
+        self._is_behind = False
+
+    async def change(self, seen: Seen, call: Invocation) -> Seen:
+        if call.is_over and not self._is_behind:
+            self._is_behind = True
+            raise OutdatedError("somebody was faster")
+        return await super().change(seen, call)
+
+    async def find(self, *place: Any, **how: Any) -> Seen | None:
+        if self._is_behind and self._looks > 0:
+            self._looks -= 1
+            return None
+        return await super().find(*place, **how)
+
+
+@pytest.mark.parametrize(("looks", "attempts"), [(10, 1), (LOOKS_FOR_CHANGED, 2)])
+async def test_a_call_whose_record_cannot_be_found_for_a_while_is_not_taken_for_done(
+    ground: Ground, looks: int, attempts: int
+) -> None:
+    """After that while it is given back."""
+    async with ground.working(handler(lambda payload: payload), RecordsBehind(ground.js, looks)):
+        await ground.send("behind")
+        call = await ground.ends("behind")
+
+    assert (call.state, call.attempts, await ground.given()) == (InvocationState.SUCCEEDED, attempts, attempts)
