@@ -106,6 +106,7 @@ class Worker:
         self._now = now
         self._stopping = asyncio.Event()
         self._taking = asyncio.Lock()
+        self._under_way: set[str] = set()
         self._start: ColdStart | None = None
 
     def stop(self) -> None:
@@ -176,10 +177,17 @@ class Worker:
             )
 
     async def _bring_to_an_end(self, taken: Delivered) -> None:
-        async with self._kept(taken):
-            say = await self._work_on(taken)
-        # Not while it is kept: that would undo the delay of what is given back.
-        await say(self._js)
+        if taken.invocation_id in self._under_way:
+            # The queue was away for longer than we may be silent. The slot that has the call says what becomes of it.
+            return
+        self._under_way.add(taken.invocation_id)
+        try:
+            async with self._kept(taken):
+                say = await self._work_on(taken)
+            # Not while it is kept: that would undo the delay of what is given back.
+            await say(self._js)
+        finally:
+            self._under_way.discard(taken.invocation_id)
 
     async def _work_on(self, taken: Delivered) -> LastWord:
         seen = await self._find(taken.invocation_id)

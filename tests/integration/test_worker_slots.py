@@ -134,6 +134,23 @@ async def test_a_call_that_runs_while_the_time_to_acknowledge_is_shortened_runs_
     assert (call.state, call.attempts, await ground.given()) == (InvocationState.SUCCEEDED, 1, 1)
 
 
+async def test_a_call_that_comes_again_to_the_worker_that_has_it_runs_once(ground: Ground) -> None:
+    """As it does when NATS was away for longer than a worker may be silent."""
+    may_end = threading.Event()
+
+    async def has_come_again() -> bool:
+        return await ground.given() > 2
+
+    async with ground.working(handler(concurrency=2)(lambda _: may_end.wait(30))):
+        await ensure_consumer(ground.js, TENANT, FUNCTION, timedelta(seconds=0.2))
+        await ground.send("again")
+        await eventually(has_come_again, within=30)
+        may_end.set()
+        call = await ground.ends("again")
+
+    assert (call.state, call.attempts) == (InvocationState.SUCCEEDED, 1)
+
+
 class SlowRecords(Records):
     async def find(self, *place: Any, **how: Any) -> Seen | None:
         await asyncio.sleep(5)
