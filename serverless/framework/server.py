@@ -197,6 +197,9 @@ def _failure(status_code: int, error: str) -> bytes:
 
 class _Requests(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    wbufsize = -1
+    """Gathers what is written: head and body of an answer are one message, and the sidecar is woken once."""
+
     server: "_Server"
 
     def do_GET(self) -> None:
@@ -248,6 +251,7 @@ class _Requests(BaseHTTPRequestHandler):
         self.end_headers()
         with suppress(BrokenPipeError):
             self.wfile.write(content)
+            self.wfile.flush()
 
 
 class _Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):

@@ -93,6 +93,17 @@ def test_an_answer_says_more_than_a_body(path: Path) -> None:
     assert (answer["statusCode"], answer["headers"], answer["body"]) == (201, {"x": "y"}, {"id": 1})
 
 
+def test_an_answer_comes_in_one_piece(path: Path) -> None:
+    with served(handler(lambda payload: payload), path), socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(10)
+        connection.connect(str(path))
+        for _ in range(20):
+            content = json.dumps(Call("call-1", "f", payload="whole").to_json()).encode()
+            head = f"POST /invoke HTTP/1.1\r\nHost: framework\r\nContent-Length: {len(content)}\r\n\r\n"
+            connection.sendall(head.encode() + content)
+            assert b"whole" in connection.recv(1 << 16)
+
+
 def test_an_error_of_the_function_is_an_answer_and_the_next_call_is_served(path: Path) -> None:
     inverse = handler(lambda payload: 1 / payload)
 
