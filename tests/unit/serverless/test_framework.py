@@ -1,16 +1,11 @@
 """What users write, and how it is called: over a real Unix socket."""
 
 import asyncio
-import http.client
 import json
 import math
 import socket
-import subprocess
-import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import reduce
@@ -19,51 +14,11 @@ from typing import Any
 
 import pytest
 
-from serverless import Context, Function, handler
+from serverless import Context, handler
 from serverless.framework.calls import Answer, BadCallError, Call, parse_call
 from serverless.framework.functions import LoadError, load_function
-from serverless.framework.server import Calls, served
-
-
-class Connection(http.client.HTTPConnection):
-    def __init__(self, path: Path) -> None:
-        super().__init__("framework", timeout=10)
-        self._path = path
-
-    def connect(self) -> None:
-        self.sock = socket.socket(socket.AF_UNIX)
-        self.sock.settimeout(self.timeout)
-        self.sock.connect(str(self._path))
-
-
-@contextmanager
-def serving(function: Function, path: Path) -> Iterator["Client"]:
-    with served(function, path):
-        yield Client(path)
-
-
-class Client:
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def ask(self, method: str, place: str, body: Any = None) -> tuple[int, Any]:
-        connection = Connection(self._path)
-        try:
-            connection.request(method, place, body if isinstance(body, bytes) else json.dumps(body).encode())
-            answer = connection.getresponse()
-            return answer.status, json.loads(answer.read())
-        finally:
-            connection.close()
-
-    def invoke(self, payload: Any, invocation_id: str = "call-1") -> Any:
-        status, answer = self.ask("POST", "/invoke", Call(invocation_id, "f", payload=payload).to_json())
-        assert status == 200
-        return answer
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "sockets" / "framework.sock"
+from serverless.framework.server import served
+from tests.unit.serverless.function_client import Client, serving
 
 
 def test_a_plain_function_gets_the_payload_and_its_result_is_the_body(path: Path) -> None:
@@ -111,53 +66,6 @@ def test_an_error_of_the_function_is_an_answer_and_the_next_call_is_served(path:
         failed = client.invoke(0)
         assert (failed["statusCode"], failed["error"]) == (500, "ZeroDivisionError: division by zero")
         assert client.invoke(4)["body"] == 0.25
-
-
-@pytest.mark.parametrize("is_async", [False, True])
-@pytest.mark.parametrize("exits", [SystemExit, KeyboardInterrupt, BaseException])
-def test_a_function_that_exits_fails_its_own_call_and_no_other(
-    path: Path, is_async: bool, exits: type[BaseException]
-) -> None:
-    @handler
-    def plain(payload: str) -> str:
-        if payload == "exit":
-            raise exits(3)
-        return payload
-
-    @handler
-    async def asynchronous(payload: str) -> str:
-        return str(plain(payload))
-
-    with serving(asynchronous if is_async else plain, path) as client:
-        failed = client.invoke("exit")
-        assert (failed["statusCode"], failed["error"]) == (500, f"{exits.__name__}: 3")
-        assert client.invoke("next")["body"] == "next"
-        assert client.ask("GET", "/healthz")[0] == 200
-
-
-def test_what_a_function_left_running_may_exit_without_harm_to_others(path: Path) -> None:
-    tasks: list[asyncio.Task[None]] = []
-
-    async def leave() -> None:
-        sys.exit(3)
-
-    @handler
-    async def begin(payload: str) -> str:
-        tasks.append(asyncio.create_task(leave()))
-        await asyncio.wait(tasks)
-        return payload
-
-    with serving(begin, path) as client:
-        assert [client.invoke(payload)["body"] for payload in ("one", "two")] == ["one", "two"]
-    assert [type(task.exception()) for task in tasks] == [SystemExit, SystemExit]
-
-
-def test_it_is_not_ready_without_the_thread_of_its_async_calls() -> None:
-    calls = Calls(handler(lambda payload: payload))
-    calls.start()
-    assert calls.is_ready
-    calls.close()
-    assert not calls.is_ready
 
 
 def nested(levels: int) -> Any:
@@ -342,40 +250,6 @@ def test_what_is_no_call_is_refused(path: Path, body: bytes) -> None:
         assert client.ask("POST", "/other", {})[0] == 404
         assert client.ask("GET", "/invoke")[0] == 405
         assert client.ask("POST", "/healthz", {})[0] == 405
-
-
-def wait_until_ready(client: Client) -> None:
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        with suppress(OSError):
-            if client.ask("GET", "/healthz")[0] == 200:
-                return
-        time.sleep(0.01)
-    raise AssertionError("it did not start")
-
-
-TELLING = """\
-import signal, threading
-from serverless import handler
-
-@handler
-def tell(_):
-    signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
-"""
-
-
-def test_it_ends_whichever_of_its_threads_the_signal_is_handed_to(tmp_path: Path, path: Path) -> None:
-    """The kernel chooses; here the thread of a call does."""
-    file = tmp_path / "telling.py"
-    file.write_text(TELLING)
-    command = (sys.executable, "-m", "serverless.framework", f"{file}:tell", "--socket", str(path))
-    with subprocess.Popen(command) as process:
-        try:
-            wait_until_ready(Client(path))
-            assert Client(path).invoke(None)["error"] is None
-            assert process.wait(30) == 0
-        finally:
-            process.kill()
 
 
 def test_a_call_is_read_as_it_was_written() -> None:
