@@ -252,7 +252,8 @@ class Worker:
         return await self._insist(call, lambda: self._end(running, end))
 
     async def _insist(self, call: Invocation, step: Callable[[], Awaitable[T]]) -> T:
-        """What was computed is not thrown away because NATS is away or full for a while."""
+        """Once it has begun. An attempt, and what was computed in it, is not thrown away because NATS is away or full
+        for a while."""
         while True:
             try:
                 return await step()
@@ -265,7 +266,7 @@ class Worker:
     async def _call(self, call: Invocation) -> End:
         """How it ends: with an answer, unless its time is over or nobody wants it any more."""
         try:
-            payload = await self._read_payload(call)
+            payload = await self._insist(call, lambda: self._read_payload(call))
         except MissingBodyError as error:
             return self._fail(f"the payload cannot be read: {error}")
         asked = Call(

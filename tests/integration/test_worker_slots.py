@@ -13,12 +13,13 @@ from typing import Any
 import pytest
 
 from gpu_platform.adapters.clock import now_utc
+from gpu_platform.adapters.queue.bodies import Bodies
 from gpu_platform.adapters.queue.connection import JetStream, QueueAccess, open_queue
 from gpu_platform.adapters.queue.consumers import read_backlog
 from gpu_platform.adapters.queue.errors import OutdatedError, QueueUnavailableError
 from gpu_platform.adapters.queue.layout import ensure_consumer, ensure_streams
 from gpu_platform.adapters.queue.records import Records, Seen
-from gpu_platform.domain.invocations import Invocation, InvocationRequest, InvocationState, accept
+from gpu_platform.domain.invocations import BodyReference, Invocation, InvocationRequest, InvocationState, accept
 from gpu_platform.domain.queue_subjects import QUEUE, consumer_name
 from serverless import Function, handler
 from serverless.framework.server import served
@@ -186,6 +187,32 @@ async def test_a_call_whose_beginning_was_written_unheard_is_run_in_this_attempt
         call = await ground.ends("unheard")
 
     assert (call.state, call.attempts, await ground.given()) == (InvocationState.SUCCEEDED, 1, 1)
+
+
+class BodiesAway(Bodies):
+    """Cannot be read at first."""
+
+    is_away = True
+
+    async def get_payload(self, call: Invocation, reference: BodyReference) -> bytes:
+        if self.is_away:
+            self.is_away = False
+            raise QueueUnavailableError("no answer")
+        return await super().get_payload(call, reference)
+
+
+async def test_a_call_whose_payload_cannot_be_read_for_a_moment_is_run_in_this_attempt(ground: Ground) -> None:
+    records, bodies = Records(ground.js, RETENTION), BodiesAway(ground.js, RETENTION)
+    call = accept(TENANT, InvocationRequest(function=FUNCTION, id="stored"), now_utc())
+    stored = call.model_copy(update={"payload_body": await bodies.put_payload(call, b'{"text": "a"}')})
+    async with ground.working(handler(lambda payload: payload), attempts=1):
+        for worker in ground.workers:
+            worker._bodies = bodies
+        await records.enqueue((await records.accept(stored)).seen.call)
+        over = await ground.ends("stored")
+
+    assert (over.state, over.attempts, await ground.given()) == (InvocationState.SUCCEEDED, 1, 1)
+    assert not bodies.is_away
 
 
 class RecordsBehind(Records):
