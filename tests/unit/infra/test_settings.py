@@ -154,6 +154,11 @@ def test_the_production_example_shows_every_setting_of_a_section(section: str) -
             "workloads.reconciler.settings.leaseName is \"other\", and should be 'gpu-platform-reconciler'",
         ),
         (
+            {"environment": "dev", "workloads": {"reconciler": {"settings": {"routeKind": "Ingress"}}}},
+            "workloads.reconciler.settings: routeKind is set, but routeDomain is not: "
+            "say below which domain the units' hosts are",
+        ),
+        (
             {"environment": "dev", "apiKeys": {"abcdefgh": {"sha256": "0" * 64, "tenant": "b", "roles": ["viewer"]}}},
             "apiKeys.abcdefgh.tenant is 'b', and there are default",
         ),
