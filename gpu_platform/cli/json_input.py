@@ -1,8 +1,9 @@
 """JSON that a person hands in, by a file, a pipe or an option: what cannot be sent on is refused here, in words."""
 
 import json
-import math
 from typing import Any
+
+from gpu_platform.domain.json_numbers import parse_float, refuse_constant
 
 NESTING_LIMIT = 200
 """Objects and lists inside each other. The API reads no more."""
@@ -11,7 +12,7 @@ NESTING_LIMIT = 200
 def parse_json(text: str) -> Any:
     """ValueError says why it is none."""
     try:
-        content = json.loads(text, parse_constant=_refuse_number, parse_float=_parse_float)
+        content = json.loads(text, parse_constant=refuse_constant, parse_float=parse_float)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
     if _is_deeper(content, NESTING_LIMIT):
@@ -21,18 +22,6 @@ def parse_json(text: str) -> Any:
     except UnicodeEncodeError:
         raise ValueError("it holds half a character (a lone surrogate)") from None
     return content
-
-
-def _refuse_number(word: str) -> None:
-    raise ValueError(f"{word} is not a number that JSON knows")
-
-
-def _parse_float(text: str) -> float:
-    """1e999 is JSON, and no number that can be sent."""
-    number = float(text)
-    if math.isinf(number):
-        _refuse_number(text)
-    return number
 
 
 def _is_deeper(content: Any, limit: int) -> bool:

@@ -5,7 +5,6 @@ hashed must not leave room for that.
 """
 
 import json
-import math
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
@@ -13,6 +12,7 @@ from fastapi import Request
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
+from gpu_platform.domain.json_numbers import parse_float, refuse_constant
 from gpu_platform.domain.value import Value
 from gpu_platform.domain.value_errors import sentence_of
 from platform_api.http.envelope import JSON, ErrorDetail
@@ -40,7 +40,7 @@ def decoded(model: type[M], *, unsaid: M | None = None) -> Callable[[Request], A
 
 def decode_body(model: type[M], body: bytes) -> M:
     try:
-        json.loads(body, object_pairs_hook=_refuse_repeated, parse_constant=_refuse_constant, parse_float=_parse_float)
+        json.loads(body, object_pairs_hook=_refuse_repeated, parse_constant=refuse_constant, parse_float=parse_float)
     except RecursionError:
         raise invalid_field("", "the body is nested too deeply") from None
     except ValueError as error:
@@ -78,15 +78,3 @@ def _refuse_repeated(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
             raise ValueError(f"{key!r} is there twice")
         found[key] = value
     return found
-
-
-def _refuse_constant(word: str) -> None:
-    raise ValueError(f"{word} is not a number that JSON knows")
-
-
-def _parse_float(text: str) -> float:
-    """1e999 is JSON, and no number that can be handed on."""
-    number = float(text)
-    if math.isinf(number):
-        _refuse_constant(text)
-    return number

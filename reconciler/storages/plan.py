@@ -32,9 +32,9 @@ from reconciler.storages.resources import (
 from reconciler.storages.status import (
     Verdict,
     build_status,
+    find_copier,
     has_volume,
     is_bound,
-    is_copied,
     is_lost,
     judge,
     judge_accessor,
@@ -122,7 +122,7 @@ def _plan_children(observed: Observed, spec: GPUStorageSpec, settings: StorageSe
     verdict = judge(observed, prepare.status)
     # A volume that comes with its first pod comes where that one is: the file browser must not choose the place. Nor may
     # it keep the volume on its node while the Job of a copy waits for it on another.
-    may_show_files = verdict.phase is StoragePhase.READY and is_bound(observed.claim) and not is_copied(observed)
+    may_show_files = verdict.phase is StoragePhase.READY and is_bound(observed.claim) and find_copier(observed) is None
     shows_files = spec.accessor.enabled and may_show_files
     build = _build(observed, spec, settings)
     writes = (

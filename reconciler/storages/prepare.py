@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 from gpu_platform.domain import names
 from gpu_platform.domain.conditions import is_true
@@ -207,14 +207,14 @@ def _failure_of(job: Json) -> str:
     return next((str(each.get("message")) for each in conditions if each["type"] == "Failed"), "its Job failed")
 
 
-def _is_there(source: Json | None) -> bool:
+def _is_there(source: Json | None) -> TypeGuard[Json]:
     return source is not None and "deletionTimestamp" not in source["metadata"]
 
 
 def _judge_source(observed: Observed, name: str) -> tuple[str | None, bool]:
     """What stands against copying it now, and whether it is held for this storage."""
     source = observed.source
-    if source is None or not _is_there(source):
+    if not _is_there(source):
         return f"waits for storage {name}, which is not there", False
     hold = hold_of(source)
     if hold is not None and hold.holder == Holder(HolderKind.STORAGE, observed.storage["metadata"]["name"]):

@@ -19,7 +19,7 @@ from gpu_platform.domain.gpu_storages import (
     StorageReason,
 )
 from gpu_platform.domain.metadata import labels_of
-from gpu_platform.domain.storage_mounts import HolderKind, mounting_unit_of
+from gpu_platform.domain.storage_mounts import Holder, HolderKind, mounting_unit_of
 from reconciler.storages.observed import ChildKind, Observed
 from reconciler.storages.resources import accessor_url
 from reconciler.units.pods import find_failure
@@ -89,9 +89,10 @@ def is_lost(observed: Observed) -> bool:
     return is_leaving or (observed.claim.get("status") or {}).get("phase") == "Lost"
 
 
-def is_copied(observed: Observed) -> bool:
-    """Whether another storage is being filled from this one."""
-    return observed.hold is not None and observed.hold.holder.kind is HolderKind.STORAGE
+def find_copier(observed: Observed) -> Holder | None:
+    """The storage that is being filled from this one."""
+    holder = observed.hold.holder if observed.hold is not None else None
+    return holder if holder is not None and holder.kind is HolderKind.STORAGE else None
 
 
 def judge_accessor(observed: Observed, *, enabled: bool) -> tuple[AccessorStatus, str]:
@@ -100,8 +101,8 @@ def judge_accessor(observed: Observed, *, enabled: bool) -> tuple[AccessorStatus
         return AccessorStatus(), "is switched off"
     namespace, name = observed.storage["metadata"]["namespace"], observed.storage["metadata"]["name"]
     service = names.accessor_name(name)
-    if observed.hold is not None and is_copied(observed):
-        why = f"is away while {observed.hold.holder} is filled from this storage"
+    if (copier := find_copier(observed)) is not None:
+        why = f"is away while {copier} is filled from this storage"
         return AccessorStatus(phase=AccessorPhase.PENDING, service_name=service), why
     pods = [pod for pod in observed.pods if names.LABEL_STORAGE_ACCESSOR in labels_of(pod)]
     if observed.deployment is not None and (observed.deployment.get("status") or {}).get("availableReplicas"):
