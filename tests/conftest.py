@@ -1,9 +1,94 @@
-"""What holds for all tests."""
+"""What holds for all tests: order, tiers, and what the end of a run shows."""
 
 import signal
+from collections import defaultdict
+from collections.abc import Generator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support import process_logs
+from tests.support.fault_report import PROPERTY, FaultReport, FaultRow, build_table
+from tests.support.module_seconds import MODULE_SECONDS
+
+FAULTS = Path(__file__).parent / "faults"
+SHOWN_MODULES = 25
+
+
+_seconds: dict[str, float] = defaultdict(float)
+"""Of each module, over all of its tests and fixtures."""
 
 
 def pytest_configure() -> None:
-    """A shell that starts us in the background lets us ignore Ctrl-C, and with us whomever we start. Tests press it."""
+    """A shell that starts us in the background lets us ignore Ctrl-C, and our children too. Tests send it."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks what belongs to `make faults`, and starts slow modules first: the last ones keep one worker busy alone."""
+    for item in items:
+        if item.path.is_relative_to(FAULTS):
+            item.add_marker(pytest.mark.faults)
+    items.sort(key=lambda item: -MODULE_SECONDS.get(item.path.stem, 0))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    process_logs.begin_test()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A failing test shows the last lines of the processes that were involved."""
+    report = yield
+    if report.failed:
+        report.sections += [(f"last lines of {name}", text) for name, text in process_logs.list_last_lines()]
+    # A worker cannot send lone surrogates, which some tests log.
+    report.sections = [(name, text.encode(errors="backslashreplace").decode()) for name, text in report.sections]
+    return report
+
+
+@pytest.fixture(autouse=True)
+def faults(request: pytest.FixtureRequest) -> Iterator[FaultReport]:
+    """The figures of a fault test. One that caused no fault fails: it would prove nothing."""
+    report = FaultReport()
+    yield report
+    if request.node.get_closest_marker("faults") is not None:
+        request.node.user_properties.append((PROPERTY, report.to_json()))
+        if not report.hits:
+            pytest.fail("this fault test hit no fault")
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    _seconds[report.nodeid.partition("::")[0]] += report.duration
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    if hasattr(terminalreporter.config, "workerinput"):
+        return
+    _show_costs(terminalreporter)
+    _show_faults(terminalreporter)
+
+
+def _show_costs(terminal: Any) -> None:
+    terminal.section(f"seconds per module, the {SHOWN_MODULES} slowest")
+    for module, seconds in sorted(_seconds.items(), key=lambda item: -item[1])[:SHOWN_MODULES]:
+        terminal.write_line(f"{seconds:8.1f}  {module}")
+    terminal.write_line(f"{sum(_seconds.values()):8.1f}  all {len(_seconds)} modules")
+
+
+def _show_faults(terminal: Any) -> None:
+    rows: dict[str, FaultRow] = defaultdict(FaultRow)
+    reports = [report for group in terminal.stats.values() for report in group if hasattr(report, "user_properties")]
+    failed = {report.nodeid for report in reports if report.failed}
+    for report in reports:
+        for name, figures in report.user_properties:
+            if name == PROPERTY and report.when == "teardown":
+                rows[report.nodeid.partition("[")[0]].add(figures, failed=report.nodeid in failed)
+    if rows:
+        terminal.section("faults")
+        for line in build_table(rows):
+            terminal.write_line(line)

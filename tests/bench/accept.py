@@ -21,9 +21,9 @@ from tests.bench.figures import Figure, Goal, p50, p99
 from tests.bench.reconciler_process import nothing_is_written, reconciler_asleep
 from tests.bench.rest import Rest, open_rest
 from tests.bench.workloads import TINY_SPEC, Bench
-from tests.integration.api import UNITS
-from tests.integration.platform import INSTANCES, create_unit, stock_of, stock_pool, unit_body
-from tests.waiting import eventually
+from tests.support.api import UNITS
+from tests.support.units_and_stock import INSTANCES, create_unit, stock_of, stock_pool, unit_body
+from tests.support.waiting import eventually
 
 Json = dict[str, Any]
 

@@ -30,7 +30,7 @@ from gpu_platform.domain.operations import (
 )
 from gpu_platform.domain.unit_requests import UnitRequest, build_unit
 from tests.bench.workloads import BARE
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 Json = dict[str, Any]
 

@@ -21,8 +21,8 @@ from tests.bench.figures import Figure, Goal, p50, p99
 from tests.bench.rest import Rest, open_rest
 from tests.bench.workloads import SPEC as SIMULATED
 from tests.bench.workloads import Bench
-from tests.integration.host_functions import SPEC, declared, function_says
-from tests.integration.platform import stock_pool
+from tests.support.functions import SPEC, function_object, wait_function_reason
+from tests.support.units_and_stock import stock_pool
 
 Json = dict[str, Any]
 
@@ -45,14 +45,14 @@ async def measure_calls(bench: Bench) -> list[Figure]:
     numbers = count()
     async with (
         stock_pool(bench.kube, "p5", 1, specName=SPEC),
-        declared(bench.kube, FUNCTION, minWorkers=1),
-        declared(bench.kube, IDLE, queueLimit=1_000_000, specName=SIMULATED, maxWorkers=1),
+        function_object(bench.kube, FUNCTION, minWorkers=1),
+        function_object(bench.kube, IDLE, queueLimit=1_000_000, specName=SIMULATED, maxWorkers=1),
         open_rest(bench.record) as rest,
         open_queue(_access(bench), "bench") as js,
         bare_worker(js) as bare,
     ):
-        await function_says(bench.kube, FUNCTION, "FunctionReady", readyWorkers=1)
-        await function_says(bench.kube, IDLE, "FunctionReady")
+        await wait_function_reason(bench.kube, FUNCTION, "FunctionReady", readyWorkers=1)
+        await wait_function_reason(bench.kube, IDLE, "FunctionReady")
 
         async def accept() -> None:
             await _post(rest, IDLE, "async", next(numbers), 202)

@@ -16,10 +16,10 @@ from tests.bench.sightings import is_named, seen, watching
 from tests.bench.startup import pool_is_refilled
 from tests.bench.workloads import SPEC as SPEC_WITHOUT_STOCK
 from tests.bench.workloads import Bench
-from tests.integration.function_workers import WorkerPlace
-from tests.integration.host_functions import SPEC, declared, function_says
-from tests.integration.platform import INSTANCES, stock_pool
-from tests.waiting import eventually
+from tests.support.function_workers import WorkerPlace
+from tests.support.functions import SPEC, function_object, wait_function_reason
+from tests.support.units_and_stock import INSTANCES, stock_pool
+from tests.support.waiting import eventually
 
 FUNCTION, BARE = "p6", "p6-bare"
 """One that the platform brings workers for, and one whose worker is started by hand."""
@@ -39,12 +39,12 @@ async def measure_cold(bench: Bench) -> list[Figure]:
         place = WorkerPlace(Path(root), bench.record.nats_url, "default", BARE, nats_credentials=credentials)
         async with (
             stock_pool(bench.kube, FUNCTION, 1, specName=SPEC),
-            declared(bench.kube, FUNCTION, idleTimeoutSeconds=IDLE_SECONDS, maxWorkers=1),
-            declared(bench.kube, BARE, specName=SPEC_WITHOUT_STOCK),
+            function_object(bench.kube, FUNCTION, idleTimeoutSeconds=IDLE_SECONDS, maxWorkers=1),
+            function_object(bench.kube, BARE, specName=SPEC_WITHOUT_STOCK),
             open_rest(bench.record) as rest,
             watching(bench.kube, GPU_UNITS.collection(INSTANCES)) as units,
         ):
-            await function_says(bench.kube, BARE, "FunctionReady")
+            await wait_function_reason(bench.kube, BARE, "FunctionReady")
             for number in range(RUNS):
                 await eventually(partial(has_no_pods, bench.kube))
                 await pool_is_refilled(bench.kube, FUNCTION, 1)

@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from gpu_platform.devcluster.ports import LOOPBACK
 from gpu_platform.devcluster.status import ProcessStatus, read_status
 from tests.bench.workloads import Bench
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 QUIET_SECONDS = 1.0
 """Without a write, after which whatever was under way is at its end: between two writes that belong together the

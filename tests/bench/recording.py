@@ -11,10 +11,10 @@ from gpu_platform.domain.unit_requests import UnitRequest
 from tests.bench.figures import Figure, p50, p99
 from tests.bench.rest import Rest, open_rest
 from tests.bench.workloads import TINY_SPEC, Bench
-from tests.integration.conftest import RunningCluster
-from tests.integration.platform import stock_pool
-from tests.integration.stack_workers import StackPlace, stack_worker, unit_stack
-from tests.waiting import eventually
+from tests.support.clusters import RunningCluster
+from tests.support.stack_workers import StackPlace, stack_worker, unit_stack
+from tests.support.units_and_stock import stock_pool
+from tests.support.waiting import eventually
 
 CLIENTS = (1, 8, 32)
 ALONE = 8

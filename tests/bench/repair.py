@@ -16,7 +16,7 @@ from tests.bench.figures import Figure, Goal, p50, p99
 from tests.bench.reconciler_process import nothing_is_written
 from tests.bench.sightings import Sightings, is_named, seen, watching
 from tests.bench.workloads import BARE, PORTS, TINY_SPEC, Bench, is_ready_unit
-from tests.integration.platform import INSTANCES, create_unit, unit_body
+from tests.support.units_and_stock import INSTANCES, create_unit, unit_body
 
 Json = dict[str, Any]
 

@@ -9,7 +9,7 @@ import aiohttp
 
 from gpu_platform.devcluster.record import ClusterRecord
 from gpu_platform.domain.unit_requests import UnitRequest
-from tests.integration.api import UNITS
+from tests.support.api import UNITS
 
 Json = dict[str, Any]
 

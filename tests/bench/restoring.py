@@ -15,13 +15,13 @@ from stacks.runner import RunnerSettings, StackRunner
 from tests.bench.figures import Figure, Goal
 from tests.bench.rest import open_rest
 from tests.bench.workloads import TINY_SPEC, Bench
-from tests.integration.conftest import RunningCluster
-from tests.integration.platform import INSTANCES, delete_unit, get_unit, stock_pool
-from tests.integration.renting import forget
-from tests.integration.restoring import restore
-from tests.integration.shelf_provider import Shelves, serve
-from tests.integration.stack_runners import PASSPHRASE, build_program, find_pulumi, unit
-from tests.integration.stack_workers import StackPlace, clear_index, recorded, stack_worker, unit_stack
+from tests.support.clusters import RunningCluster
+from tests.support.restore import restore
+from tests.support.shelf_provider import Shelves, serve
+from tests.support.stack_runners import PASSPHRASE, build_program, find_pulumi, unit
+from tests.support.stack_workers import StackPlace, clear_index, stack_worker, unit_stack, wait_recorded
+from tests.support.units_and_stock import INSTANCES, delete_unit, get_unit, stock_pool
+from tests.support.units_api import delete_operations
 
 UNITS = 40
 POOL = "p8"
@@ -65,14 +65,14 @@ async def _rent_and_record(bench: Bench, cluster: RunningCluster, place: StackPl
     async with stack_worker(cluster, place):
         for name in names:
             spec = (await get_unit(bench.kube, name))["metadata"]["annotations"][ANNOTATION_ACCEPTED_SPEC]
-            await recorded(bench.kube, unit_stack(name), spec, within=RECORD_SECONDS)
+            await wait_recorded(bench.kube, unit_stack(name), spec, within=RECORD_SECONDS)
 
 
 async def _lose(bench: Bench, names: list[str]) -> None:
     """Units, ledger and index: all that an empty cluster would not have. Its namespaces, catalogue and stock stay."""
     for name in names:
         await delete_unit(bench.kube, name)
-        await forget(bench.kube, name)
+        await delete_operations(bench.kube, name)
     await clear_index(bench.kube)
     left = [
         item["metadata"]["name"]

@@ -11,7 +11,7 @@ from tests.bench.sightings import watching
 from tests.bench.workloads import TINY_SPEC, Bench, is_ready_unit
 from tests.bench.write_counts import count_writes, describe
 from tests.bench.writes import WRITES_PER_UNIT
-from tests.integration.platform import INSTANCES, create_unit, unit_body
+from tests.support.units_and_stock import INSTANCES, create_unit, unit_body
 
 Json = dict[str, Any]
 

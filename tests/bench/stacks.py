@@ -12,8 +12,8 @@ from pulumi import automation
 from stacks.runner import RunnerSettings, StackRunner
 from tests.bench.figures import Figure, Goal, p50
 from tests.bench.workloads import Bench
-from tests.integration.shelf_provider import Shelves, serve
-from tests.integration.stack_runners import PASSPHRASE, build_program, find_pulumi, unit
+from tests.support.shelf_provider import Shelves, serve
+from tests.support.stack_runners import PASSPHRASE, build_program, find_pulumi, unit
 
 TURNS = 8
 """Of each kind, by turns: both see the same machine."""

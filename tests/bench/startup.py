@@ -16,8 +16,8 @@ from tests.bench.workloads import (
     time_unit_from_stock,
     time_unit_without_stock,
 )
-from tests.integration.platform import INSTANCES, stock_of, stock_pool
-from tests.waiting import eventually
+from tests.support.units_and_stock import INSTANCES, stock_of, stock_pool
+from tests.support.waiting import eventually
 
 RUNS = 30
 PAUSE_SECONDS = 0.3

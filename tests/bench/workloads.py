@@ -15,9 +15,9 @@ from gpu_platform.domain.gpu_units import Template
 from gpu_platform.domain.unit_requests import UnitRequest
 from tests.bench.rest import Rest
 from tests.bench.sightings import Sightings, is_named, seen
-from tests.integration.audit import AuditLog
-from tests.integration.platform import INSTANCES, claim_oldest, create_unit, find, stock_of, unit_body
-from tests.waiting import eventually
+from tests.support.audit_log import AuditLog
+from tests.support.units_and_stock import INSTANCES, claim_oldest, create_unit, find, stock_of, unit_body
+from tests.support.waiting import eventually
 
 Json = dict[str, Any]
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpu_platform.domain import names
-from tests.integration.audit import RECONCILER_AGENT
+from tests.support.audit_log import RECONCILER_AGENT
 
 Json = dict[str, Any]
 Kind = tuple[str, str, int]

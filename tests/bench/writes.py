@@ -8,7 +8,7 @@ from tests.bench.reconciler_process import nothing_is_written
 from tests.bench.sightings import watching
 from tests.bench.workloads import Bench, time_unit_from_stock
 from tests.bench.write_counts import count_writes, describe
-from tests.integration.platform import INSTANCES, available_pool, stock_pool
+from tests.support.units_and_stock import INSTANCES, stock_pool, wait_pool_available
 
 POOL = "p4"
 UNITS = 50
@@ -33,7 +33,7 @@ async def measure_writes(bench: Bench) -> list[Figure]:
         async with asyncio.TaskGroup() as group:
             for _ in range(CLIENTS):
                 group.create_task(take_turns())
-        await available_pool(kube, POOL, UNITS)
+        await wait_pool_available(kube, POOL, UNITS)
         await nothing_is_written(bench)
         counts = count_writes(log.writes(agent=""), names)
     bench.say(f"per unit: {describe(counts.of_units, UNITS)}")

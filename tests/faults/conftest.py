@@ -1,5 +1,5 @@
-"""The same cluster as in the integration tests, started for this session."""
+"""The fixtures of the fault tests."""
 
-from tests.integration.conftest import cluster, kube
+from tests.support.fixtures import api, cluster, kube, namespace
 
-__all__ = ["cluster", "kube"]
+__all__ = ["api", "cluster", "kube", "namespace"]

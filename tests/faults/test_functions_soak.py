@@ -15,10 +15,10 @@ from gpu_platform.domain.invocations import InvocationState
 from gpu_platform.domain.names import SYSTEM_NAMESPACE
 from gpu_platform.domain.stack_records import LABEL_KIND
 from gpu_platform.domain.stock import claim_holder_of
-from tests.integration.conftest import RunningCluster
-from tests.integration.host_functions import SPEC, Calls, declared, open_calls, workers_of
-from tests.integration.platform import available_pool, stock_of, stock_pool
-from tests.waiting import eventually
+from tests.support.clusters import RunningCluster
+from tests.support.functions import SPEC, Calls, function_object, open_calls, workers_of
+from tests.support.units_and_stock import stock_of, stock_pool, wait_pool_available
+from tests.support.waiting import eventually
 
 SOAK_SECONDS = float(os.environ.get("SOAK_SECONDS", "600"))
 FUNCTIONS = 4
@@ -39,7 +39,7 @@ async def test_bursts_and_silence_leave_nothing_behind(kube: KubeClient, cluster
         AsyncExitStack() as stack,
     ):
         for name in names:
-            await stack.enter_async_context(declared(kube, name, maxWorkers=MOST, idleTimeoutSeconds=IDLE))
+            await stack.enter_async_context(function_object(kube, name, maxWorkers=MOST, idleTimeoutSeconds=IDLE))
         ends_at = time.monotonic() + SOAK_SECONDS
         states: Counter[InvocationState] = Counter()
         while time.monotonic() < ends_at:
@@ -51,7 +51,7 @@ async def test_bursts_and_silence_leave_nothing_behind(kube: KubeClient, cluster
             return not any([await workers_of(kube, name) for name in names])
 
         await eventually(are_all_gone, within=BUSY)
-        await available_pool(kube, "soak-functions", FUNCTIONS * MOST, within=BUSY)
+        await wait_pool_available(kube, "soak-functions", FUNCTIONS * MOST, within=BUSY)
         assert not any(claim_holder_of(stock) for stock in await stock_of(kube, "soak-functions"))
         assert {name for tenant, name in await list_consumers(calls.js) if tenant == "default"} >= set(names)
         assert set(states) == {InvocationState.SUCCEEDED}

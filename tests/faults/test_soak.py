@@ -17,17 +17,17 @@ from gpu_platform.adapters.queue.connection import QueueAccess, open_queue
 from gpu_platform.devcluster.queue_identity import credentials_file
 from gpu_platform.devcluster.status import read_status
 from gpu_platform.domain.queue_permissions import QueueUser
-from tests.integration.conftest import RunningCluster
-from tests.integration.platform import (
-    available_pool,
+from tests.support.clusters import RunningCluster
+from tests.support.units_and_stock import (
     claim,
     create_unit,
     delete_unit,
     stock_pool,
     unit_body,
-    unit_in_phase,
+    wait_pool_available,
+    wait_unit_phase,
 )
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 SOAK_SECONDS = float(os.environ.get("SOAK_SECONDS", "600"))
 PAUSE_SECONDS = (1.0, 6.0)
@@ -63,10 +63,10 @@ async def test_nothing_acknowledged_is_lost_and_units_are_served_again(
             writer.cancel()
         await asyncio.gather(*writers, return_exceptions=True)
         await everything_is_ready(cluster)
-        await available_pool(kube, "soak", 4, within=120)
+        await wait_pool_available(kube, "soak", 4, within=120)
         stock = await claim(kube, "soak", "after-the-storm")
         await create_unit(kube, unit_body("after-the-storm", stock=stock))
-        await unit_in_phase(kube, "after-the-storm", "Ready", within=60)
+        await wait_unit_phase(kube, "after-the-storm", "Ready", within=60)
         await delete_unit(kube, "after-the-storm")
     assert len(acknowledged.objects) > SOAK_SECONDS / 10
     stored = await kube.get(CONFIG_MAPS.collection("default"), {"labelSelector": "soak=yes"}, timeout=60)

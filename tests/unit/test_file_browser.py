@@ -20,7 +20,7 @@ from gpu_platform.file_browser import (
     read_content,
     resolve_below,
 )
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from gpu_platform.adapters.kube.cache import ObjectCache
 from gpu_platform.adapters.kube.paths import CONFIG_MAPS
 from gpu_platform.adapters.kube.watch import WatchEvent
-from tests.scripted_kube import Json, ScriptedWatchClient, make_event, make_object
-from tests.virtual_time import run_in_virtual_time
+from tests.support.scripted_kube import Json, ScriptedWatchClient, make_event, make_object
+from tests.support.virtual_time import run_in_virtual_time
 
 SYNCED = WatchEvent("SYNCED", {})
 

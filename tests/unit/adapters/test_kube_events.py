@@ -8,8 +8,8 @@ from gpu_platform.adapters.kube import KubeError, UnreachableError
 from gpu_platform.adapters.kube.events import EventRecorder, build_event
 from gpu_platform.adapters.kube.guarded import GuardedClient
 from gpu_platform.adapters.kube.leadership import Leadership
-from tests.scripted_kube import Json, StoredObjects, make_object
-from tests.virtual_time import run_in_virtual_time
+from tests.support.scripted_kube import Json, StoredObjects, make_object
+from tests.support.virtual_time import run_in_virtual_time
 
 UNIT = make_object("unit", "7")
 NODE: Json = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n", "uid": "u"}}

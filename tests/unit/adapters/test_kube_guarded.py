@@ -8,8 +8,8 @@ from gpu_platform.adapters.kube.errors import UnreachableError
 from gpu_platform.adapters.kube.guarded import GuardedClient, resource_of
 from gpu_platform.adapters.kube.leadership import Leadership, NotLeaderError, always_leading
 from gpu_platform.adapters.kube.paths import CONFIG_MAPS
-from tests.scripted_kube import Json, StoredObjects
-from tests.virtual_time import now, run_in_virtual_time
+from tests.support.scripted_kube import Json, StoredObjects
+from tests.support.virtual_time import now, run_in_virtual_time
 
 ONE = CONFIG_MAPS.item("one", "a")
 BODY: Json = {"metadata": {"name": "one"}}

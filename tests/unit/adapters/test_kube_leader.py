@@ -8,8 +8,8 @@ import pytest
 
 from gpu_platform.adapters.kube import UnreachableError
 from gpu_platform.adapters.kube.leader import LeaderElector, Leadership, NotLeaderError, always_leading
-from tests.scripted_kube import Store, StoredObjects
-from tests.virtual_time import now, run_in_virtual_time
+from tests.support.scripted_kube import Store, StoredObjects
+from tests.support.virtual_time import now, run_in_virtual_time
 
 PATH = "/apis/coordination.k8s.io/v1/namespaces/system/leases/daemon"
 DURATION, RENEW, RETRY = 15.0, 10.0, 2.0

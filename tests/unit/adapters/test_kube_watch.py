@@ -9,8 +9,8 @@ import pytest
 
 from gpu_platform.adapters.kube import GoneError, KubeError, NotFoundError, UnreachableError
 from gpu_platform.adapters.kube.watch import RETRY, SILENCE_MARGIN, WATCH_SECONDS, WatchEvent, list_and_watch
-from tests.scripted_kube import Json, Line, ScriptedWatchClient, make_bookmark, make_event, make_object
-from tests.virtual_time import now, run_in_virtual_time
+from tests.support.scripted_kube import Json, Line, ScriptedWatchClient, make_bookmark, make_event, make_object
+from tests.support.virtual_time import now, run_in_virtual_time
 
 PATH = "/api/v1/configmaps"
 

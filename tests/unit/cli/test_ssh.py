@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.ssh_blocks import make_key
+from tests.support.ssh_blocks import make_key
 from tests.unit.cli import views
 from tests.unit.cli.api_server import ApiServer, data
 from tests.unit.cli.shell import Shell, unwrapped
@@ -42,7 +42,7 @@ def test_without_an_option_nothing_is_said_of_ssh(api: ApiServer, shell: Shell) 
 
 
 def test_a_file_that_cannot_be_read_is_named(shell: Shell, tmp_path: Path) -> None:
-    result = shell.run(*CREATE, "--ssh-key", str(tmp_path / "missing"))
+    result = shell.run(*CREATE, "--ssh-key", str(tmp_path / "missing"), COLUMNS="300")
 
     assert result.exit_code == 2
     assert "missing" in result.stderr
@@ -60,7 +60,7 @@ def test_a_private_key_is_never_sent(api: ApiServer, shell: Shell, tmp_path: Pat
     file = tmp_path / "id"
     file.write_text(text)
 
-    result = shell.run(*CREATE, "--ssh-key", str(file))
+    result = shell.run(*CREATE, "--ssh-key", str(file), COLUMNS="300")
 
     assert result.exit_code == 2
     assert "is a private key, and was not sent" in unwrapped(result.stderr)
@@ -77,7 +77,7 @@ def test_a_file_of_anything_else_is_not_sent(
     file = tmp_path / "id.pub"
     file.write_text(text)
 
-    result = shell.run(*CREATE, "--ssh-key", str(file))
+    result = shell.run(*CREATE, "--ssh-key", str(file), COLUMNS="300")
 
     assert result.exit_code == 2
     assert words in unwrapped(result.stderr)

@@ -23,8 +23,8 @@ from gpu_platform.adapters.kube.watch import WatchEvent
 from gpu_platform.control.loop import PAUSE_SECONDS, ControllerLoop, Key, Trigger
 from gpu_platform.control.metrics import Metrics
 from gpu_platform.control.results import Done, RequeueAfter, Result
-from tests.scripted_kube import Json, ScriptedWatchClient, make_object
-from tests.virtual_time import now, run_in_virtual_time
+from tests.support.scripted_kube import Json, ScriptedWatchClient, make_object
+from tests.support.virtual_time import now, run_in_virtual_time
 
 Answer = Callable[[Key], Result]
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from gpu_platform.adapters.backoff import Backoff
 from gpu_platform.control.work_queue import WorkQueue
-from tests.virtual_time import now, run_in_virtual_time
+from tests.support.virtual_time import now, run_in_virtual_time
 
 PLAIN = Backoff(first=0.05, longest=60.0, chance=lambda: 0.0)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gpu_platform.devcluster.parts.processes import EndedError, ProcessGroup
-from tests.process_table import is_running
+from tests.support.process_table import is_running
 
 DEADLINE_SECONDS = 10.0
 

@@ -18,7 +18,7 @@ from gpu_platform.domain.gpu_functions import GPUFunctionSpec
 from gpu_platform.domain.operations import marks_of, request_hash
 from gpu_platform.domain.stacks import StackAddress, StackKind, intent_of
 from gpu_platform.domain.unit_requests import RequestError
-from tests.builders import make_unit
+from tests.support.builders import make_unit
 
 Json = dict[str, Any]
 

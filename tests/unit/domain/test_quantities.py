@@ -17,7 +17,7 @@ from gpu_platform.domain.quantities import (
     parse_amount,
     parse_quantity,
 )
-from tests.quantity_texts import (
+from tests.support.quantity_texts import (
     ACCEPTED,
     NEGATIVE,
     READ_AS_ZERO_BY_KUBERNETES,

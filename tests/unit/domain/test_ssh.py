@@ -19,7 +19,7 @@ from gpu_platform.domain.ssh import (
 )
 from gpu_platform.domain.ssh_keys import PublicKeyError, parse_public_key
 from gpu_platform.domain.unit_requests import RequestError, UnitChange, UnitRequest, merge_change, normalise_request
-from tests.ssh_blocks import encode_key, make_ecdsa_key, make_key, make_rsa_key, ssh_block
+from tests.support.ssh_blocks import encode_key, make_ecdsa_key, make_key, make_rsa_key, ssh_block
 
 RSA = encode_key(b"ssh-rsa", b"\x01\x00\x01", b"\x00" + b"\xc1" * 256)
 NEGATIVE_RSA = encode_key(b"ssh-rsa", b"\x03", b"\xc1" * 256)

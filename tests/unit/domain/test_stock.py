@@ -4,7 +4,7 @@ import pytest
 
 from gpu_platform.domain import names
 from gpu_platform.domain.stock import is_from
-from tests.builders import make_stock, make_unit
+from tests.support.builders import make_stock, make_unit
 
 
 @pytest.mark.parametrize(

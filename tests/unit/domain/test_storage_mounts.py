@@ -22,7 +22,7 @@ from gpu_platform.domain.storage_mounts import (
     plan_hold,
     unit_holder,
 )
-from tests.builders import NOW, make_storage
+from tests.support.builders import NOW, make_storage
 
 Json = dict[str, Any]
 

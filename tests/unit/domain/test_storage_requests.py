@@ -19,7 +19,7 @@ from gpu_platform.domain.storage_requests import (
     normalise_storage,
 )
 from gpu_platform.domain.unit_requests import RequestError
-from tests.builders import make_storage
+from tests.support.builders import make_storage
 
 Json = dict[str, Any]
 

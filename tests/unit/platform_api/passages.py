@@ -22,7 +22,7 @@ from platform_api.metrics import ApiMetrics
 from platform_api.proxying.endpoints import METHODS
 from platform_api.proxying.forwarding import Forwarder
 from platform_api.proxying.target import Target
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 PREFIX = "/api/v1/gpu-units/web/proxy/http"
 BODY_LIMIT = 1_000

@@ -8,7 +8,7 @@ import pytest
 from gpu_platform.adapters.kube import ConflictError, NotFoundError
 from platform_api.changing import TRIES, change_as_seen
 from platform_api.http.errors import ApiError, not_found
-from tests.builders import make_unit
+from tests.support.builders import make_unit
 
 Json = dict[str, Any]
 

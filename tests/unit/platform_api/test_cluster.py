@@ -10,8 +10,8 @@ from gpu_platform.adapters.kube.paths import GPU_UNITS
 from platform_api import cluster
 from platform_api.cluster import Cluster
 from platform_api.http.errors import ApiError
-from tests.builders import make_unit
-from tests.scripted_kube import StoredObjects
+from tests.support.builders import make_unit
+from tests.support.scripted_kube import StoredObjects
 
 RESYNC = timedelta(minutes=10)
 

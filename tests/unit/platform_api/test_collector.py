@@ -9,8 +9,8 @@ from prometheus_client.registry import Collector
 from platform_api.gpu_metrics.readings import parse_readings
 from platform_api.health.collector import Figures, build_metrics
 from platform_api.inventory.nodes import read_nodes
-from tests.builders import make_stock, make_unit
-from tests.exporter import exporter_text
+from tests.support.builders import make_stock, make_unit
+from tests.support.exporter import exporter_text
 from tests.unit.platform_api.nodes import make_node
 
 NAMES = (

@@ -13,7 +13,7 @@ from gpu_platform.domain.tenants import Role
 from platform_api.functions.health import FunctionHealthReads, QueueCount, build_health
 from platform_api.functions.schemas import HealthState, view_of
 from platform_api.keys.key_ring import Caller
-from tests.builders import make_function
+from tests.support.builders import make_function
 
 Json = dict[str, Any]
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from platform_api.gpu_metrics.readings import NAMES, Device, Reading, Totals, parse_readings, select_pods, sum_readings
 from platform_api.gpu_metrics.schemas import gpu_view_of
-from tests.exporter import exporter_text
+from tests.support.exporter import exporter_text
 
 H100 = Device("node-a", "0", "GPU-a", "NVIDIA H100", "")
 

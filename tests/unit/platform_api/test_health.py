@@ -6,8 +6,8 @@ from typing import Any
 from platform_api.gpu_metrics.readings import parse_readings
 from platform_api.health.report import build_report
 from platform_api.health.service import Observed, build_health
-from tests.builders import NOW, make_pool, make_stock, make_unit
-from tests.exporter import exporter_text
+from tests.support.builders import NOW, make_pool, make_stock, make_unit
+from tests.support.exporter import exporter_text
 from tests.unit.platform_api.nodes import make_node
 
 Json = dict[str, Any]

@@ -7,7 +7,7 @@ import pytest
 from gpu_platform.domain import names
 from platform_api.inventory.nodes import read_node
 from platform_api.inventory.service import Holdings, build_inventory, count_specs, count_used
-from tests.builders import make_pool, make_stock, make_unit
+from tests.support.builders import make_pool, make_stock, make_unit
 from tests.unit.platform_api.nodes import make_node
 
 Json = dict[str, Any]

@@ -5,7 +5,7 @@ import pytest
 from gpu_platform.domain import names
 from platform_api.http.errors import ApiError
 from platform_api.ownership import refuse_worker
-from tests.builders import make_unit
+from tests.support.builders import make_unit
 
 
 def test_a_worker_is_changed_through_its_function() -> None:

@@ -9,7 +9,7 @@ from platform_api.gpu_units.plan import NoSuchPort, find_callable_port, plan_tar
 from platform_api.proxying.plan import plan_address, split_path
 from platform_api.proxying.target import NotReady, Target
 from platform_api.storages.plan import plan_accessor
-from tests.builders import make_storage
+from tests.support.builders import make_storage
 
 Json = dict[str, Any]
 

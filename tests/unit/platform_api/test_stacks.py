@@ -25,9 +25,9 @@ from platform_api.stacks.recording import LONGEST_PAUSE_SECONDS, WAIT_SECONDS, W
 from platform_api.stacks.schemas import StackView, preview_view_of
 from platform_api.stacks.service import get_stack
 from platform_api.stock_pools.schemas import view_of as pool_view_of
-from tests.builders import NOW, make_pool, make_unit
-from tests.scripted_kube import StoredObjects
-from tests.virtual_time import now, run_in_virtual_time
+from tests.support.builders import NOW, make_pool, make_unit
+from tests.support.scripted_kube import StoredObjects
+from tests.support.virtual_time import now, run_in_virtual_time
 
 Json = dict[str, Any]
 

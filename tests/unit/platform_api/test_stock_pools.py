@@ -8,7 +8,7 @@ import pytest
 from gpu_platform.domain import names
 from platform_api.stock_pools.schemas import ChangeStockPool, view_of
 from platform_api.stock_pools.service import build_changed
-from tests.builders import make_pool
+from tests.support.builders import make_pool
 
 Json = dict[str, Any]
 

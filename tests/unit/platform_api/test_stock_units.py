@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from platform_api.stock_units.schemas import view_of
-from tests.builders import make_stock
+from tests.support.builders import make_stock
 
 Json = dict[str, Any]
 

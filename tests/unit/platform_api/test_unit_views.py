@@ -9,8 +9,8 @@ from platform_api.cluster import Cluster
 from platform_api.gpu_units.schemas import UnitView
 from platform_api.gpu_units.targets import UnitTargets
 from platform_api.gpu_units.views import UnitViews
-from tests.builders import make_unit
-from tests.scripted_kube import StoredObjects
+from tests.support.builders import make_unit
+from tests.support.scripted_kube import StoredObjects
 
 Json = dict[str, Any]
 

@@ -10,7 +10,7 @@ from reconciler.child_writes import CreateChild
 from reconciler.units.observed import ChildKind, Observed
 from reconciler.units.plan import Plan, UnitSettings, plan_unit
 from reconciler.units.ssh_resources import SshSettings
-from tests.builders import NOW, as_stored, make_pod
+from tests.support.builders import NOW, as_stored, make_pod
 
 Json = dict[str, Any]
 

@@ -8,7 +8,7 @@ from gpu_platform.domain.operations import TAKEOVER, OperationPhase, OperationSp
 from reconciler.operations.observed import Observed, Record
 from reconciler.operations.plan import plan_operation
 from reconciler.operations.steps import Plan, WriteStatus
-from tests.builders import NOW, make_stock
+from tests.support.builders import NOW, make_stock
 
 Json = dict[str, Any]
 

@@ -22,8 +22,8 @@ from gpu_platform.control.results import Done
 from gpu_platform.domain import names
 from reconciler.operations.controller import OperationsController
 from reconciler.world import World
-from tests.builders import NOW
-from tests.scripted_kube import Store, StoredObjects
+from tests.support.builders import NOW
+from tests.support.scripted_kube import Store, StoredObjects
 
 Json = dict[str, Any]
 

@@ -11,7 +11,7 @@ from reconciler.stock.observe import observe_pool
 from reconciler.units.observe import observe_unit
 from reconciler.units.observed import ChildKind
 from reconciler.world import World
-from tests.builders import make_pool, make_unit
+from tests.support.builders import make_pool, make_unit
 
 Json = dict[str, Any]
 

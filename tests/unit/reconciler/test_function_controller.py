@@ -22,7 +22,7 @@ from reconciler.functions.scaling import Scaler
 from reconciler.functions.starts import WorkerStarts
 from reconciler.functions.workers import build_worker
 from reconciler.world import World
-from tests.builders import NOW, make_function, make_stock, make_unit
+from tests.support.builders import NOW, make_function, make_stock, make_unit
 from tests.unit.reconciler.operations_server import ApiServer, new_store, put
 
 Json = dict[str, Any]

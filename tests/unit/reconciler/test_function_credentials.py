@@ -20,7 +20,7 @@ from reconciler.functions.credentials import (
     Signing,
     plan_secret,
 )
-from tests.builders import NOW, make_function
+from tests.support.builders import NOW, make_function
 
 Json = dict[str, Any]
 

@@ -13,7 +13,7 @@ from gpu_platform.domain.gpu_units import GPUUnitSpec
 from reconciler.functions.observed import Observed
 from reconciler.functions.plan import CreateWorker, Plan, RemoveWorker, ReplaceWorker, plan_function
 from reconciler.functions.workers import build_worker, claim_mark, find_ordinal
-from tests.builders import NOW, make_function, make_stock, make_unit
+from tests.support.builders import NOW, make_function, make_stock, make_unit
 
 Json = dict[str, Any]
 

@@ -7,7 +7,7 @@ from gpu_platform.control.loop import Key
 from gpu_platform.domain.gpu_functions import GPUFunctionSpec
 from gpu_platform.domain.scaling_plan import QUEUE_DELAY, Workers
 from reconciler.functions.scaling import Scaler
-from tests.builders import NOW
+from tests.support.builders import NOW
 
 KEY: Key = ("runtime-instance", "words")
 QUIET = Backlog(0, 0, 0)

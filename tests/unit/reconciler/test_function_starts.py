@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry
 
 from gpu_platform.domain import names
 from reconciler.functions.starts import WorkerStarts, measure_start
-from tests.builders import NOW, make_unit
+from tests.support.builders import NOW, make_unit
 
 Json = dict[str, Any]
 

@@ -20,8 +20,8 @@ from gpu_platform.domain import names
 from gpu_platform.domain.operations import TAKEOVER
 from gpu_platform.domain.stock import is_claimed
 from gpu_platform.domain.storage_mounts import hold_of
-from tests.builders import NOW, make_function, make_stock, make_storage, make_unit
-from tests.scripted_kube import Store
+from tests.support.builders import NOW, make_function, make_stock, make_storage, make_unit
+from tests.support.scripted_kube import Store
 from tests.unit.reconciler.operation_records import POOL_REQUEST, SEED_REQUEST, UNIT_REQUEST, claim, make_record
 from tests.unit.reconciler.operations_server import ApiServer, KilledError, in_namespace, new_store, put, run
 

@@ -21,7 +21,7 @@ from reconciler.operations.steps import (
     StartUnit,
     WriteStatus,
 )
-from tests.builders import NOW, make_unit
+from tests.support.builders import NOW, make_unit
 from tests.unit.reconciler.operation_records import (
     HASH,
     POOL_REQUEST,

@@ -12,7 +12,7 @@ from gpu_platform.domain.operations import RETENTION, TAKEOVER, OperationPhase
 from reconciler.operations.observed import Observed
 from reconciler.operations.plan import DELETE_GRACE
 from reconciler.operations.steps import DeleteFunction, RemoveOperation, WriteStatus
-from tests.builders import NOW, make_function
+from tests.support.builders import NOW, make_function
 from tests.unit.reconciler.operation_records import HASH, SECOND, make_record, outcome, plan, status_after
 
 Json = dict[str, Any]

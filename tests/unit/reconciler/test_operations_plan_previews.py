@@ -9,7 +9,7 @@ import pytest
 from gpu_platform.domain.operations import PREVIEW_PATIENCE, PREVIEW_RETENTION, OperationPhase, OperationStatus
 from reconciler.operations.observed import Observed
 from reconciler.operations.steps import RemoveOperation
-from tests.builders import NOW
+from tests.support.builders import NOW
 from tests.unit.reconciler.operation_records import RUNNING, SECOND, make_record, outcome, plan, status_after
 
 Json = dict[str, Any]

@@ -15,7 +15,7 @@ from reconciler.orphans.plan import (
     ends_of,
     plan_orphans,
 )
-from tests.builders import NOW, make_stock, make_unit
+from tests.support.builders import NOW, make_stock, make_unit
 
 Json = dict[str, Any]
 SECOND = timedelta(seconds=1)

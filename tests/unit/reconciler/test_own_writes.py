@@ -3,7 +3,7 @@
 from datetime import datetime, timedelta
 
 from reconciler.own_writes import PATIENCE, OwnWrites
-from tests.builders import NOW, make_unit
+from tests.support.builders import NOW, make_unit
 
 PLACE = ("Deployment", "runtime-instance", "unit-demo")
 

@@ -14,7 +14,7 @@ from reconciler.units.observed import ChildKind, Observed
 from reconciler.units.plan import Plan, UnitSettings, plan_unit
 from reconciler.units.route_resources import Gateway, IngressClass, RouteSettings, find_route_wait
 from reconciler.units.status import with_refused_route
-from tests.builders import NOW, as_stored, make_stock, make_unit
+from tests.support.builders import NOW, as_stored, make_stock, make_unit
 from tests.unit.reconciler.observed_units import HTTP, SETTINGS, observe, ready_reason, with_child, with_written
 
 Json = dict[str, Any]

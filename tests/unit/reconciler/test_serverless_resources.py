@@ -11,7 +11,7 @@ from gpu_platform.domain.gpu_units import GPUUnitSpec, Phase, Reason
 from reconciler.units.plan import UnitSettings, plan_unit
 from reconciler.units.resources import build_network_policy
 from reconciler.units.serverless_resources import Egress, SidecarSettings, find_egress, plan_worker
-from tests.builders import NOW, make_unit
+from tests.support.builders import NOW, make_unit
 from tests.unit.reconciler.observed_units import SSH, observe, ready_reason
 from tests.unit.reconciler.unit_builds import make_build, pod_of
 

@@ -16,8 +16,8 @@ from reconciler.units.observed import ChildKind, Observed
 from reconciler.units.plan import TOKEN_INTERVAL, AdoptSecret, DeleteSecret, Plan, UnitSettings, plan_unit
 from reconciler.units.resources import build_config_map, build_network_policy
 from reconciler.units.ssh_resources import SshSettings, plan_ssh
-from tests.builders import NOW, make_pod, make_unit
-from tests.ssh_blocks import make_key, ssh_block
+from tests.support.builders import NOW, make_pod, make_unit
+from tests.support.ssh_blocks import make_key, ssh_block
 from tests.unit.reconciler.observed_units import observe, ready_reason, with_child, with_written
 from tests.unit.reconciler.unit_builds import BLOCKED, make_build, pod_of
 

@@ -12,7 +12,7 @@ from gpu_platform.domain.gpu_specs import GPUSpecSpec
 from gpu_platform.domain.stock import HANDOFF_LIMIT, rank_stock
 from gpu_platform.domain.stock_pools import PoolPhase, PoolReason, StockPoolSpec
 from reconciler.stock.plan import BATCH, CreateStock, Observed, Plan, RemoveStock, plan_pool
-from tests.builders import NOW, make_pool, make_stock, make_unit
+from tests.support.builders import NOW, make_pool, make_stock, make_unit
 
 Json = dict[str, Any]
 

@@ -21,8 +21,8 @@ from reconciler.storages.apply import RefusedError, apply_plan
 from reconciler.storages.observed import ChildKind, Observed
 from reconciler.storages.plan import plan_storage
 from reconciler.storages.resources import StorageSettings
-from tests.builders import NOW, as_stored, make_storage
-from tests.scripted_kube import StoredObjects
+from tests.support.builders import NOW, as_stored, make_storage
+from tests.support.scripted_kube import StoredObjects
 from tests.unit.reconciler.observed_storages import make_observed
 
 Json = dict[str, Any]

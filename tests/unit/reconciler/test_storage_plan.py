@@ -16,7 +16,7 @@ from reconciler.storages.observed import ChildKind, Observed
 from reconciler.storages.plan import PatchClaim, Plan, ResumeJob, SetFinalizers, plan_storage
 from reconciler.storages.resources import StorageSettings
 from reconciler.storages.status import with_refusal
-from tests.builders import NOW, as_stored, make_pod, make_storage
+from tests.support.builders import NOW, as_stored, make_pod, make_storage
 from tests.unit.reconciler.observed_storages import make_observed
 
 Json = dict[str, Any]

@@ -9,7 +9,7 @@ from gpu_platform.domain.gpu_storages import Prepare, PreparePhase, PrepareStatu
 from gpu_platform.domain.storage_mounts import Hold, unit_holder
 from reconciler.storages.observed import Observed
 from reconciler.storages.prepare import PreparePlan, is_copying, plan_prepare
-from tests.builders import NOW, make_pod, make_storage
+from tests.support.builders import NOW, make_pod, make_storage
 from tests.unit.reconciler.observed_storages import make_observed
 
 Json = dict[str, Any]

@@ -9,7 +9,7 @@ from gpu_platform.domain import names
 from gpu_platform.domain.gpu_units import Phase, Reason
 from reconciler.child_writes import CreateChild, ReplaceChild
 from reconciler.units.observed import ChildKind
-from tests.builders import make_storage, make_unit
+from tests.support.builders import make_storage, make_unit
 from tests.unit.reconciler.observed_units import message, observe, plan, ready_reason, settle
 
 Json = dict[str, Any]

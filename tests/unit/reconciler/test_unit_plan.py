@@ -13,7 +13,7 @@ from gpu_platform.domain.stock import HANDOFF_LIMIT
 from reconciler.child_writes import CreateChild, DeleteChild, ReplaceChild
 from reconciler.units.observed import ChildKind, Observed, SourceStock
 from reconciler.units.plan import LURKER_LIMIT, QUIET_START, plan_unit
-from tests.builders import NOW, as_stored, make_pod, make_stock, make_unit
+from tests.support.builders import NOW, as_stored, make_pod, make_stock, make_unit
 from tests.unit.reconciler.observed_units import (
     HTTP,
     SETTINGS,

@@ -9,7 +9,7 @@ from gpu_platform.domain.stock import HANDOFF_LIMIT
 from reconciler.child_writes import ReplaceChild
 from reconciler.units.observed import ChildKind, Observed, SourceStock
 from reconciler.units.plan import Plan, plan_unit
-from tests.builders import NOW, as_stored, make_pod, make_stock, make_unit
+from tests.support.builders import NOW, as_stored, make_pod, make_stock, make_unit
 from tests.unit.reconciler.observed_units import HTTP, SETTINGS, observe, plan, settle, with_child
 
 FIRST_NODE = "sim-a100-0"

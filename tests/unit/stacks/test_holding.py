@@ -75,6 +75,7 @@ def test_a_process_of_this_host_that_is_no_more_is_not_waited_for() -> None:
         (Holder(OWN.host, OWN.pid, "an earlier one").identity, True),
         (Holder(OWN.host, os.getppid(), "alive").identity, False),
     ],
+    ids=["none", "not a holder", "on another host", "this process", "an earlier process", "a live process"],
 )
 def test_a_holder_is_dead_only_on_proof(holder: str, dead: bool) -> None:
     assert is_dead(holder, OWN) is dead

@@ -21,8 +21,8 @@ from stacks.runner import Fault, Preview, PreviewStep, PropertyChange, RunnerSto
 from stacks.worker.metrics import WorkerMetrics
 from stacks.worker.observe import StackWorld
 from stacks.worker.previews import PreviewsController, keys_of_preview
-from tests.builders import NOW, make_unit
-from tests.scripted_kube import StoredObjects
+from tests.support.builders import NOW, make_unit
+from tests.support.scripted_kube import StoredObjects
 
 Json = dict[str, Any]
 

@@ -13,7 +13,7 @@ import pytest
 
 from stacks.runner.cli import Ending, ProcessFailedError, PulumiProcesses, build_environment
 from stacks.runner.failures import Fault, RunnerStoppedError, StackFailedError, UnfitPulumiError
-from tests.process_table import is_running
+from tests.support.process_table import is_running
 
 SCRIPT = """#!/bin/sh
 case "$*" in

@@ -10,8 +10,8 @@ import pytest
 
 from gpu_platform.devcluster.child_process import find_marked, kill_marked
 from gpu_platform.devcluster.hostnode.processes.child import Child, Command
-from tests.process_table import is_running
-from tests.waiting import eventually
+from tests.support.process_table import is_running
+from tests.support.waiting import eventually
 
 MARK = "GPU_PLATFORM_TEST_MARK"
 

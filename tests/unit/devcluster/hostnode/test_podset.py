@@ -14,8 +14,8 @@ from gpu_platform.devcluster.hostnode.addresses import PodNetwork
 from gpu_platform.devcluster.hostnode.events import EventRecorder
 from gpu_platform.devcluster.hostnode.pods.podset import PodSet
 from gpu_platform.devcluster.hostnode.pods.worker import PodWorker, Surroundings
+from tests.support.waiting import eventually
 from tests.unit.devcluster.hostnode.builders import make_container, make_pod
-from tests.waiting import eventually
 
 SYNCED = WatchEvent("SYNCED", {})
 

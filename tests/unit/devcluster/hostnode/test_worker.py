@@ -13,8 +13,8 @@ from gpu_platform.adapters.kube import KubeClient, KubeError, UnreachableError
 from gpu_platform.devcluster.hostnode.events import EventRecorder
 from gpu_platform.devcluster.hostnode.launch.directory import PodDirectory
 from gpu_platform.devcluster.hostnode.pods.worker import PodWorker, Surroundings
+from tests.support.waiting import eventually
 from tests.unit.devcluster.hostnode.builders import make_container, make_pod
-from tests.waiting import eventually
 
 AWAY = UnreachableError(0, "Unreachable", "nobody there")
 

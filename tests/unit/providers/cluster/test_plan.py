@@ -17,7 +17,7 @@ from providers.cluster.plan import Change, Keep, Make, Refuse, plan_create, plan
 from providers.protocol import diffing
 from providers.protocol.property_values import UNKNOWN, Path, Properties
 from providers.protocol.resource import Resource
-from tests.builders import make_stock
+from tests.support.builders import make_stock
 
 Json = dict[str, Any]
 

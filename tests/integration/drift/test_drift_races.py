@@ -1,0 +1,185 @@
+"""Drift against wishes, raced: what the API accepted is never taken back, whatever happens at the same time."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from typing import Any
+
+import httpx
+import pytest
+
+from gpu_platform.adapters.clock import now_utc
+from gpu_platform.adapters.kube import ConflictError, KubeClient, NotFoundError
+from gpu_platform.adapters.kube.paths import GPU_UNITS
+from gpu_platform.adapters.ledger import build_deletion, open_operation
+from gpu_platform.adapters.stack_leases import find_record
+from providers.cluster.kinds import KINDS
+from providers.cluster.lifecycle import Lifecycle
+from providers.cluster.package import GPU_UNIT
+from providers.cluster.sessions import Sessions
+from providers.protocol.failures import ResourceFailedError
+from providers.protocol.property_values import Properties
+from providers.protocol.resource import Resource
+from tests.support.api import UNITS
+from tests.support.clusters import RunningCluster
+from tests.support.daemons import Daemon
+from tests.support.drift import SPEC, drifting_stock, edit_unit, post_drift_unit
+from tests.support.stack_workers import (
+    StackPlace,
+    accepted_spec_of,
+    cleared_worker,
+    delete_units,
+    expect_stack_deleted,
+    unit_stack,
+)
+from tests.support.units_and_stock import INSTANCES, find, get_unit
+from tests.support.units_api import delete_operations, post_unit
+from tests.support.waiting import eventually
+
+Json = dict[str, Any]
+
+RACES = 50
+CALM_SECONDS = 5.0
+BACKLOG_SECONDS = 300
+"""For a hundred runs of Pulumi, on a machine that has other things to do."""
+
+
+@pytest.fixture(scope="module")
+async def worker(
+    cluster: RunningCluster, kube: KubeClient, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Daemon]:
+    place = StackPlace(tmp_path_factory.mktemp("drift"))
+    async with drifting_stock(kube, "racing", 12), cleared_worker(cluster, kube, place) as daemon:
+        yield daemon
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+async def test_a_recording_that_comes_too_late_makes_nothing_whose_end_was_asked_for(
+    kube: KubeClient, monkeypatch: pytest.MonkeyPatch, is_late: bool
+) -> None:
+    """The wish is written before the recording looks, or between its look and its write. No worker runs yet."""
+    name = f"drift-late-{is_late}".lower()
+    gone: Json = {"kind": "GPUUnit", "metadata": {"name": name, "namespace": INSTANCES, "uid": f"uid-of-{name}"}}
+    create = kube.create
+
+    async def create_and_wish(path: str, body: Json, *options: Any) -> Json:
+        made = await create(path, body, *options)
+        if body["kind"] == "GPUUnit":
+            await open_operation(kube, build_deletion(gone, "default"))
+        return made
+
+    if is_late:
+        monkeypatch.setattr(kube, "create", create_and_wish)
+    else:
+        await open_operation(kube, build_deletion(gone, "default"))
+    resource = Resource(f"urn:pulumi:default.{name}::gpu-unit::{GPU_UNIT}::{name}", GPU_UNIT)
+    spec = {"specName": SPEC, "image": "example/train", "running": False}
+    inputs = {"tenant": "default", "name": name, "spec": spec, "objectUID": gone["metadata"]["uid"]}
+    lifecycle = Lifecycle(kube, KINDS[GPU_UNIT], Sessions().of("engine"), now_utc)
+
+    with pytest.raises(ResourceFailedError, match="its end was asked for"):
+        await lifecycle.create(resource, Properties(inputs))
+
+    async def is_gone() -> bool:
+        return await find(kube, GPU_UNITS.item(name, INSTANCES)) is None
+
+    await eventually(is_gone)
+    await delete_operations(kube, name)
+
+
+@pytest.mark.usefixtures("worker")
+async def test_a_change_that_the_api_accepts_is_never_reverted_whoever_edits_at_the_same_time(
+    api: httpx.AsyncClient, kube: KubeClient
+) -> None:
+    units = [f"drift-put-{number}" for number in range(5)]
+    for name in units:
+        await post_drift_unit(api, name)
+    chance = random.Random(8)
+
+    async def race(name: str, number: int) -> None:
+        async def edit_meanwhile() -> None:
+            await asyncio.sleep(chance.uniform(0, 0.03))
+            await edit_unit(kube, name, image=f"example/edited-{number}")
+
+        async def change() -> None:
+            await asyncio.sleep(chance.uniform(0, 0.03))
+            answer = await api.put(f"{UNITS}/{name}", json={"image": f"example/put-{number}"})
+            assert answer.status_code == 200, answer.text
+
+        await asyncio.gather(edit_meanwhile(), change())
+
+        async def is_as_put() -> bool:
+            unit = await get_unit(kube, name)
+            wanted = f"example/put-{number}"
+            assert f'"image":"{wanted}"' in accepted_spec_of(unit), "an edit was accepted, or the change reverted"
+            return bool(unit["spec"]["image"] == wanted)
+
+        await eventually(is_as_put, every=0.02)
+
+    for number in range(RACES // len(units)):
+        await asyncio.gather(*(race(name, number) for name in units))
+    await delete_units(api, kube, *units)
+
+
+@pytest.mark.usefixtures("worker")
+async def test_a_wish_to_delete_is_never_undone_whatever_happens_at_the_same_time(
+    api: httpx.AsyncClient, kube: KubeClient
+) -> None:
+    """Edited, recorded, or deleted with kubectl at the same time."""
+    names_of_units = [f"drift-delete-{number}" for number in range(RACES)]
+    chance = random.Random(9)
+    unheard: set[str] = set()
+
+    async def race(name: str, number: int) -> None:
+        await post_unit(api, name, specName=SPEC)
+        # From before its stack has begun until it is recorded.
+        await asyncio.sleep(chance.uniform(0, 4))
+
+        async def delete() -> int:
+            await asyncio.sleep(chance.uniform(0, 0.05))
+            return (await api.delete(f"{UNITS}/{name}")).status_code
+
+        status, _ = await asyncio.gather(delete(), meddle(kube, name, number, chance))
+        assert status in (204, 404)
+        if status == 404:
+            unheard.add(name)
+
+    for first in range(0, RACES, 5):
+        await asyncio.gather(*(race(names_of_units[number], number) for number in range(first, first + 5)))
+    # Where kubectl was faster nobody has heard a wish, and the unit comes back: now it is said. Twice, because a worker
+    # that is about to record such a unit has not begun yet.
+    for _ in range(2):
+        await asyncio.gather(*(delete_for_good(api, kube, name) for name in unheard))
+        await asyncio.sleep(CALM_SECONDS)
+    for name in names_of_units:
+        await expect_stack_deleted(kube, unit_stack(name), within=BACKLOG_SECONDS)
+
+    async def are_gone() -> bool:
+        found = {unit["metadata"]["name"] for unit in (await kube.get(GPU_UNITS.collection(INSTANCES)))["items"]}
+        return found.isdisjoint(names_of_units)
+
+    await eventually(are_gone)
+    await asyncio.sleep(CALM_SECONDS)
+    assert await are_gone()
+    for name in names_of_units:
+        await delete_operations(kube, name)
+
+
+async def meddle(kube: KubeClient, name: str, number: int, chance: random.Random) -> None:
+    await asyncio.sleep(chance.uniform(0, 0.05))
+    with suppress(ConflictError, NotFoundError):
+        if number % 3 == 0:
+            await kube.delete(GPU_UNITS.item(name, INSTANCES))
+        else:
+            await edit_unit(kube, name, image="example/edited")
+
+
+async def delete_for_good(api: httpx.AsyncClient, kube: KubeClient, name: str) -> None:
+    """Until the unit was deleted over the API, or nothing will ever bring it back."""
+
+    async def is_done() -> bool:
+        status = (await api.delete(f"{UNITS}/{name}")).status_code
+        return status == 204 or (status == 404 and await find_record(kube, unit_stack(name)) is None)
+
+    await eventually(is_done, within=BACKLOG_SECONDS, every=0.2)

@@ -1,0 +1,74 @@
+"""How often the queue is looked at while calls come in, with a real NATS."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from gpu_platform.adapters.clock import now_utc
+from gpu_platform.adapters.queue.connection import JetStream, QueueAccess, open_queue
+from gpu_platform.adapters.queue.layout import ensure_consumer, ensure_streams
+from gpu_platform.adapters.queue.records import Records
+from gpu_platform.control.loop import Key
+from gpu_platform.domain.gpu_functions import GPUFunctionSpec
+from gpu_platform.domain.invocations import InvocationRequest, accept
+from gpu_platform.domain.scaling_plan import Workers
+from gpu_platform.domain.tenants import tenant_namespace
+from reconciler.functions.scaling import GATHER_SECONDS, SWEEP_SECONDS, Scaler
+from tests.support.nats_server import queue_server
+from tests.support.waiting import eventually
+
+CALLS = 100
+KEY: Key = (tenant_namespace("acme"), "resize")
+SPEC = GPUFunctionSpec(spec_name="g1.1", image="example/words", max_workers=CALLS)
+
+
+@pytest.fixture
+async def js(tmp_path: Path) -> AsyncIterator[JetStream]:
+    async with queue_server(tmp_path) as server, open_queue(QueueAccess(server.url), "test") as js:
+        await ensure_streams(js)
+        await ensure_consumer(js, "acme", "resize", timedelta(seconds=30))
+        yield js
+
+
+@asynccontextmanager
+async def following(js: JetStream, looks: list[float]) -> AsyncIterator[Scaler]:
+    """From the first look at all queues on."""
+    scaler = Scaler(now_utc)
+    scaler.on_news = lambda _: looks.append(time.monotonic())
+
+    async def has_begun() -> bool:
+        return bool(looks)
+
+    task = asyncio.create_task(scaler.follow(js))
+    try:
+        await eventually(has_begun)
+        yield scaler
+    finally:
+        task.cancel()
+        await asyncio.wait({task})
+
+
+async def enqueue(js: JetStream, number: int) -> None:
+    request = InvocationRequest(function="resize", id=f"call-{number}")
+    await Records(js, timedelta(hours=1)).enqueue(accept("acme", request, now_utc()))
+
+
+async def test_a_burst_of_calls_is_few_looks_and_none_of_them_is_missed(js: JetStream) -> None:
+    looks: list[float] = []
+    async with following(js, looks) as scaler:
+        looks.clear()
+        began_at = time.monotonic()
+        for number in range(CALLS):
+            await enqueue(js, number)
+
+        async def knows_all() -> bool:
+            return scaler.plan(KEY, SPEC, Workers(0)).wanted == CALLS
+
+        await eventually(knows_all)
+        seconds = time.monotonic() - began_at
+    assert len(looks) <= seconds / GATHER_SECONDS + seconds / SWEEP_SECONDS + 2

@@ -1,0 +1,190 @@
+"""Calls that are refused, and calls while NATS is away: nothing is stored of the first, nothing lost of the second."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+import pytest
+
+from gpu_platform.adapters.kube import KubeClient
+from gpu_platform.domain.tenants import Role
+from tests.support.api import api_process, code_of, open_api, wait_ready
+from tests.support.clusters import RunningCluster
+from tests.support.invocations import INVOCATIONS, SERVERLESS, Ground, open_ground
+from tests.support.tenants import key_of
+from tests.support.waiting import eventually
+
+LIMIT = 1 << 20
+FUNCTION = "words"
+
+
+@pytest.fixture(scope="module")
+async def ground(
+    kube: KubeClient, cluster: RunningCluster, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Ground]:
+    settings = {"GPU_PLATFORM_API_MAX_INVOCATION_BYTES": str(LIMIT)}
+    async with open_ground(kube, cluster, tmp_path_factory.mktemp("refused"), settings) as made:
+        await made.function(FUNCTION)
+        yield made
+
+
+BAD_BODIES: list[dict[str, Any]] = [
+    *({"serverlessRequestID": bad} for bad in ("", "*", ">", "a.*", "words.>", "WORDS", "a b", "a\r\n", "x" * 31, 1)),
+    *({"invocationID": bad} for bad in ("", "*", ">", "a.b", "a.>", "$KV.invocations", "a b", "a\r\nb", "x" * 129)),
+    *({"mode": bad} for bad in ("both", "", None, 1)),
+    *({"timeoutSeconds": bad} for bad in (-1, 1 << 40, "1", 0.5)),
+    *({"headers": bad} for bad in ({"a\r\nb": "c"}, {"a": "b\r\nNats-TTL: 1"}, {"Nats-Rollup": "all"}, {"a": 1})),
+    *({"attributes": bad} for bad in ({"": "a"}, {"a": "\x00"}, {"a": None})),
+    {"contentType": "a\r\nb"},
+    {"replySubject": "_INBOX.a"},
+    {"tenant": "umbrella"},
+]
+
+
+async def test_bad_input_is_refused_by_its_field_and_nothing_is_stored(ground: Ground) -> None:
+    before = await ground.count_stored()
+    for bad in BAD_BODIES:
+        answer = await ground.invoke(FUNCTION, **bad)
+        assert (answer.status_code, code_of(answer)) == (400, "invalid_request"), (bad, answer.text)
+        [field] = bad
+        assert any(each["field"].startswith(field) for each in answer.json()["error"]["details"]), (bad, answer.text)
+    for raw in (b"{", b"[]", b'{"serverlessRequestID":"words","serverlessRequestID":"other"}', b"\xff", b"null"):
+        answer = await ground.acme.api.post(INVOCATIONS, content=raw, headers={"Content-Type": "application/json"})
+        assert answer.status_code == 400, raw
+    for path in ("*", "%3E", "a.b", "a%20b", "..%2f..", "%24KV", "x" * 129):
+        for answer in (
+            await ground.acme.api.get(f"{INVOCATIONS}/{path}"),
+            await ground.acme.api.post(f"{INVOCATIONS}/{path}/cancel"),
+            await ground.acme.api.post(f"{INVOCATIONS}/{path}/retry"),
+            await ground.acme.api.delete(f"{SERVERLESS}/functions/{path}/queue"),
+        ):
+            assert answer.status_code in (400, 404, 405), (path, answer.text)
+    for params in ({"function": "*"}, {"function": ">"}, {"state": "done"}, {"limit": "0"}, {"continue": "-1"}):
+        assert (await ground.acme.api.get(INVOCATIONS, params=params)).status_code == 400, params
+    assert await ground.count_stored() == before
+
+
+async def test_a_body_beyond_the_limit_is_refused_and_one_below_it_is_not(ground: Ground) -> None:
+    before = await ground.count_stored()
+    too_large = await ground.invoke(FUNCTION, payload="x" * LIMIT)
+    assert (too_large.status_code, code_of(too_large)) == (413, "body_too_large")
+
+    async def parts() -> AsyncIterator[bytes]:
+        yield b'{"serverlessRequestID":"words","payload":"'
+        for _ in range(20):
+            yield b"x" * (LIMIT // 16)
+        yield b'"}'
+
+    headers = {"Content-Type": "application/json"}
+    unannounced = await ground.acme.api.post(INVOCATIONS, content=parts(), headers=headers)
+    assert (unannounced.status_code, code_of(unannounced)) == (413, "body_too_large")
+    elsewhere = await ground.acme.api.post("/api/v1/gpu-units", json={"name": "x" * 200_000})
+    assert elsewhere.status_code == 413
+    assert await ground.count_stored() == before
+
+    assert (await ground.invoke(FUNCTION, payload="x" * (LIMIT - 1_000))).status_code == 202
+
+
+async def test_a_full_queue_refuses_new_calls_and_still_knows_the_old_ones(ground: Ground) -> None:
+    await ground.function("narrow", queueLimit=3)
+    made = [await ground.accept("narrow", invocationID=f"narrow-{number}") for number in range(3)]
+    refused = await ground.invoke("narrow", invocationID="narrow-3")
+
+    assert (refused.status_code, code_of(refused)) == (429, "queue_full")
+    assert int(refused.headers["Retry-After"]) >= 1
+    assert (await ground.acme.api.get(f"{INVOCATIONS}/narrow-3")).status_code == 404
+    assert (await ground.invoke("narrow", invocationID="narrow-0")).status_code == 200
+    await ground.acme.api.post(f"{INVOCATIONS}/{made[0]}/cancel")
+
+    async def has_room() -> bool:
+        return (await ground.invoke("narrow", invocationID="narrow-3")).status_code == 202
+
+    await eventually(has_room, within=60, every=0.3)
+
+
+async def test_a_crowd_does_not_overfill_a_queue(ground: Ground) -> None:
+    await ground.function("crowded", queueLimit=5)
+    answers = await asyncio.gather(*(ground.invoke("crowded") for _ in range(40)))
+
+    assert sorted(answer.status_code for answer in answers) == [202] * 5 + [429] * 35
+
+
+async def test_while_nats_is_away_calls_are_refused_and_what_was_accepted_is_there_afterwards(ground: Ground) -> None:
+    before = [await ground.accept(FUNCTION, invocationID=f"kept-{number}") for number in range(5)]
+    views = [await ground.look(each) for each in before]
+    ground.server.kill()
+    try:
+        async with open_api(ground.url, ground.acme.key, patience=0) as api:
+            for answer in (
+                await api.post(INVOCATIONS, json={"serverlessRequestID": FUNCTION, "invocationID": "in-vain"}),
+                await api.get(f"{INVOCATIONS}/kept-0"),
+                await api.get(INVOCATIONS),
+                await api.post(f"{INVOCATIONS}/kept-0/cancel"),
+            ):
+                assert answer.status_code == 503, answer.text
+                assert int(answer.headers["Retry-After"]) >= 1
+                assert "NATS" in answer.json()["error"]["message"]
+        # Everything else is served.
+        assert (await ground.acme.api.get("/api/v1/gpu-units")).status_code == 200
+        assert (await ground.acme.api.get("/readyz")).status_code == 200
+        health = (await ground.acme.api.get("/api/v1/health")).json()["data"]
+        assert any("NATS" in cause for cause in health["degraded"])
+    finally:
+        await ground.server.start()
+    await eventually(ground.is_connected)
+
+    assert [await ground.look(each) for each in before] == views
+    replayed = await ground.invoke(FUNCTION, invocationID="kept-0")
+    assert (replayed.status_code, replayed.json()["data"]) == (200, views[0])
+    async with ground.workers(FUNCTION).worker():
+        assert {(await ground.ends(each))["state"] for each in before} == {"succeeded"}
+
+
+async def test_a_caller_who_waits_is_answered_although_nats_was_restarted(ground: Ground) -> None:
+    async with ground.workers(FUNCTION).worker() as sidecar:
+        await sidecar.says("sidecar.started")
+        fields = {"invocationID": "patient", "payload": {"text": "a", "delay": 3}}
+        waiting = asyncio.create_task(ground.invoke(FUNCTION, mode="sync", **fields))
+        await ground.comes_to("patient", "running")
+        await ground.restart_server()
+        answer = await waiting
+
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["data"]["state"] == "succeeded"
+
+
+async def test_an_api_that_was_killed_between_record_and_queue_leaves_a_call_that_is_queued_by_asking_again(
+    ground: Ground, kube: KubeClient, cluster: RunningCluster
+) -> None:
+    body = {"serverlessRequestID": FUNCTION, "invocationID": "half", "payload": {"text": "a"}}
+    log = ground.root / "dying-api.log"
+    async with api_process(cluster.kubeconfig, log, ground.api_settings, "api.call-recorded") as (daemon, url):
+        async with open_api(url, None) as api:
+            await wait_ready(api)
+            async with key_of(kube, url, ground.acme.name, Role.INVOKER) as (invoker, _):
+                with pytest.raises(httpx.TransportError):
+                    await invoker.post(INVOCATIONS, json=body)
+        await daemon.ends()
+    assert (await ground.look("half"))["state"] == "queued"
+    again = await ground.acme.api.post(INVOCATIONS, json=body)
+    assert again.status_code == 200
+    async with ground.workers(FUNCTION).worker():
+        assert (await ground.ends("half"))["attempts"] == 1
+
+
+async def test_without_nats_the_api_says_so(ground: Ground, kube: KubeClient, cluster: RunningCluster) -> None:
+    """Also where a server is named that never was."""
+    for number, settings in enumerate(({}, {"GPU_PLATFORM_API_NATS_URL": "nats://127.0.0.1:1"})):
+        log = ground.root / f"lonely-{number}.log"
+        async with api_process(cluster.kubeconfig, log, settings) as (_, url), open_api(url, None) as api:
+            await wait_ready(api)
+            async with (
+                key_of(kube, url, ground.acme.name, Role.EDITOR) as (_, key),
+                open_api(url, key, patience=0) as editor,
+            ):
+                answer = await editor.post(INVOCATIONS, json={"serverlessRequestID": FUNCTION})
+                assert (answer.status_code, code_of(answer)) == (503, "service_unavailable")
+                assert "NATS" in json.loads(answer.text)["error"]["message"]
+                assert (await editor.get("/api/v1/gpu-units")).status_code == 200

@@ -1,0 +1,347 @@
+"""The provider `gpuplatform`, run by the real CLI for the platform's own stacks and for somebody else's programs."""
+
+import asyncio
+import json
+import os
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import httpx
+import pytest
+
+import providers.cluster
+from gpu_platform.adapters.kube import KubeClient
+from gpu_platform.adapters.kube.paths import GPU_SPECS, GPU_UNITS, OPERATIONS, STOCK_POOLS
+from gpu_platform.domain import names
+from gpu_platform.domain.metadata import annotations_of
+from gpu_platform.domain.operations import delete_operation_name
+from gpu_platform.domain.stacks import StackKind, intent_of
+from gpu_platform.domain.stock import claim_holder_of, is_available
+from providers.cluster.hosting import hosted
+from providers.cluster.package import GPU_UNIT, attachment
+from tests.support.api import UNITS
+from tests.support.clusters import RunningCluster
+from tests.support.pulumi_projects import PulumiProject
+from tests.support.units_and_stock import (
+    INSTANCES,
+    STOCK,
+    create_unit,
+    delete_unit,
+    ensure_spec,
+    find,
+    get_unit,
+    stock_of,
+    stock_pool,
+    unit_body,
+    wait_unit_phase,
+)
+from tests.support.units_api import delete_operations, post_ready_unit, remove_unit, spec_body
+from tests.support.waiting import eventually
+
+Json = dict[str, Any]
+T = TypeVar("T")
+
+SPEC = "provider.1"
+POOL = "provider"
+BIN = Path(providers.cluster.__file__).parent / "bin"
+PASSWORD = "correct-horse-battery-staple"  # noqa: S105
+
+PROGRAM = """
+import json
+import os
+import pulumi
+from providers.cluster.resources import GpuUnit
+
+spec = json.loads(os.environ["SPEC"])
+if "PASSWORD" in os.environ:
+    spec["template"] = {"envs": [{"name": "PASSWORD", "value": pulumi.Output.secret(os.environ["PASSWORD"])}]}
+unit = GpuUnit("unit", name=os.environ["NAME"], spec=spec, operation_id=os.environ.get("OPERATION_ID"))
+pulumi.export("uid", unit.uid)
+pulumi.export("acceptedHash", unit.accepted_hash)
+"""
+
+
+@pytest.fixture(scope="module", autouse=True)
+async def stock(kube: KubeClient) -> AsyncIterator[None]:
+    await ensure_spec(kube, spec_body(SPEC))
+    async with stock_pool(kube, POOL, 2, specName=SPEC):
+        yield
+
+
+@pytest.fixture(scope="module")
+async def attached(kube: KubeClient) -> AsyncIterator[dict[str, str]]:
+    """The environment of a command that attaches to the provider in this process, as the platform's own stacks do."""
+    async with hosted(kube) as port:
+        yield attachment(port)
+
+
+def create_project(
+    cluster: RunningCluster, directory: Path, program: str = PROGRAM, *, name: str = "shop", **settings: str
+) -> PulumiProject:
+    """Of somebody else, unless it has the name of one of the platform's own. With the plugin to start on its PATH."""
+    project = PulumiProject.create(directory / "project", cluster, program, name=name, **settings)
+    project.environment["PATH"] = os.pathsep.join([str(BIN), project.environment["PATH"]])
+    return project
+
+
+def wish(unit: str, **spec: Any) -> dict[str, str]:
+    return {"NAME": unit, "SPEC": json.dumps({"specName": SPEC, "image": "example/train", **spec})}
+
+
+def say(project: PulumiProject, **changed: Any) -> None:
+    project.settings["SPEC"] = json.dumps({**json.loads(project.settings["SPEC"]), **changed})
+
+
+async def beside(call: Callable[..., T], *arguments: str) -> T:
+    """While the provider in this process answers."""
+    return await asyncio.to_thread(call, *arguments)
+
+
+def outputs_of(project: PulumiProject) -> Json:
+    """Of the unit, as the state has them."""
+    resources = json.loads(project.state_file.read_text())["checkpoint"]["latest"]["resources"]
+    [unit] = [each for each in resources if each["type"] == GPU_UNIT]
+    return dict(unit["outputs"])
+
+
+async def accepted_spec(kube: KubeClient, unit: str) -> Json:
+    intent = intent_of(await get_unit(kube, unit))
+    assert intent is not None
+    return intent.spec
+
+
+def without_status(unit: Json) -> Json:
+    """All that a write by the provider could change."""
+    theirs = ("managedFields", "resourceVersion")
+    metadata = {key: value for key, value in unit["metadata"].items() if key not in theirs}
+    return {"metadata": metadata, "spec": unit["spec"]}
+
+
+async def wait_for_stock(kube: KubeClient) -> None:
+    async def is_there() -> bool:
+        return any(map(is_available, await stock_of(kube, POOL)))
+
+    await eventually(is_there, within=180)
+
+
+async def delete_that_one(kube: KubeClient, unit: Json) -> None:
+    """By hand. The platform's own stack worker may have put another one in its place before anybody looks."""
+    path = GPU_UNITS.item(unit["metadata"]["name"], unit["metadata"]["namespace"])
+    await kube.delete(path)
+
+    async def is_gone() -> bool:
+        live = await find(kube, path)
+        return live is None or live["metadata"]["uid"] != unit["metadata"]["uid"]
+
+    await eventually(is_gone)
+
+
+async def handed_over(kube: KubeClient, unit: str) -> None:
+    """The stock has gone that the unit was made from."""
+
+    async def is_over() -> bool:
+        return await claims_for(kube, unit) == 0
+
+    await eventually(is_over)
+
+
+async def claims_for(kube: KubeClient, unit: str) -> int:
+    holder = names.claim_holder(INSTANCES, unit)
+    return [claim_holder_of(stock) for stock in await stock_of(kube, POOL)].count(holder)
+
+
+async def test_the_platforms_own_stack_adopts_what_was_accepted_puts_it_back_and_takes_no_change_back(
+    cluster: RunningCluster, api: httpx.AsyncClient, kube: KubeClient, attached: dict[str, str], tmp_path: Path
+) -> None:
+    await post_ready_unit(api, "recorded", specName=SPEC)
+    await handed_over(kube, "recorded")
+    before = await get_unit(kube, "recorded")
+    settings = wish("recorded", **await accepted_spec(kube, "recorded"))
+    project = create_project(
+        cluster, tmp_path, name=StackKind.GPU_UNIT, OPERATION_ID="op-recorded", **settings, **attached
+    )
+    assert "+ 2 created" in await beside(project.up)
+    assert without_status(await get_unit(kube, "recorded")) == without_status(before)
+    assert await claims_for(kube, "recorded") == 0
+    assert outputs_of(project)["uid"] == before["metadata"]["uid"]
+    await beside(project.succeed, "refresh", "--preview-only", "--expect-no-changes")
+
+    change = await api.put(f"{UNITS}/recorded", json={"image": "example/newer"})
+    assert change.status_code == 200, change.text
+    say(project, image="example/older")
+    refused = await beside(project.fail, "up", "--yes", "--skip-preview")
+    assert "was changed since this stack last saw it, and that change was accepted" in refused
+    changed = await get_unit(kube, "recorded")
+    assert changed["spec"]["image"] == "example/newer"
+
+    say(project, image="example/newer")
+    assert "~ 1 updated" in await beside(project.up)
+    assert without_status(await get_unit(kube, "recorded")) == without_status(changed)
+
+    await wait_for_stock(kube)
+    await delete_that_one(kube, before)
+    await beside(project.up, "--refresh")
+    again = await wait_unit_phase(kube, "recorded", "Ready")
+    assert outputs_of(project)["uid"] == again["metadata"]["uid"]
+    assert await accepted_spec(kube, "recorded") == changed["spec"]
+    assert annotations_of(again)[names.ANNOTATION_OPERATION_ID] == "op-recorded"
+    assert annotations_of(again)[names.ANNOTATION_SOURCE_STOCK_NAME].startswith(f"{POOL}-")
+
+    await beside(project.destroy)
+    assert await find(kube, GPU_UNITS.item("recorded", INSTANCES)) is None
+    deliberate = delete_operation_name("default", again["metadata"]["uid"])
+    assert (await kube.get(OPERATIONS.item(deliberate, INSTANCES)))["spec"]["kind"] == "DeleteUnit"
+    await delete_operations(kube, "recorded")
+
+
+async def test_somebody_elses_program_rents_after_a_crash_previews_changes_puts_back_and_gives_back(
+    cluster: RunningCluster, kube: KubeClient, tmp_path: Path
+) -> None:
+    await wait_for_stock(kube)
+    project = create_project(cluster, tmp_path, **wish("declared"), PASSWORD=PASSWORD)
+    assert "+ 2 to create" in project.succeed("preview")
+    assert await find(kube, GPU_UNITS.item("declared", INSTANCES)) is None
+    assert await claims_for(kube, "declared") == 0
+
+    project.settings["GPU_PLATFORM_FAULT"] = "provider.stock-claimed"
+    project.fail("up", "--yes", "--skip-preview")
+    assert await claims_for(kube, "declared") == 1
+    assert await find(kube, GPU_UNITS.item("declared", INSTANCES)) is None
+    del project.settings["GPU_PLATFORM_FAULT"]
+    project.up()
+    unit = await wait_unit_phase(kube, "declared", "Ready")
+    annotations = annotations_of(unit)
+    assert annotations[names.ANNOTATION_OWNER_STACK] == "shop/test"
+    assert annotations[names.ANNOTATION_SOURCE_STOCK_NAME].startswith(f"{POOL}-")
+    assert json.loads(annotations[names.ANNOTATION_ACCEPTED_SPEC]) == unit["spec"]
+    project.succeed("preview", "--refresh", "--expect-no-changes")
+    state = project.state_file.read_text()
+    assert "ciphertext" in state
+    assert PASSWORD not in state
+
+    say(project, image="example/newer")
+    shown = project.succeed("preview", "--diff")
+    assert 'image: "example/train" => "example/newer"' in shown
+    assert without_status(await get_unit(kube, "declared")) == without_status(unit)
+    project.up()
+    updated = await get_unit(kube, "declared")
+    assert updated["spec"]["image"] == "example/newer"
+    assert json.loads(annotations_of(updated)[names.ANNOTATION_ACCEPTED_SPEC]) == updated["spec"]
+
+    await kube.patch(GPU_UNITS.item("declared", INSTANCES), {"spec": {"image": "example/by-hand"}})
+    assert '"example/newer" => "example/by-hand"' in project.succeed("refresh", "--preview-only", "--diff")
+    assert "~ 1 updated" in project.up("--refresh")
+    assert (await get_unit(kube, "declared"))["spec"]["image"] == "example/newer"
+
+    project.destroy()
+    assert await find(kube, GPU_UNITS.item("declared", INSTANCES)) is None
+
+
+async def test_a_unit_that_exists_is_imported_and_deleted_only_as_that_very_one(
+    cluster: RunningCluster, api: httpx.AsyncClient, kube: KubeClient, attached: dict[str, str], tmp_path: Path
+) -> None:
+    await wait_for_stock(kube)
+    await post_ready_unit(api, "imported", specName=SPEC)
+    settings = wish("imported", **await accepted_spec(kube, "imported"))
+    project = create_project(cluster, tmp_path, **settings, **attached)
+    options = ("--yes", "--skip-preview", "--protect=false", "--generate-code=false")
+    await beside(project.succeed, "import", GPU_UNIT, "unit", f"{INSTANCES}/imported", *options)
+    unit = await get_unit(kube, "imported")
+
+    assert "updated" not in await beside(project.up)
+    assert without_status(await get_unit(kube, "imported")) == without_status(unit)
+    assert outputs_of(project)["uid"] == unit["metadata"]["uid"]
+
+    await remove_unit(api, kube, "imported")
+    other = await create_unit(kube, unit_body("imported", specName=SPEC, running=False))
+    await beside(project.destroy)
+    assert (await get_unit(kube, "imported"))["metadata"]["uid"] == other["metadata"]["uid"]
+    await delete_unit(kube, "imported")
+
+
+async def test_what_was_made_by_hand_is_refused(
+    cluster: RunningCluster, kube: KubeClient, attached: dict[str, str], tmp_path: Path
+) -> None:
+    by_hand = await create_unit(kube, unit_body("by-hand", specName=SPEC, running=False))
+    project = create_project(cluster, tmp_path, name=StackKind.GPU_UNIT, **wish("by-hand"), **attached)
+
+    refused = await beside(project.fail, "up", "--yes", "--skip-preview")
+    assert f"GPUUnit {INSTANCES}/by-hand exists already, and was made by hand: nobody accepted it" in refused
+    assert without_status(await get_unit(kube, "by-hand")) == without_status(by_hand)
+    await delete_unit(kube, "by-hand")
+
+
+def test_wrong_inputs_are_named_before_anything_is_done(cluster: RunningCluster, tmp_path: Path) -> None:
+    ports = [{"name": "web", "port": 99_999}]
+    project = create_project(cluster, tmp_path, **wish("wrong", template={"ports": ports}, colour="red"))
+    wrong = project.fail("preview")
+
+    assert "should be less than or equal to 65535" in wrong
+    assert "property spec.template.ports[0].port" in wrong
+    assert "property spec.colour" in wrong
+
+
+POOL_PROGRAM = """
+import os
+import pulumi
+from providers.cluster.resources import GpuSpec, GpuUnit, StockPool
+
+entry = GpuSpec(
+    "entry",
+    name="declared.1",
+    spec={"memory": "1Gi", "gpu": 1, "nodeSelector": {"runtime.lokiwager.io/node": "simulated"},
+          "pricePerHour": os.environ["PRICE"]},
+)
+StockPool("warm", name="declared", spec={"specName": entry.name, "replicas": int(os.environ["REPLICAS"])})
+image = pulumi.Output.concat("example/", entry.uid)
+GpuUnit("stockless", name="stockless", spec={"specName": "nobody-has.1", "image": image})
+"""
+
+
+async def test_a_program_declares_catalogue_stock_and_a_unit_for_which_there_is_no_stock(
+    cluster: RunningCluster, kube: KubeClient, attached: dict[str, str], tmp_path: Path
+) -> None:
+    project = create_project(cluster, tmp_path, POOL_PROGRAM, PRICE="1.50", REPLICAS="0", **attached)
+    assert "there is no free stock for GPUUnit runtime-instance/stockless" in await beside(project.up)
+    entry = await kube.get(GPU_SPECS.item("declared.1"))
+    pool = await kube.get(STOCK_POOLS.item("declared", STOCK))
+    unit = await get_unit(kube, "stockless")
+    assert annotations_of(pool)[names.ANNOTATION_OWNER_STACK] == "shop/test"
+    assert unit["spec"]["image"] == f"example/{entry['metadata']['uid']}"
+    assert names.ANNOTATION_SOURCE_STOCK_NAME not in annotations_of(unit)
+
+    project.settings |= {"PRICE": "2.50", "REPLICAS": "1"}
+    assert "~ 2 updated" in await beside(project.up, "--refresh")
+    assert (await kube.get(GPU_SPECS.item("declared.1")))["spec"]["pricePerHour"] == "2.50"
+    assert (await kube.get(STOCK_POOLS.item("declared", STOCK)))["spec"]["replicas"] == 1
+
+    await beside(project.destroy)
+    for path in (GPU_SPECS.item("declared.1"), STOCK_POOLS.item("declared", STOCK)):
+        assert await find(kube, path) is None
+
+
+async def test_many_engines_work_with_one_provider_at_once(
+    cluster: RunningCluster, kube: KubeClient, attached: dict[str, str], tmp_path: Path
+) -> None:
+    units = ("hosted-1", "hosted-2")
+    # What stands still takes no stock.
+    projects = [create_project(cluster, tmp_path / unit, **wish(unit, running=False), **attached) for unit in units]
+    await asyncio.gather(*(beside(project.up) for project in projects))
+    for unit in units:
+        assert names.ANNOTATION_SOURCE_STOCK_NAME not in annotations_of(await get_unit(kube, unit))
+
+    say(projects[0], running=True)
+    await asyncio.gather(beside(projects[0].up), beside(projects[1].destroy))
+    started = await wait_unit_phase(kube, "hosted-1", "Ready")
+    assert annotations_of(started)[names.ANNOTATION_SOURCE_STOCK_NAME].startswith(f"{POOL}-")
+    assert await find(kube, GPU_UNITS.item("hosted-2", INSTANCES)) is None
+    await beside(projects[0].destroy)
+
+
+def test_the_cli_prints_the_schema(cluster: RunningCluster, tmp_path: Path) -> None:
+    project = create_project(cluster, tmp_path)
+    schema = json.loads(project.succeed("package", "get-schema", str(BIN / "pulumi-resource-gpuplatform")))
+
+    assert schema["resources"][GPU_UNIT]["requiredInputs"] == ["name", "spec"]
+    assert schema["types"]["gpuplatform:index:GPUUnitSpec"]["required"] == ["specName"]

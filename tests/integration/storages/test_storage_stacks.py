@@ -1,0 +1,267 @@
+"""Storages and Pulumi: a stack for each that the API accepted, and programs of others that declare their own."""
+
+import json
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+import providers.cluster
+from gpu_platform.adapters.kube import KubeClient
+from gpu_platform.adapters.kube.paths import GPU_STORAGES, GPU_UNITS
+from gpu_platform.domain import names
+from tests.support.api import UNITS
+from tests.support.clusters import RunningCluster
+from tests.support.pulumi_projects import PulumiProject
+from tests.support.restore import restore
+from tests.support.stack_workers import (
+    StackPlace,
+    accepted_spec_of,
+    clear_index,
+    cleared_worker,
+    expect_stack_deleted,
+    storage_stack,
+    unit_stack,
+    wait_recorded,
+)
+from tests.support.storages_api import (
+    STORAGES,
+    build_mounts,
+    build_storage_request,
+    get_storage_view,
+    remove_storage,
+    wait_unmounted,
+)
+from tests.support.units_and_stock import INSTANCES, ensure_spec, find, stock_pool, wait_pool_available
+from tests.support.units_api import delete_operations, post_unit, remove_unit, rest_unit, spec_body
+from tests.support.waiting import eventually
+
+Json = dict[str, Any]
+
+SPEC = "stores.0"
+POOL = "stores"
+BIN = Path(providers.cluster.__file__).parent / "bin"
+
+
+@pytest.fixture
+async def stock(kube: KubeClient) -> AsyncIterator[None]:
+    await ensure_spec(kube, spec_body(SPEC, gpu=0, cpu="1m", memory="1Mi"))
+    async with stock_pool(kube, POOL, 2, specName=SPEC):
+        yield
+
+
+async def test_a_storages_stack_is_kept_from_its_making_to_its_end(
+    cluster: RunningCluster, api: httpx.AsyncClient, kube: KubeClient, tmp_path: Path
+) -> None:
+    place = StackPlace(tmp_path)
+    path, address = GPU_STORAGES.item("stacked-data", INSTANCES), storage_stack("stacked-data")
+    async with cleared_worker(cluster, kube, place):
+        accepted = await api.post(STORAGES, params={"wait": "recorded"}, json=build_storage_request("stacked-data"))
+        assert (accepted.status_code, accepted.json()["data"]["stackRecorded"]) == (201, True)
+        storage = await kube.get(path)
+        record = await wait_recorded(kube, address, accepted_spec_of(storage))
+        assert record.uid == storage["metadata"]["uid"]
+        stack = (await api.get(f"{STORAGES}/stacked-data/stack")).json()["data"]
+        assert (stack["name"], stack["recorded"], stack["resources"]) == (address.full_name, True, 1)
+
+        assert (await api.put(f"{STORAGES}/stacked-data", json={"size": "2Gi"})).status_code == 200
+        await wait_recorded(kube, address, accepted_spec_of(await kube.get(path)))
+        assert place.inputs_of(address)["spec"]["size"] == "2Gi"
+
+        await kube.delete(path)
+
+        async def is_back() -> bool:
+            found = await find(kube, path)
+            return found is not None and found["metadata"]["uid"] != storage["metadata"]["uid"]
+
+        await eventually(is_back)
+        back = await kube.get(path)
+        assert (back["spec"]["size"], back["metadata"]["finalizers"]) == ("2Gi", [names.STORAGE_FINALIZER])
+        replay = await api.post(STORAGES, json=build_storage_request("stacked-data"))
+        assert (replay.status_code, replay.json()["data"]["size"]) == (200, "2Gi")
+
+        assert (await api.delete(f"{STORAGES}/stacked-data")).status_code == 204
+        await expect_stack_deleted(kube, address)
+        assert place.files_of(address) == []
+        assert await find(kube, path) is None
+    await delete_operations(kube, "stacked-data")
+
+
+PROGRAM = """
+import json
+import os
+import pulumi
+from providers.cluster.resources import GpuStorage, GpuUnit
+
+storage = GpuStorage("storage", name="declared-data", spec=json.loads(os.environ["STORAGE"]))
+if "UNIT" in os.environ:
+    mounts = [{"name": storage.name, "mountPath": "/data"}]
+    GpuUnit("unit", name="declared-user", spec={**json.loads(os.environ["UNIT"]), "storageMounts": mounts})
+"""
+
+
+@pytest.mark.usefixtures("stock")
+async def test_a_program_declares_a_storage_and_the_unit_that_mounts_it(
+    cluster: RunningCluster, api: httpx.AsyncClient, kube: KubeClient, tmp_path: Path
+) -> None:
+    project = PulumiProject.create(tmp_path / "project", cluster, PROGRAM, name="shop")
+    project.environment["PATH"] = os.pathsep.join([str(BIN), project.environment["PATH"]])
+    project.settings["STORAGE"] = json.dumps({"size": "1Gi"})
+    project.settings["UNIT"] = json.dumps({"specName": SPEC, "image": "example/train"})
+    project.up()
+    project.succeed("preview", "--expect-no-changes")
+    storage = await kube.get(GPU_STORAGES.item("declared-data", INSTANCES))
+    assert storage["metadata"]["finalizers"] == [names.STORAGE_FINALIZER]
+    assert storage["metadata"]["annotations"][names.ANNOTATION_OWNER_STACK] == "shop/test"
+    assert (await get_storage_view(api, "declared-data"))["mountedBy"] == ["declared-user"]
+
+    project.settings["STORAGE"] = json.dumps({"size": "2Gi", "retain": True})
+    project.up()
+    grown = await get_storage_view(api, "declared-data")
+    assert (grown["size"], grown["retain"]) == ("2Gi", True)
+    # A smaller one is refused, and costs nobody the data.
+    project.settings["STORAGE"] = json.dumps({"size": "1Gi"})
+    said = project.fail("up", "--yes", "--skip-preview")
+    assert "a storage cannot shrink" in said
+    assert (await kube.get(GPU_STORAGES.item("declared-data", INSTANCES)))["metadata"]["uid"] == (
+        storage["metadata"]["uid"]
+    )
+    # Another class is another storage.
+    project.settings["STORAGE"] = json.dumps({"size": "2Gi", "storageClassName": "other"})
+    assert "storageClassName" in project.succeed("preview", "--diff")
+    project.settings["STORAGE"] = json.dumps({"size": "2Gi", "retain": False})
+    project.up()
+
+    # The unit goes first, and the storage as soon as it is free.
+    project.destroy()
+    for path in (GPU_STORAGES.item("declared-data", INSTANCES), GPU_UNITS.item("declared-user", INSTANCES)):
+        assert await find(kube, path) is None
+    for name in ("declared-data", "declared-user"):
+        await delete_operations(kube, name)
+
+
+DYNAMIC_PROGRAM = """
+import pulumi
+from providers.dynamic import GpuStorage, GpuUnit
+
+config = pulumi.Config()
+data = GpuStorage("data", name="tenant-data", size=config.require("size"), retain=config.get_bool("retain"))
+user = GpuUnit(
+    "user",
+    name="tenant-user",
+    spec_name=config.require("specName"),
+    image="example/train",
+    storage_mounts=[{"name": data.name, "mountPath": "/data"}] if config.get_bool("mounts") else [],
+)
+pulumi.export("stack", data.stack)
+pulumi.export("capacity", data.capacity)
+"""
+
+
+@pytest.mark.usefixtures("stock")
+async def test_a_tenants_program_makes_a_storage_over_rest_mounts_it_and_takes_both_away(
+    cluster: RunningCluster, api: httpx.AsyncClient, kube: KubeClient, tmp_path: Path
+) -> None:
+    project = PulumiProject.create(tmp_path / "project", cluster, DYNAMIC_PROGRAM, name="tenant")
+    project.environment["GPU_PLATFORM_URL"] = cluster.record.platform_url
+    project.environment["GPU_PLATFORM_KEY"] = cluster.record.api_key
+    for key, value in {"size": "1Gi", "specName": SPEC, "mounts": "true"}.items():
+        project.succeed("config", "set", key, value)
+    project.up()
+    project.succeed("preview", "--expect-no-changes")
+    exported = json.loads(project.succeed("stack", "output", "--json"))
+    assert exported == {"stack": "gpu-storage/default.tenant-data", "capacity": "1Gi"}
+    assert (await get_storage_view(api, "tenant-data"))["mountedBy"] == ["tenant-user"]
+
+    assert (await api.put(f"{STORAGES}/tenant-data", json={"retain": True})).status_code == 200
+    project.succeed("config", "set", "size", "2Gi")
+    project.up("--refresh")
+    changed = await get_storage_view(api, "tenant-data")
+    assert (changed["size"], changed["retain"]) == ("2Gi", False)
+    project.succeed("config", "set", "size", "1Gi")
+    assert "a storage cannot shrink" in project.fail("up", "--yes", "--skip-preview")
+    project.succeed("config", "set", "size", "2Gi")
+    project.succeed("config", "set", "mounts", "false")
+    project.up()
+    await wait_unmounted(api, "tenant-data")
+    project.succeed("config", "set", "mounts", "true")
+    project.up()
+
+    project.destroy()
+    assert (await api.get(f"{STORAGES}/tenant-data")).status_code == 404
+    assert (await api.get(f"{UNITS}/tenant-user")).status_code == 404
+    for name in ("tenant-data", "tenant-user"):
+        await delete_operations(kube, name)
+
+
+@pytest.mark.usefixtures("stock")
+async def test_a_unit_that_was_deleted_behind_the_api_comes_back_with_what_it_mounts(
+    cluster: RunningCluster, api: httpx.AsyncClient, kube: KubeClient, tmp_path: Path
+) -> None:
+    async with cleared_worker(cluster, kube, StackPlace(tmp_path)):
+        assert (await api.post(STORAGES, json=build_storage_request("lasting-data"))).status_code == 201
+        rented = await api.post(
+            UNITS,
+            params={"wait": "recorded"},
+            json=rest_unit("lasting", specName=SPEC, storageMounts=build_mounts("lasting-data")),
+        )
+        assert (rented.status_code, rented.json()["data"]["stackRecorded"]) == (201, True)
+        path = GPU_UNITS.item("lasting", INSTANCES)
+        uid = (await kube.get(path))["metadata"]["uid"]
+        await wait_pool_available(kube, POOL, 2)
+        await kube.delete(path)
+
+        async def is_back() -> bool:
+            found = await find(kube, path)
+            return found is not None and found["metadata"]["uid"] != uid
+
+        await eventually(is_back)
+        assert [mount["name"] for mount in (await kube.get(path))["spec"]["storageMounts"]] == ["lasting-data"]
+        assert (await get_storage_view(api, "lasting-data"))["mountedBy"] == ["lasting"]
+        await remove_unit(api, kube, "lasting")
+        await wait_unmounted(api, "lasting-data")
+        assert (await api.delete(f"{STORAGES}/lasting-data")).status_code == 204
+        await expect_stack_deleted(kube, storage_stack("lasting-data"))
+    await delete_operations(kube, "lasting-data")
+
+
+@pytest.mark.usefixtures("stock")
+async def test_a_restore_makes_storages_before_the_units_that_mount_them(
+    cluster: RunningCluster, api: httpx.AsyncClient, kube: KubeClient, tmp_path: Path
+) -> None:
+    """All that the cluster knows of both is lost; what is left is Pulumi's state."""
+    place = StackPlace(tmp_path)
+    stacks = (storage_stack("again-data"), unit_stack("again-user"))
+    paths = [GPU_STORAGES.item("again-data", INSTANCES), GPU_UNITS.item("again-user", INSTANCES)]
+    unit = rest_unit("again-user", specName=SPEC, storageMounts=build_mounts("again-data"))
+    async with cleared_worker(cluster, kube, place):
+        assert (await api.post(STORAGES, json=build_storage_request("again-data"))).status_code == 201
+        await post_unit(api, "again-user", specName=SPEC, storageMounts=build_mounts("again-data"))
+        for path, address in zip(paths, stacks, strict=True):
+            await wait_recorded(kube, address, accepted_spec_of(await kube.get(path)))
+    for path in reversed(paths):
+        await kube.delete(path)
+
+        async def is_gone(path: str = path) -> bool:
+            return await find(kube, path) is None
+
+        await eventually(is_gone)
+    for name in ("again-data", "again-user"):
+        await delete_operations(kube, name)
+    place.keep_only(stacks)
+    await wait_pool_available(kube, POOL, 2)
+
+    told = await restore(cluster, place, "--json")
+    assert told.code == 0, told.output + told.errors
+    assert told.results() == {address.full_name: "restored" for address in stacks}
+    assert list(told.results()) == [address.full_name for address in stacks]
+    assert (await get_storage_view(api, "again-data"))["mountedBy"] == ["again-user"]
+    assert (await api.post(STORAGES, json=build_storage_request("again-data"))).status_code == 200
+    assert (await api.post(UNITS, json=unit)).status_code == 200
+    await remove_unit(api, kube, "again-user")
+    await wait_unmounted(api, "again-data")
+    await remove_storage(api, kube, "again-data")
+    await clear_index(kube)

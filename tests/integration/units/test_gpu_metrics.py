@@ -1,0 +1,136 @@
+"""The GPUs' own figures, from an exporter over real HTTP: in health, in Prometheus' format, and for each unit."""
+
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from gpu_platform.adapters.kube import KubeClient
+from gpu_platform.adapters.kube.paths import PODS
+from gpu_platform.domain import names
+from tests.support.api import UNITS, api_process, code_of, open_api, wait_ready
+from tests.support.clusters import RunningCluster
+from tests.support.exporter import Exporter, exporter_text, running_exporter
+from tests.support.units_and_stock import INSTANCES, ensure_spec, stock_pool
+from tests.support.units_api import post_ready_unit, remove_unit, spec_body
+from tests.support.waiting import eventually
+
+Json = dict[str, Any]
+
+SPEC = "busy.1"
+
+
+@pytest.fixture(scope="module")
+def exporter() -> Iterator[Exporter]:
+    with running_exporter() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+async def asking(
+    cluster: RunningCluster, exporter: Exporter, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[httpx.AsyncClient]:
+    """An API that asks the exporter."""
+    log: Path = tmp_path_factory.mktemp("asking") / "api.log"
+    settings = {"GPU_PLATFORM_API_NVIDIA_METRICS_ENDPOINT": exporter.url}
+    async with (
+        api_process(cluster.kubeconfig, log, settings) as (_, url),
+        open_api(url, cluster.record.api_key, patience=0) as api,
+    ):
+        await wait_ready(api)
+        yield api
+
+
+@pytest.fixture(scope="module")
+async def unit(api: httpx.AsyncClient, kube: KubeClient) -> AsyncIterator[str]:
+    """A Ready unit; the exporter says that the first GPU is its pod's."""
+    await ensure_spec(kube, spec_body(SPEC))
+    async with stock_pool(kube, "busy", 1, specName=SPEC):
+        yield (await post_ready_unit(api, "busy", specName=SPEC))["name"]
+        await remove_unit(api, kube, "busy")
+
+
+async def health_of(api: httpx.AsyncClient) -> Json:
+    health: Json = (await api.get("/api/v1/health")).json()["data"]
+    return health
+
+
+async def test_parity_4_health_sums_what_the_exporter_says(asking: httpx.AsyncClient) -> None:
+    async def is_connected() -> Json | None:
+        health = await health_of(asking)
+        return health if health["nvidiaMetricsConnected"] else None
+
+    health = await eventually(is_connected)
+    assert (health["gpuDeviceCount"], health["totalGpuMemoryMiB"]) == (2, 163_840)
+    assert health["averageGpuUtilizationPercent"] == 37.5
+    metrics = (await asking.get("/metrics")).text
+    assert "runtime_nvidia_gpu_devices_total 2.0" in metrics
+
+
+async def test_a_unit_is_shown_the_gpus_of_its_own_pod(
+    asking: httpx.AsyncClient, kube: KubeClient, exporter: Exporter, unit: str
+) -> None:
+    selector = {"labelSelector": f"{names.LABEL_UNIT}={unit}"}
+    [pod] = (await kube.get(PODS.collection(INSTANCES), selector))["items"]
+    exporter.text = exporter_text(INSTANCES, pod["metadata"]["name"])
+
+    async def has_devices() -> Json | None:
+        view = (await asking.get(f"{UNITS}/{unit}/metrics")).json()["data"]
+        return view if view["devices"] else None
+
+    view = await eventually(has_devices)
+    assert (view["unit"], "readAt" in view) == (unit, True)
+    assert view["devices"] == [
+        {
+            "gpu": "0",
+            "uuid": "GPU-a",
+            "product": "NVIDIA H100",
+            "node": "node-a",
+            "utilizationPercent": 75,
+            "memoryUsedMiB": 61_440,
+            "memoryFreeMiB": 20_480,
+            "memoryTotalMiB": 81_920,
+        }
+    ]
+
+
+async def test_without_an_exporter_the_answer_is_a_404_that_says_so(api: httpx.AsyncClient, unit: str) -> None:
+    answer = await api.get(f"{UNITS}/{unit}/metrics")
+    assert (answer.status_code, code_of(answer)) == (404, "gpu_metrics_not_configured")
+    missing = await api.get(f"{UNITS}/no-such-unit/metrics")
+    assert (missing.status_code, code_of(missing)) == (404, "gpuunit_not_found")
+    assert (await health_of(api))["nvidiaMetricsConnected"] is False
+
+
+@pytest.mark.parametrize(
+    ("trouble", "words"),
+    [
+        ({"status": 500}, "it answers 500"),
+        ({"text": "up 1\n"}, "says nothing about GPUs"),
+        ({"is_silent": True}, "no answer in time"),
+    ],
+)
+async def test_an_exporter_in_trouble_is_a_503_at_once_and_delays_nobody(
+    asking: httpx.AsyncClient, exporter: Exporter, unit: str, trouble: Json, words: str
+) -> None:
+    before = {name: getattr(exporter, name) for name in trouble}
+    for name, value in trouble.items():
+        setattr(exporter, name, value)
+
+    async def is_told() -> httpx.Response | None:
+        answer = await asking.get(f"{UNITS}/{unit}/metrics")
+        return answer if answer.status_code == 503 and words in answer.text else None
+
+    try:
+        answer = await eventually(is_told)
+        assert "Retry-After" in answer.headers
+        began_at = time.monotonic()
+        health = await health_of(asking)
+        assert time.monotonic() - began_at < 15
+        assert words in health["nvidiaMetricsError"]
+    finally:
+        for name, value in before.items():
+            setattr(exporter, name, value)

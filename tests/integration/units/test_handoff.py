@@ -1,0 +1,150 @@
+"""A unit takes over the GPUs of the stock that was claimed for it."""
+
+from typing import Any
+
+from gpu_platform.adapters.kube import KubeClient
+from gpu_platform.adapters.kube.paths import GPU_UNITS, PODS, STOCK_POOLS
+from gpu_platform.domain import names
+from tests.support.clusters import GPUS, NODES
+from tests.support.units_and_stock import (
+    STOCK,
+    claim,
+    create_unit,
+    delete_unit,
+    find,
+    stock_of,
+    stock_pool,
+    unit_body,
+    wait_pool_available,
+    wait_unit_phase,
+)
+from tests.support.waiting import eventually
+
+Json = dict[str, Any]
+
+CAPACITY = NODES * GPUS
+ROUNDS = 20
+
+
+async def ready_stock_pods(kube: KubeClient, pool: str) -> dict[str, str]:
+    """Uid and name of every stock pod of the pool that holds a GPU."""
+    units = {unit["metadata"]["name"] for unit in await stock_of(kube, pool)}
+    pods = (await kube.get(PODS.collection(STOCK)))["items"]
+    return {
+        pod["metadata"]["uid"]: pod["metadata"]["labels"][names.LABEL_UNIT]
+        for pod in pods
+        if pod["metadata"]["labels"].get(names.LABEL_UNIT) in units
+        and any(each["type"] == "Ready" and each["status"] == "True" for each in pod["status"].get("conditions", []))
+    }
+
+
+async def test_in_a_full_cluster_the_unit_runs_where_its_stock_was_and_no_other_stock_is_evicted(
+    kube: KubeClient,
+) -> None:
+    """One stock more than there are GPUs, so that a pending stock pod lurks for every GPU that becomes free."""
+    async with stock_pool(kube, "full", CAPACITY):
+        await kube.patch(STOCK_POOLS.item("full", STOCK), {"spec": {"replicas": CAPACITY + 1}})
+
+        async def one_is_pending() -> bool:
+            return len(await stock_of(kube, "full")) == CAPACITY + 1
+
+        await eventually(one_is_pending)
+        for number in range(ROUNDS):
+            name = f"handoff-{number}"
+            before = await ready_stock_pods(kube, "full")
+            stock = await claim(kube, "full", name)
+            await create_unit(kube, unit_body(name, stock=stock))
+            ready = await wait_unit_phase(kube, name, "Ready")
+            assert ready["status"]["nodeName"] == stock["status"]["nodeName"]
+            after = await ready_stock_pods(kube, "full")
+            lost = {unit for uid, unit in before.items() if uid not in after}
+            assert lost == {stock["metadata"]["name"]}
+
+            async def stock_is_consumed(stock: Json = stock) -> bool:
+                now = await find(kube, GPU_UNITS.item(stock["metadata"]["name"], STOCK))
+                return now is None or now["metadata"]["uid"] != stock["metadata"]["uid"]
+
+            await eventually(stock_is_consumed)
+            await delete_unit(kube, name)
+            await wait_pool_available(kube, "full", CAPACITY)
+
+
+async def test_claimed_stock_is_not_counted_and_the_pool_refills(kube: KubeClient) -> None:
+    async with stock_pool(kube, "refill", 2):
+        stock = await claim(kube, "refill", "nobody")
+
+        async def counted() -> bool:
+            status = (await kube.get(STOCK_POOLS.item("refill", STOCK)))["status"]
+            return bool((status["available"], status["claimed"]) == (2, 1))
+
+        await eventually(counted)
+        names_now = {unit["metadata"]["name"] for unit in await stock_of(kube, "refill")}
+        assert stock["metadata"]["name"] in names_now
+        assert len(names_now) == 3
+
+
+async def test_shrinking_removes_free_stock_only(kube: KubeClient) -> None:
+    async with stock_pool(kube, "shrink", 3):
+        stock = await claim(kube, "shrink", "somebody")
+        await wait_pool_available(kube, "shrink", 3)
+        await kube.patch(STOCK_POOLS.item("shrink", STOCK), {"spec": {"replicas": 0}})
+
+        async def only_the_claimed_is_left() -> bool:
+            left = [unit["metadata"]["name"] for unit in await stock_of(kube, "shrink")]
+            return left == [stock["metadata"]["name"]]
+
+        await eventually(only_the_claimed_is_left)
+
+
+async def test_a_pool_that_never_replenishes_seeds_once_and_takes_one_back(kube: KubeClient) -> None:
+    async with stock_pool(kube, "once", 2, replenish="Never"):
+        stock = await claim(kube, "once", "borrower")
+        await create_unit(kube, unit_body("borrower", stock=stock))
+        await wait_unit_phase(kube, "borrower", "Ready")
+
+        async def stock_is(count: int) -> bool:
+            return len(await stock_of(kube, "once")) == count
+
+        await eventually(lambda: stock_is(1))
+
+        async def is_lent() -> bool:
+            return bool((await kube.get(STOCK_POOLS.item("once", STOCK)))["status"].get("lent"))
+
+        await eventually(is_lent)
+        assert await stock_is(1)
+        await delete_unit(kube, "borrower")
+        await wait_pool_available(kube, "once", 2)
+        assert await stock_is(2)
+        [spare, _] = await stock_of(kube, "once")
+        await kube.delete(GPU_UNITS.item(spare["metadata"]["name"], STOCK))
+        await wait_pool_available(kube, "once", 1)
+        assert await stock_is(1)
+
+
+async def test_a_pool_without_its_spec_fails_with_the_name(kube: KubeClient) -> None:
+    body = {
+        "apiVersion": names.API_VERSION,
+        "kind": "StockPool",
+        "metadata": {"name": "lost", "namespace": STOCK},
+        "spec": {"specName": "nowhere.1", "replicas": 1},
+    }
+    await kube.create(STOCK_POOLS.collection(STOCK), body)
+
+    async def failed() -> Json | None:
+        pool = await kube.get(STOCK_POOLS.item("lost", STOCK))
+        return pool if pool.get("status", {}).get("phase") == "Failed" else None
+
+    pool = await eventually(failed)
+    [condition] = pool["status"]["conditions"]
+    assert condition["reason"] == "InvalidSpec"
+    assert "nowhere.1" in condition["message"]
+    await kube.delete(STOCK_POOLS.item("lost", STOCK))
+
+
+async def test_a_second_unit_cannot_take_over_stock_that_is_claimed_for_the_first(kube: KubeClient) -> None:
+    async with stock_pool(kube, "contested", 1):
+        stock = await claim(kube, "contested", "first")
+        await create_unit(kube, unit_body("second", stock=stock))
+        await wait_unit_phase(kube, "second", "Ready")
+        assert await find(kube, GPU_UNITS.item(stock["metadata"]["name"], STOCK)) is not None
+        await delete_unit(kube, "second")

@@ -1,0 +1,57 @@
+"""What nobody owns any more goes by itself."""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from gpu_platform.adapters.kube import KubeClient
+from gpu_platform.adapters.kube.paths import GPU_UNITS, SERVICES
+from gpu_platform.domain import names
+from gpu_platform.domain.stock import is_claimed
+from tests.support.units_and_stock import INSTANCES, STOCK, claim, find, stock_pool, wait_pool_available
+from tests.support.waiting import eventually
+
+Json = dict[str, Any]
+
+GONE_WITHIN = 90
+
+
+async def test_a_claim_without_a_unit_and_an_object_without_an_owner_are_gone_within_ninety_seconds(
+    kube: KubeClient,
+) -> None:
+    lost = {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": "unit-lost", "labels": names.unit_labels("lost")},
+        "spec": {"ports": [{"port": 80}]},
+    }
+    await kube.create(SERVICES.collection(INSTANCES), lost)
+    async with stock_pool(kube, "claims", 1):
+        stock = await claim(kube, "claims", "never-made")
+        name = stock["metadata"]["name"]
+
+        async def is_free_again() -> bool:
+            # Of the two that are free then, the pool may take away this one.
+            now = await find(kube, GPU_UNITS.item(name, STOCK))
+            return now is None or not is_claimed(now)
+
+        # A claim is given a minute; this one is made to look older, to spare the test that time.
+        older = (datetime.now(UTC) - timedelta(seconds=50)).isoformat()
+        await kube.patch(
+            GPU_UNITS.item(name, STOCK), {"metadata": {"annotations": {names.ANNOTATION_CLAIMED_AT: older}}}
+        )
+        await eventually(is_free_again, within=GONE_WITHIN, every=0.5)
+        # Two were free for a moment: the pool had refilled.
+        await wait_pool_available(kube, "claims", 1)
+
+        async def is_gone() -> bool:
+            return await find(kube, SERVICES.item("unit-lost", INSTANCES)) is None
+
+        await eventually(is_gone, within=GONE_WITHIN, every=0.5)
+
+
+async def test_a_young_claim_is_left_alone(kube: KubeClient) -> None:
+    async with stock_pool(kube, "kept", 1):
+        stock = await claim(kube, "kept", "never-made-either")
+        await asyncio.sleep(12)
+        assert is_claimed(await kube.get(GPU_UNITS.item(stock["metadata"]["name"], STOCK)))

@@ -1,0 +1,120 @@
+"""The API as its callers meet it: processes of this tree on the session's cluster, and clients with keys."""
+
+import asyncio
+import base64
+import json
+import secrets
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from gpu_platform.adapters.kube import KubeClient
+from gpu_platform.adapters.kube.paths import SECRETS
+from gpu_platform.devcluster.ports import _bind_any
+from gpu_platform.domain import names
+from gpu_platform.domain.api_keys import KEYS_SECRET, KeyRecord, build_key, draw_key_parts, hash_secret
+from gpu_platform.domain.tenants import Role
+from tests.support.daemons import Daemon, running_daemon
+from tests.support.waiting import eventually
+
+Json = dict[str, Any]
+
+UNITS = "/api/v1/gpu-units"
+
+
+BUSY_SECONDS = 60.0
+BUSY = ("service_unavailable", "operation_in_progress")
+"""What the platform says while it cannot, and what it will say no longer in a moment."""
+
+
+class _Patient(httpx.AsyncHTTPTransport):
+    """Asks again, as every caller should, where a 503 says when. A machine that is busy with tests needs that."""
+
+    def __init__(self, limits: httpx.Limits, seconds: float) -> None:
+        super().__init__(limits=limits, trust_env=False)
+        self._seconds = seconds
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        deadline = time.monotonic() + self._seconds
+        while True:
+            answer = await super().handle_async_request(request)
+            if time.monotonic() >= deadline or not await _is_busy(answer):
+                return answer
+            await answer.aclose()
+            await asyncio.sleep(int(answer.headers["Retry-After"]))
+
+
+async def _is_busy(answer: httpx.Response) -> bool:
+    """A unit that is called through the platform may have a 503 of its own."""
+    if answer.status_code != 503 or answer.headers.get("Content-Type") != "application/json":
+        return False
+    error = json.loads(await answer.aread()).get("error")
+    return isinstance(error, dict) and error.get("code") in BUSY
+
+
+def open_api(url: str, key: str | None, *, patience: float = BUSY_SECONDS) -> httpx.AsyncClient:
+    """`patience`: for how long a platform that is busy is asked again; 0 where the refusal is what is looked for."""
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    limits = httpx.Limits(max_connections=200, max_keepalive_connections=200)
+    transport = _Patient(limits, patience)
+    return httpx.AsyncClient(base_url=url, headers=headers, timeout=30, transport=transport, trust_env=False)
+
+
+def free_port() -> int:
+    """Not one of the kernel's own choice: that could become some connection's before our server binds it."""
+    with _bind_any() as probe:
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@asynccontextmanager
+async def api_process(
+    kubeconfig: Path, log: Path, settings: Mapping[str, str] | None = None, fault: str | None = None
+) -> AsyncIterator[tuple[Daemon, str]]:
+    """An API process of its own, and its URL; it need not be ready."""
+    port = free_port()
+    environment = {
+        "GPU_PLATFORM_API_HTTP_ADDR": f"127.0.0.1:{port}",
+        "GPU_PLATFORM_API_KUBECONFIG": str(kubeconfig),
+        **(settings or {}),
+        **({"GPU_PLATFORM_FAULT": fault} if fault else {}),
+    }
+    async with running_daemon("platform_api", log, environment) as daemon:
+        yield daemon, f"http://127.0.0.1:{port}"
+
+
+async def wait_ready(api: httpx.AsyncClient, within: float = 180) -> None:
+    async def is_ready() -> bool:
+        try:
+            return (await api.get("/readyz")).status_code == 200
+        except httpx.TransportError:
+            return False
+
+    await eventually(is_ready, within=within)
+
+
+async def add_key(kube: KubeClient, tenant: str, *roles: Role) -> str:
+    """A new key in the platform's Secret; every process knows it within seconds."""
+    key_id, secret = draw_key_parts(secrets.token_bytes)
+    record = KeyRecord(sha256=hash_secret(secret), tenant=tenant, roles=roles)
+    encoded = base64.b64encode(json.dumps(record.to_json()).encode()).decode()
+    await kube.patch(SECRETS.item(KEYS_SECRET, names.SYSTEM_NAMESPACE), {"data": {key_id: encoded}})
+    return build_key(key_id, secret)
+
+
+async def remove_key(kube: KubeClient, key: str) -> None:
+    key_id = key.split("_")[1]
+    await kube.patch(SECRETS.item(KEYS_SECRET, names.SYSTEM_NAMESPACE), {"data": {key_id: None}})
+
+
+def unit_request(name: str, **fields: Any) -> Json:
+    return {"operationID": f"op-{name}", "name": name, "specName": "g1.1", "image": "example/train", **fields}
+
+
+def code_of(answer: httpx.Response) -> str:
+    code: str = answer.json()["error"]["code"]
+    return code

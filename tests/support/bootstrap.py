@@ -1,0 +1,132 @@
+"""The bootstrap program as a person runs it: the real CLI, on a cluster that has nothing of the platform yet."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.architecture.repository import ROOT
+from tests.support.clusters import RunningCluster
+
+Json = dict[str, Any]
+Outcome = subprocess.CompletedProcess[str]
+
+SECONDS = 300
+"""For one call of the CLI: it takes ten on idle cores."""
+
+PLATFORM = (sys.executable, "-m", "gpu_platform.cli")
+
+
+def read_config(name: str) -> Json:
+    """The configuration of one of the repository's stacks, to be changed at will."""
+    config: Json = yaml.safe_load((ROOT / f"Pulumi.{name}.yaml").read_text())["config"]
+    return config
+
+
+def bootstrap(cluster: RunningCluster) -> None:
+    """What `dev up` does to a cluster before it starts the platform's processes."""
+    environment = {**os.environ, **cluster.environment(os.environ["PATH"])}
+    outcome = _call([*PLATFORM, "bootstrap", "up"], environment)
+    assert outcome.returncode == 0, outcome.stdout + outcome.stderr
+
+
+class BootstrapStack:
+    """The stack `dev` in a state of its own. Its configuration is a file beside that, so that none of the repository's
+    is ever written."""
+
+    def __init__(self, cluster: RunningCluster, directory: Path) -> None:
+        self._file = directory / "stack.yaml"
+        state = directory / "state"
+        state.mkdir(parents=True)
+        self._environment = {
+            **os.environ,
+            **cluster.environment(os.environ["PATH"]),
+            "PULUMI_BACKEND_URL": f"file://{state}?metadata=skip",
+            "PULUMI_HOME": str(directory / "home"),
+        }
+        self.configure(read_config("dev"))
+        assert self._run("stack", "init", "dev").returncode == 0
+
+    def configure(self, config: Mapping[str, Any]) -> None:
+        salt = yaml.safe_load((ROOT / "Pulumi.dev.yaml").read_text())["encryptionsalt"]
+        self._file.write_text(yaml.safe_dump({"config": dict(config), "encryptionsalt": salt}))
+
+    def configure_text(self, text: str) -> None:
+        """As it stands, also what no YAML library would write."""
+        self._file.write_text(text)
+
+    def run(self, command: str, *options: str) -> Outcome:
+        return self._run(command, "--config-file", str(self._file), *options)
+
+    def up(self, *options: str) -> Outcome:
+        outcome = self.run("up", "--yes", "--skip-preview", *options)
+        assert outcome.returncode == 0, outcome.stdout + outcome.stderr
+        return outcome
+
+    def destroy(self) -> None:
+        outcome = self.run("destroy", "--yes", "--skip-preview")
+        assert outcome.returncode == 0, outcome.stdout + outcome.stderr
+
+    def plan(self) -> list[Json]:
+        """What a preview would change, step by step."""
+        preview = self.run("preview", "--json")
+        assert preview.returncode == 0, preview.stdout + preview.stderr
+        return [step for step in json.loads(preview.stdout)["steps"] if step["op"] != "same"]
+
+    def has_changes(self) -> bool:
+        preview = self.run("preview", "--expect-no-changes")
+        assert ("error: " in preview.stdout + preview.stderr) is (preview.returncode != 0)
+        return preview.returncode != 0
+
+    def outputs(self) -> Json:
+        shown: Json = json.loads(self._run("stack", "output", "--json").stdout)
+        return shown
+
+    def begin_bootstrap(self) -> subprocess.Popen[bytes]:
+        """In a group of its own, as a terminal gives to a command."""
+        return subprocess.Popen(
+            [*PLATFORM, "bootstrap", "up"],
+            cwd=ROOT,
+            env=self._environment,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+
+    def bootstrap(self, action: str, *options: str) -> Outcome:
+        """With the settings of the repository's own stack."""
+        return _call([*PLATFORM, "bootstrap", action, *options], self._environment)
+
+    def preview_command(self, directory: Path, *options: str) -> Outcome:
+        """`gpu-platform preview` in a checkout whose settings are those that were configured."""
+        for name in ("Pulumi.yaml", "infra", ".venv"):
+            (directory / name).symlink_to(ROOT / name)
+        (directory / "Pulumi.dev.yaml").symlink_to(self._file)
+        return _call([*PLATFORM, "preview", "--stack", "dev", *options], self._environment, directory)
+
+    def _run(self, *arguments: str) -> Outcome:
+        return _call(["pulumi", "--non-interactive", *arguments], self._environment)
+
+
+def _call(command: Sequence[str], environment: Mapping[str, str], directory: Path = ROOT) -> Outcome:
+    return subprocess.run(
+        command, cwd=directory, env=environment, capture_output=True, text=True, timeout=SECONDS, check=False
+    )
+
+
+def interrupt(running: subprocess.Popen[bytes], number: signal.Signals) -> int:
+    """As a terminal does it, to the whole group."""
+    os.killpg(running.pid, number)
+    return running.wait(SECONDS)
+
+
+def name_of(step: Json) -> str:
+    """`Namespace runtime-stock`: kind and name behind a step's URN."""
+    kind, name = step["urn"].split("$")[-1].split("::", 1)
+    return f"{kind.rpartition(':')[2]} {name}"

@@ -1,0 +1,48 @@
+"""Embedded clusters for tests: each has its own directory, ports and addresses, and ends with the test process."""
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpu_platform.devcluster import lifecycle
+from gpu_platform.devcluster.directory import ClusterDirectory
+from gpu_platform.devcluster.environment import cluster_environment
+from gpu_platform.devcluster.parts import ensure_parts
+from gpu_platform.devcluster.record import ClusterRecord
+from tests.support.process_logs import watched_directory
+
+NODES = 4
+GPUS = 8
+
+
+@dataclass(frozen=True)
+class RunningCluster:
+    directory: ClusterDirectory
+    record: ClusterRecord
+
+    @property
+    def kubeconfig(self) -> Path:
+        return self.directory.kubeconfig
+
+    def environment(self, path: str) -> dict[str, str]:
+        return cluster_environment(self.directory, self.record, path)
+
+
+@contextmanager
+def running_cluster(*, nodes: int = NODES, gpus: int = GPUS, platform: bool = True) -> Iterator[RunningCluster]:
+    """Starts a cluster and stops it at the end of the block; leaves nothing on disk, also when this process is killed.
+
+    Without `platform` it is Kubernetes and NATS only, without even the platform's namespaces.
+    """
+    with tempfile.TemporaryDirectory(prefix="gpu-test-") as root:
+        directory = ClusterDirectory(Path(root) / "cluster")
+        # Without the stack worker: Pulumi would take half of the cores from the tests of everything else.
+        wish = lifecycle.Wish(nodes=nodes, gpus=gpus, platform=platform, stack_worker=False, tied=True)
+        record = lifecycle.up(directory, ensure_parts(), wish)
+        try:
+            with watched_directory(directory.logs):
+                yield RunningCluster(directory, record)
+        finally:
+            lifecycle.down(directory)

@@ -1,0 +1,146 @@
+"""What tests do with storages by `kubectl`'s means: make them, ask them, let units mount them on the host node."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from gpu_platform.adapters.kube import KubeClient, NotFoundError
+from gpu_platform.adapters.kube.paths import (
+    GPU_STORAGES,
+    JOBS,
+    PERSISTENT_VOLUME_CLAIMS,
+    PERSISTENT_VOLUMES,
+    PODS,
+)
+from gpu_platform.domain import names
+from tests.support.units_and_stock import INSTANCES, find, ready_condition, unit_body
+from tests.support.waiting import eventually
+
+Json = dict[str, Any]
+
+
+def storage_body(name: str, **spec: Any) -> Json:
+    return {
+        "apiVersion": names.API_VERSION,
+        "kind": "GPUStorage",
+        "metadata": {"name": name, "namespace": INSTANCES},
+        "spec": {"size": "1Gi", **spec},
+    }
+
+
+def from_shell(script: str) -> Json:
+    return {"fromImage": "none", "command": ["sh", "-c", script]}
+
+
+def host_unit(name: str, *storages: str, script: str = "sleep 3600", **spec: Any) -> Json:
+    mounts = [{"name": storage_object, "mountPath": f"/mnt/{storage_object}"} for storage_object in storages]
+    template = {"command": ["sh", "-c", script]}
+    return unit_body(name, specName="host.1", image=None, template=template, storageMounts=mounts, **spec)
+
+
+async def create_storage(kube: KubeClient, name: str, **spec: Any) -> Json:
+    return await kube.create(GPU_STORAGES.collection(INSTANCES), storage_body(name, **spec))
+
+
+async def get_storage(kube: KubeClient, name: str) -> Json:
+    return await kube.get(GPU_STORAGES.item(name, INSTANCES))
+
+
+async def wait_storage_reason(kube: KubeClient, name: str, reason: str, within: float = 180.0) -> Json:
+    """The storage, once its Ready condition has this reason, for its newest spec."""
+
+    async def said() -> Json | None:
+        storage = await find(kube, GPU_STORAGES.item(name, INSTANCES))
+        if storage is None or "conditions" not in storage.get("status", {}):
+            return None
+        is_current = storage["status"]["observedGeneration"] == storage["metadata"]["generation"]
+        return storage if is_current and ready_condition(storage)["reason"] == reason else None
+
+    try:
+        return await eventually(said, within)
+    except AssertionError:
+        storage = await find(kube, GPU_STORAGES.item(name, INSTANCES))
+        raise AssertionError(f"{reason} was not said; it is {storage}") from None
+
+
+async def change_storage(kube: KubeClient, name: str, **spec: Any) -> None:
+    await kube.patch(GPU_STORAGES.item(name, INSTANCES), {"spec": spec})
+
+
+async def recover_storage(kube: KubeClient, name: str, nonce: str) -> None:
+    body = {"metadata": {"annotations": {names.ANNOTATION_RECOVERY_NONCE: nonce}}}
+    await kube.patch(GPU_STORAGES.item(name, INSTANCES), body)
+
+
+async def jobs_of(kube: KubeClient, name: str) -> list[Json]:
+    answer = await kube.get(JOBS.collection(INSTANCES), {"labelSelector": f"{names.LABEL_STORAGE}={name}"})
+    return list(answer["items"])
+
+
+async def directory_of(kube: KubeClient, name: str) -> Path:
+    """Where the storage's files are on this machine."""
+    claim = await kube.get(PERSISTENT_VOLUME_CLAIMS.item(name, INSTANCES))
+    volume = await kube.get(PERSISTENT_VOLUMES.item(claim["spec"]["volumeName"]))
+    return Path(volume["spec"]["hostPath"]["path"])
+
+
+async def delete_storage(kube: KubeClient, name: str) -> None:
+    try:
+        await kube.delete(GPU_STORAGES.item(name, INSTANCES))
+    except NotFoundError:
+        return
+    await expect_storage_deleted(kube, name)
+
+
+async def expect_storage_deleted(kube: KubeClient, name: str) -> None:
+    async def is_gone() -> bool:
+        return await find(kube, GPU_STORAGES.item(name, INSTANCES)) is None
+
+    await eventually(is_gone)
+
+
+async def expect_pvc_deleted(kube: KubeClient, name: str) -> None:
+    async def is_gone() -> bool:
+        return await find(kube, PERSISTENT_VOLUME_CLAIMS.item(name, INSTANCES)) is None
+
+    await eventually(is_gone)
+
+
+@asynccontextmanager
+async def storage_object(kube: KubeClient, name: str, **spec: Any) -> AsyncIterator[Json]:
+    """It is gone afterwards, with its data."""
+    try:
+        yield await create_storage(kube, name, **spec)
+    finally:
+        await delete_storage(kube, name)
+
+
+async def wait_file_content(file: Path, text: str) -> None:
+    """A unit without a probe is Ready once its process is there, which may not have written yet."""
+
+    async def says() -> bool:
+        return file.is_file() and file.read_text() == text
+
+    await eventually(says)
+
+
+async def send_to_accessor(kube: KubeClient, name: str, method: str, path: str) -> tuple[int, str]:
+    [pod] = (
+        await kube.get(
+            PODS.collection(INSTANCES),
+            {"labelSelector": f"{names.LABEL_STORAGE}={name},{names.LABEL_STORAGE_ACCESSOR}"},
+        )
+    )["items"]
+    address = pod["metadata"]["annotations"][names.ANNOTATION_HOST_ADDRESS]
+    async with (
+        aiohttp.ClientSession() as session,
+        session.request(method, f"http://{address}:5000/{path}") as answer,
+    ):
+        return answer.status, await answer.text()
+
+
+async def read_from_accessor(kube: KubeClient, name: str, path: str) -> tuple[int, str]:
+    return await send_to_accessor(kube, name, "GET", path)

@@ -1,0 +1,58 @@
+"""Tenants besides the default one: a namespace and keys of its own, gone afterwards."""
+
+import secrets
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import httpx
+
+from gpu_platform.adapters.kube import KubeClient
+from gpu_platform.adapters.kube.paths import NAMESPACES
+from gpu_platform.domain.tenants import Role, tenant_namespace
+from tests.support.api import UNITS, add_key, open_api, remove_key
+from tests.support.waiting import eventually
+
+
+@dataclass(frozen=True)
+class Tenant:
+    name: str
+    api: httpx.AsyncClient
+    key: str
+
+    @property
+    def namespace(self) -> str:
+        return tenant_namespace(self.name)
+
+
+@asynccontextmanager
+async def tenant(kube: KubeClient, url: str, *roles: Role) -> AsyncIterator[Tenant]:
+    """A new tenant, and a client with a key of these roles that the API at this address knows already."""
+    name = f"t-{secrets.token_hex(3)}"
+    metadata = {"name": tenant_namespace(name), "labels": {"pod-security.kubernetes.io/enforce": "baseline"}}
+    await kube.create(NAMESPACES.collection(), {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
+    try:
+        async with key_of(kube, url, name, *roles) as (api, key):
+            yield Tenant(name, api, key)
+    finally:
+        await kube.delete(NAMESPACES.item(tenant_namespace(name)))
+
+
+@asynccontextmanager
+async def key_of(
+    kube: KubeClient, url: str, tenant_name: str, *roles: Role
+) -> AsyncIterator[tuple[httpx.AsyncClient, str]]:
+    key = await add_key(kube, tenant_name, *roles)
+    try:
+        async with open_api(url, key) as api:
+            await wait_key_known(api)
+            yield api, key
+    finally:
+        await remove_key(kube, key)
+
+
+async def wait_key_known(api: httpx.AsyncClient, within: float = 30) -> None:
+    async def is_known() -> bool:
+        return (await api.get(UNITS)).status_code != 401
+
+    await eventually(is_known, within=within)
