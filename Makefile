@@ -6,14 +6,20 @@ SHELL := bash
 PYTHON ?= python3
 BIN := .venv/bin
 PLATFORM := $(BIN)/gpu-platform
-# Warnings are errors in the tests; -X dev makes Python tell of leaked files, sockets and coroutines.
-PYTEST := $(BIN)/python -X dev -m pytest
+# Warnings are errors in the tests; -X dev makes Python tell of leaked files, sockets and coroutines. Only in the unit
+# tier: asyncio's debug mode slows everything that waits for processes.
+# Whole modules go to the workers, slow ones first (tests/support/module_seconds.py).
+PYTEST_OPTIONS := --dist loadfile --no-loadscope-reorder
+UNIT := $(BIN)/python -X dev -m pytest $(PYTEST_OPTIONS) -n 2 tests/unit tests/architecture tests/bench
+# Each worker has a cluster of its own, of about 1 GB. Its processes wait more than they compute, so more workers than cores.
+WORKERS ?= 4
+ON_PARTS := $(BIN)/python -m pytest $(PYTEST_OPTIONS) -n $(WORKERS) tests/integration tests/faults
 # In the embedded cluster's own shell: its KUBECONFIG, NATS_URL, Pulumi backend and PATH.
 IN_CLUSTER := eval "$$($(PLATFORM) dev env)" &&
 
 .PHONY: help
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  \033[36m%-10s\033[0m %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  \033[36m%-12s\033[0m %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .venv/.installed: requirements/dev.txt pyproject.toml
 	$(PYTHON) -m venv .venv
@@ -45,16 +51,23 @@ fix: venv ## Format and mend what the linter can mend
 	$(BIN)/ruff format --quiet .
 	$(BIN)/ruff check --fix --quiet .
 
+.PHONY: unit
+unit: venv ## Unit and architecture tests: no cluster, about a minute
+	$(UNIT)
+
+.PHONY: integration
+integration: tools ## Tests on the real parts, a cluster per worker (WORKERS=4)
+	$(ON_PARTS) -m "not faults"
+
 .PHONY: test
-test: check tools ## Everything that guards main: checks and all tests on the real parts
-	$(PYTEST) tests --ignore=tests/faults
+test: check unit integration ## Everything that guards main: checks and all tests on the real parts
 
 .PHONY: ci
 ci: test ## The same as test
 
 .PHONY: faults
-faults: tools ## Kill the parts again and again for ten minutes and look for losses (SOAK_SECONDS)
-	$(PYTEST) tests/faults
+faults: tools ## Crash matrices, races, chaos, scale and soaks; prints what was hit (SOAK_SECONDS)
+	$(ON_PARTS) -m faults --timeout 1800
 
 .PHONY: bench
 bench: tools ## Measure against bare baselines and print the table

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Iterable
-from datetime import timedelta
 from typing import Any
 
 from gpu_platform.adapters.kube import KubeClient, ResourcePath
@@ -18,6 +17,7 @@ from gpu_platform.adapters.kube.paths import (
     STOCK_POOLS,
 )
 from gpu_platform.adapters.kube.requests import find
+from gpu_platform.adapters.kube.watch import WatchTiming
 from gpu_platform.domain import names
 from gpu_platform.domain.metadata import labels_of
 from gpu_platform.domain.stack_records import LABEL_KIND
@@ -39,20 +39,20 @@ MANAGED = f"{names.LABEL_MANAGED_BY}={names.MANAGED_BY_VALUE}"
 
 
 class Cluster:
-    def __init__(self, client: KubeClient, resync: timedelta) -> None:
+    def __init__(self, client: KubeClient, timing: WatchTiming) -> None:
         self.pulse = Pulse(client)
         self.client = BoundedClient(client, self.pulse)
-        self.units = ObjectCache(client, GPU_UNITS, indexes={AVAILABLE: _available_for}, resync=resync)
-        self.specs = ObjectCache(client, GPU_SPECS, resync=resync)
-        self.pools = ObjectCache(client, STOCK_POOLS, resync=resync)
-        self.storages = ObjectCache(client, GPU_STORAGES, resync=resync)
-        self.functions = ObjectCache(client, GPU_FUNCTIONS, resync=resync)
-        self.nodes = ObjectCache(client, NODES, resync=resync)
+        self.units = ObjectCache(client, GPU_UNITS, indexes={AVAILABLE: _available_for}, timing=timing)
+        self.specs = ObjectCache(client, GPU_SPECS, timing=timing)
+        self.pools = ObjectCache(client, STOCK_POOLS, timing=timing)
+        self.storages = ObjectCache(client, GPU_STORAGES, timing=timing)
+        self.functions = ObjectCache(client, GPU_FUNCTIONS, timing=timing)
+        self.nodes = ObjectCache(client, NODES, timing=timing)
         self.pods = ObjectCache(
-            client, PODS, label_selector=MANAGED, indexes={BY_UNIT: _unit_of, BY_STORAGE: _storage_of}, resync=resync
+            client, PODS, label_selector=MANAGED, indexes={BY_UNIT: _unit_of, BY_STORAGE: _storage_of}, timing=timing
         )
         self.stacks = ObjectCache(
-            client, LEASES, namespace=names.SYSTEM_NAMESPACE, label_selector=LABEL_KIND, resync=resync
+            client, LEASES, namespace=names.SYSTEM_NAMESPACE, label_selector=LABEL_KIND, timing=timing
         )
 
     @property

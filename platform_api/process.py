@@ -15,6 +15,7 @@ import uvicorn
 from gpu_platform.adapters.background import running
 from gpu_platform.adapters.clock import now_utc
 from gpu_platform.adapters.kube import KubeClient, KubeError, NoConnectionError, open_client
+from gpu_platform.adapters.kube.watch import WatchTiming
 from gpu_platform.settings import split_address
 from platform_api.app import create_app
 from platform_api.cluster import Cluster
@@ -72,7 +73,7 @@ async def run_api(settings: ApiSettings) -> None:
 
 
 def build_deps(settings: ApiSettings, client: KubeClient | None) -> Deps:
-    cluster = Cluster(client, settings.resync) if client else None
+    cluster = Cluster(client, WatchTiming(settings.resync)) if client else None
     metrics = ApiMetrics()
     queue = build_queue_link(settings, f"{COMPONENT}/{os.getpid()}")
     counts = QueueCounts(queue)

@@ -14,7 +14,7 @@ from gpu_platform.adapters.kube.client import KubeClient
 from gpu_platform.adapters.kube.connection import open_client
 from gpu_platform.adapters.kube.events import EventRecorder
 from gpu_platform.adapters.kube.guarded import GuardedClient
-from gpu_platform.adapters.kube.leader import LeaderElector, Leadership, always_leading
+from gpu_platform.adapters.kube.leader import LeaderElector, Leadership, LeaseTiming, always_leading
 from gpu_platform.control.metrics import Metrics
 from gpu_platform.control.probes import build_metrics_application, build_probe_application, find_unready, served
 from reconciler.settings import ReconcilerSettings
@@ -51,7 +51,9 @@ async def run_reconciler(settings: ReconcilerSettings, build_loops: BuildLoops) 
     async with AsyncExitStack() as stack:
         client = await stack.enter_async_context(await open_client(settings.kubeconfig, f"{COMPONENT}/{os.getpid()}"))
         metrics = Metrics(METRICS)
-        elector = LeaderElector(client, settings.lease_namespace, settings.lease_name)
+        elector = LeaderElector(
+            client, settings.lease_namespace, settings.lease_name, timing=LeaseTiming.lasting(settings.lease)
+        )
         leadership = elector.leadership if settings.leader_elect else always_leading()
         writer = GuardedClient(client, leadership, metrics.count_write)
         caches, loops = build_loops(client, writer, EventRecorder(writer, COMPONENT), settings, metrics)

@@ -86,9 +86,15 @@ class ReconcilerSettings(Settings):
     leader_elect: bool = True
     lease_namespace: Text = SYSTEM_NAMESPACE
     lease_name: Text = "gpu-platform-reconciler"
+    lease_seconds: Annotated[int, Field(ge=3)] = 15
     metrics_address: Address = "127.0.0.1:9401"
     probe_address: Address = "127.0.0.1:9402"
     resync_seconds: Annotated[int, Field(ge=10)] = 300
+    watch_seconds: Annotated[int, Field(ge=1)] = 30
+    operation_takeover_seconds: Annotated[int, Field(ge=1)] = 15
+    claim_limit_seconds: Annotated[int, Field(ge=1)] = 60
+    orphan_limit_seconds: Annotated[int, Field(ge=1)] = 30
+    queue_grace_seconds: Annotated[int, Field(ge=1)] = 30
     controllers: tuple[ControllerName, ...] = (
         *("units", "storages", "stock", "operations", "orphans", "drift", "functions"),
     )
@@ -134,6 +140,30 @@ class ReconcilerSettings(Settings):
     @property
     def resync(self) -> timedelta:
         return timedelta(seconds=self.resync_seconds)
+
+    @property
+    def lease(self) -> timedelta:
+        return timedelta(seconds=self.lease_seconds)
+
+    @property
+    def watch_life(self) -> timedelta:
+        return timedelta(seconds=self.watch_seconds)
+
+    @property
+    def operation_takeover(self) -> timedelta:
+        return timedelta(seconds=self.operation_takeover_seconds)
+
+    @property
+    def claim_limit(self) -> timedelta:
+        return timedelta(seconds=self.claim_limit_seconds)
+
+    @property
+    def orphan_limit(self) -> timedelta:
+        return timedelta(seconds=self.orphan_limit_seconds)
+
+    @property
+    def queue_grace(self) -> timedelta:
+        return timedelta(seconds=self.queue_grace_seconds)
 
 
 def load_reconciler_settings(file: Path | None, environment: Mapping[str, str]) -> ReconcilerSettings:

@@ -8,6 +8,7 @@ from gpu_platform.adapters.kube import KubeClient
 from gpu_platform.adapters.kube.cache import ObjectCache
 from gpu_platform.adapters.kube.events import EventRecorder
 from gpu_platform.adapters.kube.guarded import GuardedClient
+from gpu_platform.adapters.kube.watch import WatchTiming
 from gpu_platform.adapters.queue.connection import JetStream, QueueAccess
 from gpu_platform.control.loop import ControllerLoop
 from gpu_platform.control.metrics import Metrics
@@ -23,6 +24,7 @@ from reconciler.invocations.functions import function_lookup
 from reconciler.invocations.sweep import InvocationsSweep
 from reconciler.operations.controller import OperationsController
 from reconciler.orphans.controller import OrphansController
+from reconciler.orphans.plan import OrphanLimits
 from reconciler.process import COMPONENT, Loop
 from reconciler.settings import TAINT, ReconcilerSettings
 from reconciler.stock.controller import StockController
@@ -47,7 +49,7 @@ def build_loops(
 ) -> tuple[Sequence[ObjectCache], Sequence[Loop]]:
     route = build_route_settings(settings)
     with_http_routes = route is not None and route.kind is ChildKind.HTTP_ROUTE
-    world = World(client, settings.resync, with_http_routes=with_http_routes)
+    world = World(client, WatchTiming(settings.resync, settings.watch_life), with_http_routes=with_http_routes)
     unit_settings = UnitSettings(
         placeholder_image=settings.placeholder_image,
         blocked_egress=tuple(str(cidr) for cidr in settings.blocked_egress_cidrs),
@@ -58,13 +60,14 @@ def build_loops(
     units = UnitsController(world, writer, events, unit_settings, now_utc)
     storages = StoragesController(world, writer, events, build_storage_settings(settings), now_utc)
     stock = StockController(world, writer, now_utc)
-    operations = OperationsController(world, writer, now_utc)
-    orphans = OrphansController(world, writer, now_utc)
+    operations = OperationsController(world, writer, now_utc, takeover=settings.operation_takeover)
+    orphans = OrphansController(world, writer, now_utc, OrphanLimits(settings.claim_limit, settings.orphan_limit))
     drift = DriftController(world, writer, events, DriftMetrics(metrics.registry))
 
     async def sweep(js: JetStream) -> None:
         retention = timedelta(seconds=settings.result_retention_seconds)
-        await InvocationsSweep(js, function_lookup(world.functions, client), retention, now_utc).run()
+        lookup = function_lookup(world.functions, client)
+        await InvocationsSweep(js, lookup, retention, now_utc, queue_grace=settings.queue_grace).run()
 
     scaler = Scaler(now_utc)
     queue = _build_queue_link(settings, sweep, scaler.follow)

@@ -4,7 +4,6 @@ Objects are shared and read-only.
 """
 
 from collections.abc import Iterable, Mapping
-from datetime import timedelta
 from typing import Any
 
 from pydantic import ValidationError
@@ -30,6 +29,7 @@ from gpu_platform.adapters.kube.paths import (
     STOCK_POOLS,
     STORAGE_CLASSES,
 )
+from gpu_platform.adapters.kube.watch import WatchTiming
 from gpu_platform.domain import names
 from gpu_platform.domain.gpu_specs import GPUSpecSpec
 from gpu_platform.domain.metadata import labels_of
@@ -57,7 +57,7 @@ UNIT_CHILDREN: Mapping[ChildKind, ResourcePath] = {
 
 
 class World:
-    def __init__(self, client: KubeClient, resync: timedelta, *, with_http_routes: bool = False) -> None:
+    def __init__(self, client: KubeClient, timing: WatchTiming, *, with_http_routes: bool = False) -> None:
         """Not every cluster knows HTTPRoutes, and a kind that is not there cannot be followed."""
         of_units = {
             "spec": _spec_of,
@@ -73,27 +73,27 @@ class World:
             "storage": _storage_label_of,
         }
         of_storages = {"source": _copied_storage_of, "unit": _mounting_unit_of}
-        self.units = ObjectCache(client, GPU_UNITS, indexes=of_units, resync=resync)
-        self.pools = ObjectCache(client, STOCK_POOLS, indexes={"spec": _spec_of}, resync=resync)
-        self.functions = ObjectCache(client, GPU_FUNCTIONS, indexes={"spec": _spec_of}, resync=resync)
-        self.storages = ObjectCache(client, GPU_STORAGES, indexes=of_storages, resync=resync)
-        self.storage_classes = ObjectCache(client, STORAGE_CLASSES, resync=resync)
-        self.specs = ObjectCache(client, GPU_SPECS, resync=resync)
-        self.operations = ObjectCache(client, OPERATIONS, indexes={"object-uid": _object_uids_of}, resync=resync)
-        self.namespaces = ObjectCache(client, NAMESPACES, resync=resync)
+        self.units = ObjectCache(client, GPU_UNITS, indexes=of_units, timing=timing)
+        self.pools = ObjectCache(client, STOCK_POOLS, indexes={"spec": _spec_of}, timing=timing)
+        self.functions = ObjectCache(client, GPU_FUNCTIONS, indexes={"spec": _spec_of}, timing=timing)
+        self.storages = ObjectCache(client, GPU_STORAGES, indexes=of_storages, timing=timing)
+        self.storage_classes = ObjectCache(client, STORAGE_CLASSES, timing=timing)
+        self.specs = ObjectCache(client, GPU_SPECS, timing=timing)
+        self.operations = ObjectCache(client, OPERATIONS, indexes={"object-uid": _object_uids_of}, timing=timing)
+        self.namespaces = ObjectCache(client, NAMESPACES, timing=timing)
         self.unit_children = {
-            kind: _child_cache(client, path, resync)
+            kind: _child_cache(client, path, timing)
             for kind, path in UNIT_CHILDREN.items()
             if with_http_routes or kind is not ChildKind.HTTP_ROUTE
         }
         self.deployments = self.unit_children[ChildKind.DEPLOYMENT]
         self.services = self.unit_children[ChildKind.SERVICE]
         self.network_policies = self.unit_children[ChildKind.NETWORK_POLICY]
-        self.claims = ObjectCache(client, PERSISTENT_VOLUME_CLAIMS, label_selector=OURS, resync=resync)
+        self.claims = ObjectCache(client, PERSISTENT_VOLUME_CLAIMS, label_selector=OURS, timing=timing)
         self.jobs = ObjectCache(
-            client, JOBS, label_selector=OURS, indexes={"storage": _storage_label_of}, resync=resync
+            client, JOBS, label_selector=OURS, indexes={"storage": _storage_label_of}, timing=timing
         )
-        self.pods = ObjectCache(client, PODS, label_selector=OURS, indexes=of_pods, resync=resync)
+        self.pods = ObjectCache(client, PODS, label_selector=OURS, indexes=of_pods, timing=timing)
 
     @property
     def caches(self) -> tuple[ObjectCache, ...]:
@@ -170,9 +170,9 @@ class World:
         return tuple(unit for unit in self.units.by_index("pool", pool) if not _is_stock(unit))
 
 
-def _child_cache(client: KubeClient, path: ResourcePath, resync: timedelta) -> ObjectCache:
+def _child_cache(client: KubeClient, path: ResourcePath, timing: WatchTiming) -> ObjectCache:
     """With the record of who set which field: `children` compares by it."""
-    return ObjectCache(client, path, label_selector=OURS, resync=resync, with_managed_fields=True)
+    return ObjectCache(client, path, label_selector=OURS, timing=timing, with_managed_fields=True)
 
 
 def key_of(item: Json) -> tuple[str, str]:

@@ -20,7 +20,14 @@ class Sweep(Enum):
     ENQUEUE = "queue it again"
 
 
-def plan_sweep(call: Invocation, *, is_in_queue: bool, function_exists: bool, now: datetime) -> Sweep:
+def plan_sweep(
+    call: Invocation,
+    *,
+    is_in_queue: bool,
+    function_exists: bool,
+    now: datetime,
+    queue_grace: timedelta = QUEUE_GRACE,
+) -> Sweep:
     """Rows from top to bottom.
 
     | record                          | its function | its deadline       | in the queue | action         |
@@ -45,7 +52,7 @@ def plan_sweep(call: Invocation, *, is_in_queue: bool, function_exists: bool, no
         return Sweep.NOTHING
     if call.is_cancel_asked:
         return Sweep.CANCEL
-    return Sweep.ENQUEUE if last_step_at(call) <= now - QUEUE_GRACE else Sweep.NOTHING
+    return Sweep.ENQUEUE if last_step_at(call) <= now - queue_grace else Sweep.NOTHING
 
 
 def last_step_at(call: Invocation) -> datetime:

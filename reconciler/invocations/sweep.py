@@ -14,16 +14,16 @@ from gpu_platform.adapters.queue.errors import QueueFullError, QueueUnavailableE
 from gpu_platform.adapters.queue.listing import Listing, Queued
 from gpu_platform.adapters.queue.records import Records
 from gpu_platform.domain.invocations import Invocation
-from gpu_platform.domain.sweep_plan import Sweep, plan_sweep
+from gpu_platform.domain.sweep_plan import QUEUE_GRACE, Sweep, plan_sweep
 from reconciler.invocations.apply import apply_sweep
 from reconciler.invocations.functions import FunctionExists
 from reconciler.invocations.observe import OpenCalls, key_of, key_of_message
 
 log = logging.getLogger(__name__)
 
-PERIOD_SECONDS = 5.0
-QUEUE_SECONDS = 15.0
-"""Between two looks at the whole queue."""
+SWEEPS_PER_GRACE = 6
+QUEUE_LOOKS_PER_GRACE = 2
+"""Of the whole queue."""
 
 LEFTOVER = timedelta(seconds=60)
 """How long a message may be in the queue without a call that is not over: its worker may be about to say so."""
@@ -33,14 +33,22 @@ AT_ONCE = 16
 
 class InvocationsSweep:
     def __init__(
-        self, js: JetStream, function_exists: FunctionExists, retention: timedelta, now: Callable[[], datetime]
+        self,
+        js: JetStream,
+        function_exists: FunctionExists,
+        retention: timedelta,
+        now: Callable[[], datetime],
+        *,
+        queue_grace: timedelta = QUEUE_GRACE,
     ) -> None:
-        """`retention` is how long a record is kept after its end."""
+        """`retention`: how long a record is kept after its end. `queue_grace`: after which an invocation that is not in
+        the queue is queued again."""
         self._records = Records(js, retention)
         self._listing = Listing(js)
         self._open = OpenCalls(self._listing)
         self._function_exists = function_exists
         self._now = now
+        self._queue_grace = queue_grace
         self._queue_read_at: float | None = None
 
     async def run(self) -> None:
@@ -53,7 +61,7 @@ class InvocationsSweep:
             except Exception:
                 log.exception("invocations.not_swept")
             obey_cancellation()
-            await asyncio.sleep(PERIOD_SECONDS)
+            await asyncio.sleep(self._queue_grace.total_seconds() / SWEEPS_PER_GRACE)
 
     async def sweep(self) -> Counter[Sweep]:
         """Once: what was done, and how often."""
@@ -68,8 +76,8 @@ class InvocationsSweep:
 
     async def _read_queue(self) -> tuple[Queued, ...] | None:
         """None: it was looked at a moment ago."""
-        now = time.monotonic()
-        if self._queue_read_at is not None and now - self._queue_read_at < QUEUE_SECONDS:
+        now, pause = time.monotonic(), self._queue_grace.total_seconds() / QUEUE_LOOKS_PER_GRACE
+        if self._queue_read_at is not None and now - self._queue_read_at < pause:
             return None
         self._queue_read_at = now
         return await self._listing.read_queue()
@@ -84,7 +92,13 @@ class InvocationsSweep:
                 exists[function] = await self._may_exist(*function)
             # While nobody has looked, it counts as being there.
             is_in_queue = queued is None or key_of(call) in queued
-            action = plan_sweep(call, is_in_queue=is_in_queue, function_exists=exists[function], now=self._now())
+            action = plan_sweep(
+                call,
+                is_in_queue=is_in_queue,
+                function_exists=exists[function],
+                now=self._now(),
+                queue_grace=self._queue_grace,
+            )
             if action is not Sweep.NOTHING:
                 planned.append((call, action))
         return planned

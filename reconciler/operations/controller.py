@@ -26,14 +26,16 @@ AT_ONCE = timedelta()
 class OperationsController:
     name = "operations"
 
-    def __init__(self, world: World, client: UnitClient, now: Callable[[], datetime]) -> None:
+    def __init__(self, world: World, client: UnitClient, now: Callable[[], datetime], *, takeover: timedelta) -> None:
+        """`takeover`: how old an operation is when this controller finishes what the API did not."""
         self._world = world
         self._client = client
         self._now = now
+        self._takeover = takeover
 
     async def reconcile(self, namespace: str, name: str) -> Result:
         now = self._now()
-        observed = await observe_operation(self._world, self._client, namespace, name, now)
+        observed = await observe_operation(self._world, self._client, namespace, name, now, self._takeover)
         if observed is None:
             return Done()
         plan = await self._take_step(observed, now)
@@ -52,13 +54,13 @@ class OperationsController:
         )
 
     async def _take_step(self, observed: Observed, now: datetime) -> Plan:
-        plan = plan_operation(observed, now)
+        plan = plan_operation(observed, now, self._takeover)
         if plan.step is None:
             return plan
         try:
             await self._apply(plan, observed)
         except RefusedError as refused:
-            plan = plan_operation(replace(observed, refusal=str(refused)), now)
+            plan = plan_operation(replace(observed, refusal=str(refused)), now, self._takeover)
             await self._apply(plan, observed)
         return plan
 

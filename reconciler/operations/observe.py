@@ -1,6 +1,6 @@
 """Everything that matters for one operation: from the caches while there is nothing to do, else from the API server."""
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from pydantic import ValidationError
@@ -20,14 +20,14 @@ Json = dict[str, Any]
 
 
 async def observe_operation(
-    world: World, client: UnitClient, namespace: str, name: str, now: datetime
+    world: World, client: UnitClient, namespace: str, name: str, now: datetime, takeover: timedelta
 ) -> Observed | None:
     """None when there is no such operation, or a newer version wrote it."""
     record = _read(world.operations.get(namespace, name))
     if record is None:
         return None
     if record.status.phase not in FINAL_PHASES:
-        if due_at(record) > now:
+        if due_at(record, takeover) > now:
             return Observed(record)
         record = _read(await find(client, OPERATIONS, name, namespace))
         if record is None:

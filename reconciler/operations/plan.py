@@ -59,7 +59,7 @@ LONGEST_WAIT = timedelta(hours=1)
 """Between two looks at an operation that is only kept: clocks are set, and a week is long."""
 
 
-def plan_operation(observed: Observed, now: datetime) -> Plan:
+def plan_operation(observed: Observed, now: datetime, takeover: timedelta = TAKEOVER) -> Plan:
     """Rows of one kind are tried from top to bottom. *Its* unit, claims, pool, function and storage are those that name
     this operation; *others* of its claims are those for stock that the unit does not come from.
 
@@ -122,7 +122,7 @@ def plan_operation(observed: Observed, now: datetime) -> Plan:
         return _plan_end(observed, now)
     if not _is_in_reach(record):
         return _fail(record, now, "InvalidTarget", "its target is not where it may change something")
-    if (left := due_at(record) - now) > timedelta():
+    if (left := due_at(record, takeover) - now) > timedelta():
         return Plan(wait=left, why="its owner may be at work")
     return _plan_due(observed, now)
 
@@ -152,14 +152,14 @@ def _plan_due(observed: Observed, now: datetime) -> Plan:
             return _plan_preview(observed.record, now)
 
 
-def due_at(record: Record) -> datetime:
+def due_at(record: Record, takeover: timedelta) -> datetime:
     """When an operation that is not at its end becomes this controller's business."""
     created_at = datetime.fromisoformat(record.item["metadata"]["creationTimestamp"])
     if record.spec.kind in JOBS:
         return created_at
     if record.spec.kind is OperationKind.PREVIEW_UNIT:
         return created_at + PREVIEW_PATIENCE
-    return created_at + (DELETE_GRACE if record.spec.kind in DELETIONS else TAKEOVER)
+    return created_at + (DELETE_GRACE if record.spec.kind in DELETIONS else takeover)
 
 
 def _is_in_reach(record: Record) -> bool:

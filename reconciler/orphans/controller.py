@@ -1,7 +1,7 @@
 """The orphans controller: looks at the whole cluster every few seconds. Its one key stands for all of it."""
 
 from collections.abc import Callable, Mapping
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, Protocol
 
 from gpu_platform.adapters.claims import release_claim
@@ -14,6 +14,7 @@ from reconciler.guarded_writes import delete_seen
 from reconciler.orphans.plan import (
     DeleteOrphan,
     Observed,
+    OrphanLimits,
     ReleaseClaim,
     ends_of,
     plan_orphans,
@@ -24,7 +25,8 @@ from reconciler.writer import Writer
 Json = dict[str, Any]
 
 EVERYTHING: Key = ("", "cluster")
-INTERVAL = timedelta(seconds=10)
+LOOKS_PER_LIMIT = 3
+"""How often everything is looked at within the shortest limit."""
 
 
 class Client(Writer, UnitClient, Protocol):
@@ -34,15 +36,17 @@ class Client(Writer, UnitClient, Protocol):
 class OrphansController:
     name = "orphans"
 
-    def __init__(self, world: World, client: Client, now: Callable[[], datetime]) -> None:
+    def __init__(self, world: World, client: Client, now: Callable[[], datetime], limits: OrphanLimits) -> None:
         self._world = world
         self._client = client
         self._now = now
+        self._limits = limits
+        self.interval = min(limits.claim, limits.child) / LOOKS_PER_LIMIT
         self._orphaned_since: Mapping[str, datetime] = {}
 
     async def reconcile(self, namespace: str, name: str) -> Result:
         del namespace, name
-        plan = plan_orphans(self._observe(), self._now())
+        plan = plan_orphans(self._observe(), self._now(), self._limits)
         self._orphaned_since = plan.orphaned_since
         for write in plan.writes:
             match write:
@@ -50,7 +54,7 @@ class OrphansController:
                     await self._release(stock, holder)
                 case DeleteOrphan(child):
                     await delete_seen(self._client, UNIT_CHILDREN[child["kind"]], child)
-        return RequeueAfter(INTERVAL, "looks again and again")
+        return RequeueAfter(self.interval, "looks again and again")
 
     def triggers(self) -> tuple[Trigger, ...]:
         return (Trigger(self._world.namespaces, lambda _: [EVERYTHING]),)

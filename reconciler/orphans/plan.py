@@ -12,11 +12,17 @@ from gpu_platform.domain.stock import claim_holder_of, claimed_at, is_claimed, i
 
 Json = dict[str, Any]
 
-CLAIM_LIMIT = timedelta(seconds=60)
-"""How long a claim without an operation may stand alone."""
 
-CHILD_LIMIT = timedelta(seconds=30)
-"""How long an object may be without its unit: Kubernetes' own garbage collector comes first."""
+@dataclass(frozen=True)
+class OrphanLimits:
+    claim: timedelta = timedelta(seconds=60)
+    """How long a claim without an operation may stand alone."""
+
+    child: timedelta = timedelta(seconds=30)
+    """How long an object may be without its unit: Kubernetes' own garbage collector comes first."""
+
+
+DEFAULT_LIMITS = OrphanLimits()
 
 
 @dataclass(frozen=True)
@@ -50,7 +56,7 @@ class Plan:
     orphaned_since: Mapping[str, datetime]
 
 
-def plan_orphans(observed: Observed, now: datetime) -> Plan:
+def plan_orphans(observed: Observed, now: datetime, limits: OrphanLimits = DEFAULT_LIMITS) -> Plan:
     """
     | what                     | its unit                          | its operation | for           | action   |
     | ------------------------ | --------------------------------- | ------------- | ------------- | -------- |
@@ -64,12 +70,14 @@ def plan_orphans(observed: Observed, now: datetime) -> Plan:
     | Deployment, Service, …   | missing                           | –             | over 30 s     | delete   |
     """
     releases = [
-        ReleaseClaim(stock, claim_holder_of(stock) or "") for stock in observed.stock if _is_lost(stock, observed, now)
+        ReleaseClaim(stock, claim_holder_of(stock) or "")
+        for stock in observed.stock
+        if _is_lost(stock, observed, now, limits)
     ]
     of_units = [child for child in observed.children if names.LABEL_UNIT in labels_of(child)]
     orphans = [child for child in of_units if _unit_of(child) not in observed.units]
     since = {child["metadata"]["uid"]: observed.orphaned_since.get(child["metadata"]["uid"], now) for child in orphans}
-    deletes = [DeleteOrphan(child) for child in orphans if now - since[child["metadata"]["uid"]] > CHILD_LIMIT]
+    deletes = [DeleteOrphan(child) for child in orphans if now - since[child["metadata"]["uid"]] > limits.child]
     return Plan((*releases, *deletes), since)
 
 
@@ -80,7 +88,7 @@ def ends_of(operations: Iterable[Json]) -> dict[str, bool]:
     }
 
 
-def _is_lost(stock: Json, observed: Observed, now: datetime) -> bool:
+def _is_lost(stock: Json, observed: Observed, now: datetime, limits: OrphanLimits) -> bool:
     holder = observed.units.get(claim_holder_of(stock) or "")
     if not is_claimed(stock) or (holder is not None and is_from(holder, stock)):
         return False
@@ -88,7 +96,7 @@ def _is_lost(stock: Json, observed: Observed, now: datetime) -> bool:
     if has_ended is not None:
         return has_ended
     since = claimed_at(stock) or datetime.fromisoformat(stock["metadata"]["creationTimestamp"])
-    return now - since > CLAIM_LIMIT
+    return now - since > limits.claim
 
 
 def _unit_of(child: Json) -> str:

@@ -1,12 +1,12 @@
 """What the worker knows of one stack, from its caches."""
 
 from collections.abc import Iterable
-from datetime import timedelta
 from typing import Any
 
 from gpu_platform.adapters.kube import KubeClient
 from gpu_platform.adapters.kube.cache import ObjectCache
 from gpu_platform.adapters.kube.paths import LEASES, OPERATIONS
+from gpu_platform.adapters.kube.watch import WatchTiming
 from gpu_platform.adapters.stack_looks import PATHS, build_records, creation_name, deletion_name
 from gpu_platform.control.loop import Key
 from gpu_platform.domain.names import SYSTEM_NAMESPACE
@@ -18,13 +18,13 @@ Json = dict[str, Any]
 
 
 class StackWorld:
-    def __init__(self, client: KubeClient, resync: timedelta) -> None:
-        self.objects = {kind: ObjectCache(client, path, resync=resync) for kind, path in PATHS.items()}
+    def __init__(self, client: KubeClient, timing: WatchTiming) -> None:
+        self.objects = {kind: ObjectCache(client, path, timing=timing) for kind, path in PATHS.items()}
         """Whatever has stacks, by kind."""
 
-        self.operations = ObjectCache(client, OPERATIONS, resync=resync)
+        self.operations = ObjectCache(client, OPERATIONS, timing=timing)
         # Of one namespace: the worker may see no other Leases.
-        self.leases = ObjectCache(client, LEASES, namespace=SYSTEM_NAMESPACE, label_selector=LABEL_KIND, resync=resync)
+        self.leases = ObjectCache(client, LEASES, namespace=SYSTEM_NAMESPACE, label_selector=LABEL_KIND, timing=timing)
 
     @property
     def caches(self) -> tuple[ObjectCache, ...]:

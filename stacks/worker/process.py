@@ -16,6 +16,7 @@ from gpu_platform.adapters.clock import now_utc
 from gpu_platform.adapters.kube.connection import open_client
 from gpu_platform.adapters.kube.guarded import GuardedClient
 from gpu_platform.adapters.kube.leadership import always_leading
+from gpu_platform.adapters.kube.watch import WatchTiming
 from gpu_platform.adapters.stack_leases import Holder
 from gpu_platform.control.loop import ControllerLoop
 from gpu_platform.control.probes import build_metrics_application, build_probe_application, find_unready, served
@@ -61,7 +62,7 @@ async def run_worker(
         threads = settings.parallel + PREVIEWS_AT_ONCE + AUDITS_AT_ONCE
         executor = stack.enter_context(ThreadPoolExecutor(threads, thread_name_prefix="pulumi"))
         stack.callback(runner.stop)
-        world = StackWorld(client, settings.resync)
+        world = StackWorld(client, WatchTiming(settings.resync))
         writer = GuardedClient(client, always_leading(), metrics.count_write)
         controller = StacksController(
             world,

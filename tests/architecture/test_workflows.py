@@ -11,9 +11,10 @@ import pytest
 import yaml
 
 from tests.architecture.repository import ROOT
+from tests.architecture.test_make_targets import list_needs, read_makefile
 
 WORKFLOWS = ROOT / ".github" / "workflows"
-NAMES = ("ci.yml", "preview.yml", "release.yml")
+NAMES = ("ci.yml", "nightly.yml", "preview.yml", "release.yml")
 
 # A major version or better, or a commit: never a branch, which anyone with rights there can move.
 PINNED = re.compile(r"[\w.-]+/[\w./-]+@(v\d+(\.\d+){0,2}|[0-9a-f]{40})")
@@ -87,11 +88,21 @@ def test_a_fault_is_seen(change: dict[str, Any], fault: str) -> None:
     assert find_faults({"jobs": {"test": job | change}}) == (fault,)
 
 
-def test_ci_runs_the_one_script_on_every_push_and_pull_request() -> None:
+def test_ci_runs_the_parts_of_make_test_side_by_side_on_every_push_and_pull_request() -> None:
     workflow = read_workflow("ci.yml")
+    commands = list_commands(workflow)
 
-    assert list_commands(workflow) == ("bash .ci/run",)
+    assert commands == tuple(f"make {need}" for need in list_needs(read_makefile(), "test"))
+    assert len(workflow["jobs"]) == len(commands)
+    assert not any("needs" in job for job in workflow["jobs"].values())
     assert {"push", "pull_request"} <= set(list_triggers(workflow))
+
+
+def test_every_night_the_faults_and_the_benchmarks_run() -> None:
+    workflow = read_workflow("nightly.yml")
+
+    assert list_commands(workflow) == ("make faults", "make bench")
+    assert "schedule" in list_triggers(workflow)
 
 
 def test_the_script_of_ci_is_make_test_and_nothing_else() -> None:
@@ -127,8 +138,8 @@ def test_releases_come_from_version_tags_after_the_tests() -> None:
     workflow = read_workflow("release.yml")
 
     assert list_triggers(workflow) == {"push": {"tags": ["v*"]}}
-    assert "make test" in list_commands(workflow)
-    assert workflow["jobs"]["publish"]["needs"] == "build"
+    assert {"make test", "make faults"} <= set(list_commands(workflow))
+    assert workflow["jobs"]["publish"]["needs"] == ["build", "faults"]
 
 
 def test_only_the_jobs_that_publish_and_comment_may_write() -> None:
@@ -136,6 +147,7 @@ def test_only_the_jobs_that_publish_and_comment_may_write() -> None:
 
     assert writes == {
         "ci.yml": {},
+        "nightly.yml": {},
         "preview.yml": {"comment": ["pull-requests"]},
         "release.yml": {"publish": ["contents"]},
     }

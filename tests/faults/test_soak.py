@@ -1,4 +1,4 @@
-"""Ten minutes of violent deaths: whatever was acknowledged is there afterwards, and everything works again."""
+"""Processes are killed for minutes: what was acknowledged is there afterwards, and everything works again."""
 
 import asyncio
 import contextlib
@@ -18,6 +18,7 @@ from gpu_platform.devcluster.queue_identity import credentials_file
 from gpu_platform.devcluster.status import read_status
 from gpu_platform.domain.queue_permissions import QueueUser
 from tests.support.clusters import RunningCluster
+from tests.support.fault_report import FaultReport
 from tests.support.units_and_stock import (
     claim,
     create_unit,
@@ -29,7 +30,7 @@ from tests.support.units_and_stock import (
 )
 from tests.support.waiting import eventually
 
-SOAK_SECONDS = float(os.environ.get("SOAK_SECONDS", "600"))
+SOAK_SECONDS = float(os.environ.get("SOAK_SECONDS", "300"))
 PAUSE_SECONDS = (1.0, 6.0)
 VICTIMS = (
     "etcd",
@@ -50,7 +51,7 @@ class Acknowledged:
 
 
 async def test_nothing_acknowledged_is_lost_and_units_are_served_again(
-    kube: KubeClient, cluster: RunningCluster
+    kube: KubeClient, cluster: RunningCluster, faults: FaultReport
 ) -> None:
     acknowledged = Acknowledged()
     async with stock_pool(kube, "soak", 4):
@@ -58,15 +59,15 @@ async def test_nothing_acknowledged_is_lost_and_units_are_served_again(
             asyncio.create_task(write_objects(kube, acknowledged)),
             asyncio.create_task(publish_messages(cluster, acknowledged)),
         ]
-        await kill_again_and_again(cluster)
+        await kill_again_and_again(cluster, faults)
         for writer in writers:
             writer.cancel()
         await asyncio.gather(*writers, return_exceptions=True)
         await everything_is_ready(cluster)
-        await wait_pool_available(kube, "soak", 4, within=120)
+        await wait_pool_available(kube, "soak", 4)
         stock = await claim(kube, "soak", "after-the-storm")
         await create_unit(kube, unit_body("after-the-storm", stock=stock))
-        await wait_unit_phase(kube, "after-the-storm", "Ready", within=60)
+        await wait_unit_phase(kube, "after-the-storm", "Ready")
         await delete_unit(kube, "after-the-storm")
     assert len(acknowledged.objects) > SOAK_SECONDS / 10
     stored = await kube.get(CONFIG_MAPS.collection("default"), {"labelSelector": "soak=yes"}, timeout=60)
@@ -76,9 +77,10 @@ async def test_nothing_acknowledged_is_lost_and_units_are_served_again(
     assert len(acknowledged.messages) > SOAK_SECONDS / 10
     assert info.state.last_seq >= max(acknowledged.messages)
     assert info.state.messages == info.state.last_seq
+    faults.held("acknowledged objects are kept", "acknowledged messages are kept", "units are served again")
 
 
-async def kill_again_and_again(cluster: RunningCluster) -> None:
+async def kill_again_and_again(cluster: RunningCluster, faults: FaultReport) -> None:
     deadline = time.monotonic() + SOAK_SECONDS
     while time.monotonic() < deadline:
         name = random.choice(VICTIMS)
@@ -86,6 +88,7 @@ async def kill_again_and_again(cluster: RunningCluster) -> None:
         if victim.pid is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(victim.pid, signal.SIGKILL)
+                faults.hit(f"{name} killed")
         await asyncio.sleep(random.uniform(*PAUSE_SECONDS))
 
 
@@ -93,7 +96,7 @@ async def everything_is_ready(cluster: RunningCluster) -> None:
     async def are_ready() -> bool:
         return all(process.is_fine for process in read_status(cluster.directory).processes)
 
-    await eventually(are_ready, within=120)
+    await eventually(are_ready)
 
 
 async def write_objects(kube: KubeClient, acknowledged: Acknowledged) -> None:

@@ -1,12 +1,15 @@
-"""The cluster's own processes, for tests that put one of them to sleep or kill it."""
+"""The processes of a test's cluster: freeze one, kill one, count what a controller did."""
 
 import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import aiohttp
+
 from gpu_platform.devcluster import lifecycle
 from tests.support.clusters import RunningCluster
+from tests.support.waiting import NotYet, eventually
 
 
 def pid_of(cluster: RunningCluster, name: str) -> int:
@@ -17,10 +20,33 @@ def pid_of(cluster: RunningCluster, name: str) -> int:
 
 @contextmanager
 def frozen(cluster: RunningCluster, name: str) -> Iterator[None]:
-    """It does nothing while the block runs."""
+    """The process does nothing while the block runs."""
     pid = pid_of(cluster, name)
     os.kill(pid, signal.SIGSTOP)
     try:
         yield
     finally:
         os.kill(pid, signal.SIGCONT)
+
+
+async def count_passes(cluster: RunningCluster, controller: str) -> float:
+    """How many passes the controller has made since the reconciler started."""
+    url = f"http://127.0.0.1:{cluster.record.ports['reconciler-metrics']}/metrics"
+    async with aiohttp.ClientSession() as session, session.get(url) as response:
+        lines = (await response.text()).splitlines()
+    return sum(
+        float(line.rsplit(" ", 1)[1])
+        for line in lines
+        if line.startswith("gpu_platform_reconciler_passes_total{") and f'controller="{controller}"' in line
+    )
+
+
+async def wait_passes(cluster: RunningCluster, controller: str, passes: int) -> None:
+    """Until the controller has made so many more passes: it had its chance to act."""
+    before = await count_passes(cluster, controller)
+
+    async def has_passed() -> bool | NotYet:
+        made = await count_passes(cluster, controller) - before
+        return made >= passes or NotYet(f"{made} passes of {controller}")
+
+    await eventually(has_passed)

@@ -1,10 +1,13 @@
 """Embedded clusters for tests: each has its own directory, ports and addresses, and ends with the test process."""
 
+import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
+from unittest.mock import patch
 
 from gpu_platform.devcluster import lifecycle
 from gpu_platform.devcluster.directory import ClusterDirectory
@@ -15,6 +18,20 @@ from tests.support.process_logs import watched_directory
 
 NODES = 4
 GPUS = 8
+
+TAKEOVER = timedelta(seconds=5)
+"""When the reconciler finishes an operation that the API did not. The API takes less, also beside busy loops."""
+
+QUICK_SETTINGS = {
+    # A tenth of the defaults, where a busy machine can stand it. Leases keep their length: only tests of a takeover
+    # shorten them, for reconcilers of their own.
+    "GPU_PLATFORM_RECONCILER_OPERATION_TAKEOVER_SECONDS": str(TAKEOVER.seconds),
+    "GPU_PLATFORM_RECONCILER_ORPHAN_LIMIT_SECONDS": "3",
+    "GPU_PLATFORM_RECONCILER_QUEUE_GRACE_SECONDS": "3",
+    # Processes are killed here, machines are not: what was written survives without a sync.
+    "ETCD_UNSAFE_NO_FSYNC": "true",
+}
+"""What the processes of a test's cluster find in their environment."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +57,8 @@ def running_cluster(*, nodes: int = NODES, gpus: int = GPUS, platform: bool = Tr
         directory = ClusterDirectory(Path(root) / "cluster")
         # Without the stack worker: Pulumi would take half of the cores from the tests of everything else.
         wish = lifecycle.Wish(nodes=nodes, gpus=gpus, platform=platform, stack_worker=False, tied=True)
-        record = lifecycle.up(directory, ensure_parts(), wish)
+        with patch.dict(os.environ, QUICK_SETTINGS):
+            record = lifecycle.up(directory, ensure_parts(), wish)
         try:
             with watched_directory(directory.logs):
                 yield RunningCluster(directory, record)

@@ -1,13 +1,12 @@
 """What the tests of the machinery need: a cache behind a proxy, pairs of daemons, a hand that changes things."""
 
 import asyncio
-import logging
 import os
 import secrets
 import signal
-import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -17,19 +16,21 @@ from kubernetes.aio import client as aio_client
 from gpu_platform.adapters.kube import GoneError, KubeClient, KubeError, NotFoundError, open_client
 from gpu_platform.adapters.kube.cache import ObjectCache
 from gpu_platform.adapters.kube.paths import CONFIG_MAPS, NAMESPACES
+from gpu_platform.adapters.kube.watch import WatchTiming
 from gpu_platform.devcluster.readiness import admin_tls
 from gpu_platform.devcluster.status import ProcessStatus, read_status
 from tests.support.clusters import RunningCluster
 from tests.support.daemons import Daemon, running_daemon
 from tests.support.mirror_daemon import LABEL, mirrored
 from tests.support.tcp_proxy import TcpProxy, write_kubeconfig_through
-from tests.support.waiting import eventually
-
-log = logging.getLogger(__name__)
+from tests.support.waiting import NotYet, eventually
 
 Json = dict[str, Any]
 
-LEASE = "mirror"
+WATCH_SECONDS = 2
+LEASE_SECONDS = 60
+"""Longer than any test lasts: who leads after another one was handed the Lease."""
+
 EXPIRED = b'"code":410'
 """In a line of a watch: the server no longer knows the version from which it should go on."""
 
@@ -68,7 +69,8 @@ class Follower:
         self.namespace = namespace
         self.proxy = proxy
         self.client = client
-        self.cache = ObjectCache(client, CONFIG_MAPS, label_selector=f"followed={namespace}")
+        timing = WatchTiming(life=timedelta(seconds=WATCH_SECONDS))
+        self.cache = ObjectCache(client, CONFIG_MAPS, label_selector=f"followed={namespace}", timing=timing)
         self.deleted: set[str] = set()
         self.cache.on_change(self._note)
         self._kube = kube
@@ -91,13 +93,12 @@ class Follower:
         await self.change(changed)
         await self.delete(deleted)
 
-    async def sees_everything(self, within: float) -> float:
-        """Seconds until the cache holds exactly what the API server holds."""
+    async def sees_everything(self) -> None:
+        """Until the cache holds exactly what the API server holds."""
         listed = await self._kube.get(
             CONFIG_MAPS.collection(self.namespace), {"labelSelector": f"followed={self.namespace}"}
         )
         there = {item["metadata"]["name"]: item["metadata"]["resourceVersion"] for item in listed["items"]}
-        started_at = time.monotonic()
 
         async def is_equal() -> bool:
             held = {
@@ -106,8 +107,7 @@ class Follower:
             }
             return held == there
 
-        await eventually(is_equal, within)
-        return _seconds_since(started_at)
+        await eventually(is_equal)
 
     def _note(self, old: Json | None, new: Json | None) -> None:
         if new is None and old is not None:
@@ -140,7 +140,7 @@ class Ground:
                 follower = Follower(namespace, self.kube, proxy, CountingClient(client._api))
                 await follower.create("one", "two", "three")
                 running = asyncio.create_task(follower.cache.run())
-                await follower.sees_everything(within=30)
+                await follower.sees_everything()
                 yield follower
                 running.cancel()
                 await asyncio.wait({running})
@@ -150,7 +150,8 @@ class Ground:
         settings = {
             "KUBECONFIG": str(self.cluster.kubeconfig),
             "LEASE_NAMESPACE": namespace,
-            "LEASE_NAME": LEASE,
+            "LEASE_NAME": "mirror",
+            "LEASE_SECONDS": str(LEASE_SECONDS),
             "METRICS_ADDRESS": "127.0.0.1:0",
             "PROBE_ADDRESS": "127.0.0.1:0",
         }
@@ -176,24 +177,14 @@ class Ground:
         except NotFoundError:
             await self.kube.create(CONFIG_MAPS.collection(namespace), labels)
 
-    async def is_mirrored(
-        self, namespace: str, name: str, when: Callable[[str | None, int, int], bool], within: float = 30
-    ) -> float:
-        """Seconds until the annotations (value, step, pid) are as asked for."""
-        started_at = time.monotonic()
+    async def is_mirrored(self, namespace: str, name: str, when: Callable[[str | None, int, int], bool]) -> None:
+        """Until the annotations (value, step, pid) are as asked for."""
 
-        async def look() -> bool:
-            return when(*mirrored(await self.kube.get(CONFIG_MAPS.item(name, namespace))))
+        async def look() -> bool | NotYet:
+            seen = mirrored(await self.kube.get(CONFIG_MAPS.item(name, namespace)))
+            return when(*seen) or NotYet(seen)
 
-        await eventually(look, within)
-        return _seconds_since(started_at)
-
-
-def _seconds_since(started_at: float) -> float:
-    """Also in the log (`pytest --log-cli-level=info`): the figures behind the limits."""
-    seconds, task = time.monotonic() - started_at, asyncio.current_task()
-    log.info("%s: %.1f s", task.get_name() if task else "", seconds)
-    return seconds
+        await eventually(look)
 
 
 async def compact(cluster: RunningCluster) -> None:
@@ -221,4 +212,4 @@ async def restart_api_server(cluster: RunningCluster, kube: KubeClient) -> None:
             return False
         return api_server().restarts > restarts and api_server().state == "ready"
 
-    await eventually(is_back, within=120)
+    await eventually(is_back)

@@ -15,6 +15,7 @@ from gpu_platform.adapters.kube.cache import ObjectCache
 from gpu_platform.adapters.kube.events import EventRecorder
 from gpu_platform.adapters.kube.guarded import GuardedClient
 from gpu_platform.adapters.kube.paths import CONFIG_MAPS
+from gpu_platform.adapters.kube.watch import WatchTiming
 from gpu_platform.control.loop import ControllerLoop, Key, Trigger
 from gpu_platform.control.metrics import Metrics
 from gpu_platform.control.results import Done, Result
@@ -79,7 +80,9 @@ def build_loops(
     metrics: Metrics,
 ) -> tuple[Sequence[ObjectCache], Sequence[ControllerLoop]]:
     namespace = os.environ["MIRROR_NAMESPACE"]
-    cache = ObjectCache(client, CONFIG_MAPS, label_selector=LABEL, resync=settings.resync)
+    cache = ObjectCache(
+        client, CONFIG_MAPS, label_selector=LABEL, timing=WatchTiming(settings.resync, settings.watch_life)
+    )
 
     def keys_of(item: Json) -> Iterable[Key]:
         if item["metadata"]["namespace"] == namespace:

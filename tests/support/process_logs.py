@@ -7,6 +7,7 @@ from pathlib import Path
 SHOWN_LINES = 25
 """Of each process: enough for the error before the end, few enough to read ten of them."""
 
+SHOWN_CHARACTERS = 400
 READ_BYTES = 32_768
 
 _files: dict[Path, bool] = {}
@@ -60,4 +61,4 @@ def _read_tail(log: Path) -> str:
     with log.open("rb") as file:
         file.seek(max(_offsets.get(log, 0), size - READ_BYTES))
         text = file.read().decode(errors="replace")
-    return "\n".join(text.splitlines()[-SHOWN_LINES:])
+    return "\n".join(line[:SHOWN_CHARACTERS] for line in text.splitlines()[-SHOWN_LINES:])

@@ -9,12 +9,11 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import aclosing
-from datetime import timedelta
 from typing import Any
 
 from gpu_platform.adapters.kube.client import KubeClient
 from gpu_platform.adapters.kube.paths import ResourcePath
-from gpu_platform.adapters.kube.watch import RESYNC, WatchEvent, list_and_watch
+from gpu_platform.adapters.kube.watch import DEFAULT_TIMING, WatchEvent, WatchTiming, list_and_watch
 
 Json = dict[str, Any]
 Handler = Callable[[Json | None, Json | None], None]
@@ -43,7 +42,7 @@ class ObjectCache:
         namespace: str | None = None,
         label_selector: str | None = None,
         indexes: Mapping[str, IndexFunction] | None = None,
-        resync: timedelta = RESYNC,
+        timing: WatchTiming = DEFAULT_TIMING,
         with_managed_fields: bool = False,
     ) -> None:
         self._client = client
@@ -52,7 +51,7 @@ class ObjectCache:
         self._namespace = namespace
         self._selectors = {"labelSelector": label_selector} if label_selector else {}
         self._functions = dict(indexes or {})
-        self._resync = resync
+        self._timing = timing
         self._objects: dict[str, dict[str, Json]] = defaultdict(dict)
         self._indexed: dict[str, dict[str, dict[_Place, Json]]] = {name: {} for name in self._functions}
         self._handlers: list[Handler] = []
@@ -108,7 +107,7 @@ class ObjectCache:
             self._client,
             self._path.collection(self._namespace),
             self._selectors,
-            resync=self._resync,
+            timing=self._timing,
             on_contact=self._note_contact,
         )
         async with aclosing(stream) as events:

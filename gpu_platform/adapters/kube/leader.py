@@ -57,6 +57,11 @@ class LeaseTiming:
     retry: timedelta = timedelta(seconds=2)
     """Between two renewals, and between two looks of a candidate."""
 
+    @classmethod
+    def lasting(cls, duration: timedelta) -> "LeaseTiming":
+        """The default timing, scaled to this duration."""
+        return cls(duration, duration * 2 / 3, duration * 2 / 15)
+
 
 DEFAULT_TIMING = LeaseTiming()
 

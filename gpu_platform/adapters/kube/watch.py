@@ -27,19 +27,28 @@ log = logging.getLogger(__name__)
 
 Json = dict[str, Any]
 
-RESYNC = timedelta(minutes=5)
-"""How often everything is listed again, in case an event was lost by a way that nobody thought of."""
-
 PAGE = 500
 """Objects per answer of a list, as in kubectl: a page arrives well within a call's time limit."""
 
-WATCH_SECONDS = (30.0, 40.0)
-"""How long the server keeps one watch open, drawn anew each time so that watches do not end together.
 
-On a quiet watch the server sends a bookmark once a minute (59.5 to 60.7 s were measured), which is too rare to
-find a dead connection and to catch up within 75 s. The end that we ask for comes for certain, mostly with a
-bookmark in the 2 s before it.
-"""
+@dataclass(frozen=True)
+class WatchTiming:
+    resync: timedelta = timedelta(minutes=5)
+    """How often everything is listed again, in case an event was lost in a way that was not foreseen."""
+
+    life: timedelta = timedelta(seconds=30)
+    """How long the server keeps one watch open, at least.
+
+    On a quiet watch the server sends a bookmark once a minute (59.5 to 60.7 s were measured), which is too rare to
+    find a dead connection and to catch up within 75 s. The end that we ask for comes for certain, mostly with a
+    bookmark in the 2 s before it.
+    """
+
+
+DEFAULT_TIMING = WatchTiming()
+
+LIFE_SPREAD = 4 / 3
+"""The longest life of a watch, as a multiple of the shortest. Each is drawn, so that watches do not end together."""
 
 SILENCE_MARGIN = 5.0
 """Seconds that the announced end of a watch may be late before its connection counts as dead."""
@@ -65,14 +74,14 @@ async def list_and_watch(
     path: str,
     selectors: Mapping[str, str] | None = None,
     *,
-    resync: timedelta = RESYNC,
+    timing: WatchTiming = DEFAULT_TIMING,
     on_contact: Callable[[], None] = lambda: None,
 ) -> AsyncGenerator[WatchEvent, None]:
     """Yield the state of every object under `path` and then its changes; survives any API-server restart.
 
     `on_contact` is called whenever the server said anything at all, also when there is nothing to yield.
     """
-    stream = _Stream(client, path, dict(selectors or {}), resync, on_contact)
+    stream = _Stream(client, path, dict(selectors or {}), timing, on_contact)
     while True:
         try:
             items, version = await stream.list()
@@ -93,13 +102,14 @@ class _Stream:
         client: KubeClient,
         path: str,
         selectors: Mapping[str, str],
-        resync: timedelta,
+        timing: WatchTiming,
         on_contact: Callable[[], None],
     ) -> None:
         self._client = client
         self._path = path
         self._selectors = selectors
-        self._resync = resync.total_seconds()
+        self._resync = timing.resync.total_seconds()
+        self._life = timing.life.total_seconds()
         self._on_contact = on_contact
         self._failures = 0
 
@@ -147,7 +157,7 @@ class _Stream:
 
     async def _watch(self, version: str, at_most: float) -> AsyncGenerator[Json, None]:
         """What one connection says, until the server ends it."""
-        life = math.ceil(min(random.uniform(*WATCH_SECONDS), at_most))
+        life = math.ceil(min(random.uniform(self._life, self._life * LIFE_SPREAD), at_most))
         params = {
             **self._selectors,
             "watch": "true",

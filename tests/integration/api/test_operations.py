@@ -15,7 +15,6 @@ from gpu_platform.adapters.unit_writes import find_unit
 from gpu_platform.domain import names
 from gpu_platform.domain.operations import (
     RETENTION,
-    TAKEOVER,
     OperationKind,
     OperationPhase,
     OperationSpec,
@@ -24,6 +23,8 @@ from gpu_platform.domain.operations import (
 from gpu_platform.domain.pool_requests import seed_pool_name
 from gpu_platform.domain.stock import is_claimed
 from gpu_platform.domain.unit_requests import UnitRequest, build_unit
+from tests.support.cluster_processes import frozen
+from tests.support.clusters import TAKEOVER, RunningCluster
 from tests.support.units_and_stock import (
     INSTANCES,
     STOCK,
@@ -37,14 +38,12 @@ from tests.support.units_and_stock import (
     unit_body,
     wait_unit_phase,
 )
-from tests.support.waiting import eventually
+from tests.support.waiting import NotYet, eventually
 
 Json = dict[str, Any]
 
 HASH = "a" * 64
 LEFT_POOL = "left-behind"
-ENDED_WITHIN = TAKEOVER.total_seconds() + 30
-"""Seconds. The design allows 60 after the death of a process."""
 
 
 async def open_operation(
@@ -73,19 +72,19 @@ def path_of(operation: Json, subresource: str | None = None) -> str:
     return OPERATIONS.item(operation["metadata"]["name"], operation["metadata"]["namespace"], subresource)
 
 
-async def operation_in_phase(kube: KubeClient, operation: Json, phase: str, within: float = 180) -> Json:
-    async def in_phase() -> Json | None:
+async def operation_in_phase(kube: KubeClient, operation: Json, phase: str) -> Json:
+    async def in_phase() -> Json | NotYet:
         now = await kube.get(path_of(operation))
-        return now if now.get("status", {}).get("phase") == phase else None
+        return now if now.get("status", {}).get("phase") == phase else NotYet(now.get("status"))
 
-    return await eventually(in_phase, within=within)
+    return await eventually(in_phase)
 
 
-async def operation_removed(kube: KubeClient, operation: Json, within: float = 180) -> None:
+async def operation_removed(kube: KubeClient, operation: Json) -> None:
     async def is_gone() -> bool:
         return await find(kube, path_of(operation)) is None
 
-    await eventually(is_gone, within=within)
+    await eventually(is_gone)
 
 
 async def claim_for(kube: KubeClient, operation: Json) -> Json:
@@ -112,51 +111,57 @@ class Left:
 
 
 @pytest.fixture(scope="module")
-async def left(kube: KubeClient) -> AsyncIterator[dict[str, Left]]:
-    """What processes left that died at different lines; long enough ago that others have taken over."""
-    created = OperationKind.CREATE_UNIT
+async def left(kube: KubeClient, cluster: RunningCluster) -> AsyncIterator[dict[str, Left]]:
+    """What processes left that died at different lines, and what the reconciler made of it."""
     async with stock_pool(kube, LEFT_POOL, 8, replenish="Never"):
         parked = await parked_unit(kube, "left-parked")
-        asked = await open_operation(kube, OperationKind.START_UNIT, "left-asked", uid=await stopped_uid(kube))
-        parked_again = await open_operation(
-            kube, OperationKind.START_UNIT, "left-parked", uid=parked["metadata"]["uid"]
-        )
-        operations = {
-            name: await open_operation(kube, created, f"left-{name}", unit_request(f"left-{name}", **changes))
-            for name, changes in {
-                "claimed": {},
-                "unmarked": {},
-                "early": {},
-                "taken": {},
-                "refused": {"template": {"ports": [{"name": "a", "port": 1}, {"name": "a", "port": 2}]}},
-                "greedy": {},
-            }.items()
-        }
-        everything = {name: Left(operation) for name, operation in operations.items()}
-        for name in ("claimed", "unmarked", "taken", "refused"):
-            everything[name] = Left(operations[name], (await claim_for(kube, operations[name]),))
-        everything["greedy"] = Left(
-            operations["greedy"],
-            (await claim_for(kube, operations["greedy"]), await claim_for(kube, operations["greedy"])),
-        )
-        everything["parked"] = Left(parked_again, (await claim_for(kube, parked_again),))
-        everything["asked"] = Left(asked)
-        unmarked = everything["unmarked"]
-        spec = OperationSpec.model_validate(unmarked.operation["spec"])
-        request = UnitRequest.model_validate(spec.request)
-        await create_unit(kube, build_unit(request, INSTANCES, unmarked.claims[0], spec.operation_id, HASH))
-        await create_unit(kube, unit_body("left-taken", running=False))
+        # Else it would finish the first operation while the last one's claims are still to be made.
+        with frozen(cluster, "reconciler"):
+            everything = await leave(kube, parked)
 
         async def all_have_ended() -> bool:
             now = [await find(kube, path_of(each.operation)) for each in everything.values()]
             return all(each is None or each.get("status", {}).get("phase") for each in now)
 
-        await eventually(all_have_ended, within=ENDED_WITHIN, every=0.5)
+        await eventually(all_have_ended)
         try:
             yield everything
         finally:
             for each in everything.values():
                 await delete_unit(kube, each.unit)
+
+
+async def leave(kube: KubeClient, parked: Json) -> dict[str, Left]:
+    asked = await open_operation(kube, OperationKind.START_UNIT, "left-asked", uid=await stopped_uid(kube))
+    parked_again = await open_operation(kube, OperationKind.START_UNIT, "left-parked", uid=parked["metadata"]["uid"])
+    operations = {
+        name: await open_operation(
+            kube, OperationKind.CREATE_UNIT, f"left-{name}", unit_request(f"left-{name}", **changes)
+        )
+        for name, changes in {
+            "claimed": {},
+            "unmarked": {},
+            "early": {},
+            "taken": {},
+            "refused": {"template": {"ports": [{"name": "a", "port": 1}, {"name": "a", "port": 2}]}},
+            "greedy": {},
+        }.items()
+    }
+    everything = {name: Left(operation) for name, operation in operations.items()}
+    for name in ("claimed", "unmarked", "taken", "refused"):
+        everything[name] = Left(operations[name], (await claim_for(kube, operations[name]),))
+    everything["greedy"] = Left(
+        operations["greedy"],
+        (await claim_for(kube, operations["greedy"]), await claim_for(kube, operations["greedy"])),
+    )
+    everything["parked"] = Left(parked_again, (await claim_for(kube, parked_again),))
+    everything["asked"] = Left(asked)
+    unmarked = everything["unmarked"]
+    spec = OperationSpec.model_validate(unmarked.operation["spec"])
+    request = UnitRequest.model_validate(spec.request)
+    await create_unit(kube, build_unit(request, INSTANCES, unmarked.claims[0], spec.operation_id, HASH))
+    await create_unit(kube, unit_body("left-taken", running=False))
+    return everything
 
 
 async def parked_unit(kube: KubeClient, name: str) -> Json:

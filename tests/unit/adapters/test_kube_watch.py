@@ -8,9 +8,20 @@ from itertools import pairwise
 import pytest
 
 from gpu_platform.adapters.kube import GoneError, KubeError, NotFoundError, UnreachableError
-from gpu_platform.adapters.kube.watch import RETRY, SILENCE_MARGIN, WATCH_SECONDS, WatchEvent, list_and_watch
+from gpu_platform.adapters.kube.watch import (
+    DEFAULT_TIMING,
+    LIFE_SPREAD,
+    RETRY,
+    SILENCE_MARGIN,
+    WatchEvent,
+    WatchTiming,
+    list_and_watch,
+)
 from tests.support.scripted_kube import Json, Line, ScriptedWatchClient, make_bookmark, make_event, make_object
 from tests.support.virtual_time import now, run_in_virtual_time
+
+LIVES = (30.0, 30.0 * LIFE_SPREAD)
+"""Seconds: the shortest and the longest life of a watch by default."""
 
 PATH = "/api/v1/configmaps"
 
@@ -21,13 +32,13 @@ def make_list(version: str, *items: Json, more: str = "") -> Json:
 
 
 def follow(
-    client: ScriptedWatchClient, seconds: float, resync: timedelta = timedelta(minutes=5)
+    client: ScriptedWatchClient, seconds: float, timing: WatchTiming = DEFAULT_TIMING
 ) -> list[tuple[float, WatchEvent]]:
     """Everything that comes in so many (virtual) seconds, and when."""
     seen: list[tuple[float, WatchEvent]] = []
 
     async def collect() -> None:
-        async with aclosing(list_and_watch(client, PATH, {"labelSelector": "x=y"}, resync=resync)) as events:
+        async with aclosing(list_and_watch(client, PATH, {"labelSelector": "x=y"}, timing=timing)) as events:
             async for event in events:
                 seen.append((now(), event))  # noqa: PERF401 - what was seen must survive the cancellation
 
@@ -131,7 +142,7 @@ def test_a_dead_connection_is_left_early_enough_to_catch_up_within_75_seconds() 
     at, event = follow(client, 100)[-1]
 
     assert event.type == "ADDED"
-    assert WATCH_SECONDS[0] + SILENCE_MARGIN <= at <= WATCH_SECONDS[1] + 1 + SILENCE_MARGIN + RETRY.first * 2
+    assert LIVES[0] + SILENCE_MARGIN <= at <= LIVES[1] + 1 + SILENCE_MARGIN + RETRY.first * 2
     assert at < 75 - 20, "leaves time for a connection attempt that times out, and its pause"
 
 
@@ -143,7 +154,7 @@ def test_watches_do_not_all_end_together() -> None:
         lives.add(client.asked_for("watch")[0]["timeoutSeconds"])
 
     assert len(lives) > 3
-    assert all(WATCH_SECONDS[0] <= int(life) <= WATCH_SECONDS[1] for life in lives)
+    assert all(LIVES[0] <= int(life) <= LIVES[1] for life in lives)
 
 
 def test_everything_is_listed_again_after_the_resync_time() -> None:
@@ -160,7 +171,7 @@ def test_everything_is_listed_again_after_the_resync_time() -> None:
 def test_a_short_resync_shortens_the_watch() -> None:
     client = ScriptedWatchClient([make_list("10")] * 10, [[2.0]] * 10)
 
-    follow(client, 5, resync=timedelta(seconds=2))
+    follow(client, 5, timing=WatchTiming(resync=timedelta(seconds=2)))
 
     assert {params["timeoutSeconds"] for params in client.asked_for("watch")} == {"2"}
 

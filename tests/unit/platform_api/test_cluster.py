@@ -7,13 +7,14 @@ import pytest
 
 from gpu_platform.adapters.kube import UnreachableError
 from gpu_platform.adapters.kube.paths import GPU_UNITS
+from gpu_platform.adapters.kube.watch import WatchTiming
 from platform_api import cluster
 from platform_api.cluster import Cluster
 from platform_api.http.errors import ApiError
 from tests.support.builders import make_unit
 from tests.support.scripted_kube import StoredObjects
 
-RESYNC = timedelta(minutes=10)
+TIMING = WatchTiming(resync=timedelta(minutes=10))
 
 
 class Away(StoredObjects):
@@ -26,18 +27,18 @@ async def test_what_is_too_new_for_memory_is_looked_up() -> None:
     unit = make_unit("u")
     namespace = unit["metadata"]["namespace"]
     server.store.objects[GPU_UNITS.item("u", namespace)] = unit
-    view = Cluster(server, RESYNC)
+    view = Cluster(server, TIMING)
 
     assert await view.find_unit(namespace, "u") == unit
     assert await view.find_unit(namespace, "another") is None
 
 
 def test_where_calls_go_is_known_while_kubernetes_is_there() -> None:
-    Cluster(StoredObjects(), RESYNC).require_known_pods()
+    Cluster(StoredObjects(), TIMING).require_known_pods()
 
 
 def test_where_calls_go_is_not_known_again_before_the_pods_are_followed_again() -> None:
-    view = Cluster(StoredObjects(), RESYNC)
+    view = Cluster(StoredObjects(), TIMING)
     # Listed once, and never heard of since; Kubernetes itself answers.
     view.pods._synced.set()
 
@@ -48,7 +49,7 @@ def test_where_calls_go_is_not_known_again_before_the_pods_are_followed_again() 
 async def test_where_calls_go_is_no_longer_known_when_kubernetes_is_away_for_long(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    view = Cluster(Away(), RESYNC)
+    view = Cluster(Away(), TIMING)
     await view.pulse.feel()
     view.require_known_pods()
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from gpu_platform.adapters.kube.watch import WatchTiming
 from platform_api.cluster import Cluster
 from platform_api.gpu_units.schemas import UnitView
 from platform_api.gpu_units.targets import UnitTargets
@@ -30,7 +31,7 @@ def shown(message: str, public_url: str | None = None, **metadata: Any) -> UnitV
     status: Json = {"phase": "Ready", "accessURL": "http://unit-demo:8000", "conditions": [published]}
     unit["status"] = status | ({"publicURL": public_url} if public_url else {})
     unit["metadata"] |= metadata
-    targets = UnitTargets(Cluster(StoredObjects(), timedelta(minutes=10)), development_addresses=False)
+    targets = UnitTargets(Cluster(StoredObjects(), WatchTiming(timedelta(minutes=10))), development_addresses=False)
     return UnitViews(targets).show(unit, "http://127.0.0.1")
 
 

@@ -20,6 +20,7 @@ from gpu_platform.adapters.kube.paths import (
 )
 from gpu_platform.control.results import Done
 from gpu_platform.domain import names
+from gpu_platform.domain.operations import TAKEOVER
 from reconciler.operations.controller import OperationsController
 from reconciler.world import World
 from tests.support.builders import NOW
@@ -148,7 +149,7 @@ def in_namespace(store: Store, path: ResourcePath, namespace: str | None) -> lis
 
 async def run(store: Store, client: ApiServer, namespace: str) -> None:
     """Pass after pass, as the loop makes them, until nothing follows."""
-    controller = OperationsController(cast("World", CurrentWorld(store)), client, lambda: NOW)
+    controller = OperationsController(cast("World", CurrentWorld(store)), client, lambda: NOW, takeover=TAKEOVER)
     for _ in range(50):
         try:
             result = await controller.reconcile(namespace, "op-1")

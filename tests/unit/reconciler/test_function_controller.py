@@ -9,6 +9,7 @@ from prometheus_client import CollectorRegistry
 from gpu_platform.adapters.kube import AlreadyExistsError, KubeError, UnreachableError
 from gpu_platform.adapters.kube.cache import ObjectCache
 from gpu_platform.adapters.kube.paths import GPU_FUNCTIONS, GPU_UNITS
+from gpu_platform.adapters.kube.watch import WatchTiming
 from gpu_platform.adapters.queue.consumers import Backlog
 from gpu_platform.control.loop import Key
 from gpu_platform.control.results import Done, RequeueAfter, Result
@@ -59,7 +60,7 @@ class Scene:
     def __init__(self) -> None:
         self.store = new_store()
         self.client = ApiServer(self.store)
-        self.world = World(self.client, timedelta(hours=1))
+        self.world = World(self.client, WatchTiming(resync=timedelta(hours=1)))
         self.queue = Queue()
         self.time = NOW
         self.controller = FunctionsController(

@@ -1,24 +1,26 @@
 """The table of `plan_orphans`."""
 
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from gpu_platform.domain import names
+from reconciler.orphans.controller import Client, OrphansController
 from reconciler.orphans.plan import (
-    CHILD_LIMIT,
-    CLAIM_LIMIT,
     DeleteOrphan,
     Observed,
+    OrphanLimits,
     ReleaseClaim,
     ends_of,
     plan_orphans,
 )
+from reconciler.world import World
 from tests.support.builders import NOW, make_stock, make_unit
 
 Json = dict[str, Any]
 SECOND = timedelta(seconds=1)
+LIMITS = OrphanLimits()
 
 
 def claimed(age: timedelta) -> Json:
@@ -50,17 +52,17 @@ def unit_from(source: str | None) -> Json:
 @pytest.mark.parametrize(
     ("age", "sources", "has_ended", "is_released"),
     [
-        (CLAIM_LIMIT + SECOND, {"runtime-instance/demo": "pool-0"}, None, False),
-        (CLAIM_LIMIT + SECOND, {"runtime-instance/demo": "pool-0"}, True, False),
-        (CLAIM_LIMIT + SECOND, {}, False, False),
-        (CLAIM_LIMIT - SECOND, {}, None, False),
-        (CLAIM_LIMIT + SECOND, {}, None, True),
+        (LIMITS.claim + SECOND, {"runtime-instance/demo": "pool-0"}, None, False),
+        (LIMITS.claim + SECOND, {"runtime-instance/demo": "pool-0"}, True, False),
+        (LIMITS.claim + SECOND, {}, False, False),
+        (LIMITS.claim - SECOND, {}, None, False),
+        (LIMITS.claim + SECOND, {}, None, True),
         (SECOND, {}, True, True),
-        (CLAIM_LIMIT + SECOND, {"runtime-instance/demo": "pool-1"}, False, False),
+        (LIMITS.claim + SECOND, {"runtime-instance/demo": "pool-1"}, False, False),
         (SECOND, {"runtime-instance/demo": "pool-1"}, True, True),
-        (CLAIM_LIMIT - SECOND, {"runtime-instance/demo": "pool-1"}, None, False),
-        (CLAIM_LIMIT + SECOND, {"runtime-instance/demo": "pool-1"}, None, True),
-        (CLAIM_LIMIT + SECOND, {"runtime-instance/demo": None}, None, True),
+        (LIMITS.claim - SECOND, {"runtime-instance/demo": "pool-1"}, None, False),
+        (LIMITS.claim + SECOND, {"runtime-instance/demo": "pool-1"}, None, True),
+        (LIMITS.claim + SECOND, {"runtime-instance/demo": None}, None, True),
     ],
 )
 def test_only_a_claim_that_no_unit_and_no_operation_needs_is_released(
@@ -83,7 +85,7 @@ def test_an_object_without_its_unit_is_remembered_first_and_deleted_later() -> N
     }
     first = plan_orphans(observe(children=(child,)), NOW)
     assert first.writes == ()
-    later = plan_orphans(observe(children=(child,), orphaned_since=first.orphaned_since), NOW + CHILD_LIMIT + SECOND)
+    later = plan_orphans(observe(children=(child,), orphaned_since=first.orphaned_since), NOW + LIMITS.child + SECOND)
     assert later.writes == (DeleteOrphan(child),)
     adopted = plan_orphans(
         observe(children=(child,), units={"a/x": make_unit()}, orphaned_since=first.orphaned_since), NOW
@@ -108,3 +110,10 @@ def test_what_belongs_to_a_storage_is_no_orphan_of_a_unit() -> None:
         "metadata": {"name": "accessor-x", "namespace": "a", "uid": "u", "labels": names.storage_labels("x")},
     }
     assert plan_orphans(observe(children=(child,)), NOW).orphaned_since == {}
+
+
+def test_what_is_orphaned_is_gone_within_ninety_seconds() -> None:
+    """A limit passes, and the next look comes after at most one interval."""
+    controller = OrphansController(cast("World", None), cast("Client", None), lambda: NOW, LIMITS)
+
+    assert max(LIMITS.claim, LIMITS.child) + controller.interval <= timedelta(seconds=90)

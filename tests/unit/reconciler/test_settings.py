@@ -1,12 +1,18 @@
 """The reconciler's settings: defaults, then the file, then the environment; and one clear sentence when wrong."""
 
+from datetime import timedelta
 from ipaddress import ip_address, ip_network
 from pathlib import Path
 
 import pytest
 import yaml
 
+from gpu_platform.adapters.kube.leader import LeaseTiming
+from gpu_platform.adapters.kube.watch import WatchTiming
+from gpu_platform.domain.operations import ACCEPT_SECONDS, TAKEOVER
+from gpu_platform.domain.sweep_plan import QUEUE_GRACE
 from gpu_platform.settings import SettingsError, split_address
+from reconciler.orphans.plan import OrphanLimits
 from reconciler.settings import ReconcilerSettings, load_reconciler_settings
 from tests.architecture.repository import ROOT
 
@@ -26,6 +32,11 @@ def test_without_anything_there_are_defaults() -> None:
     assert settings.leader_elect
     assert settings.controllers == ("units", "storages", "stock", "operations", "orphans", "drift", "functions")
     assert settings.resync.total_seconds() == 300
+    assert WatchTiming(settings.resync, settings.watch_life) == WatchTiming()
+    assert LeaseTiming.lasting(settings.lease) == LeaseTiming()
+    assert settings.operation_takeover == TAKEOVER > timedelta(seconds=ACCEPT_SECONDS)
+    assert OrphanLimits(settings.claim_limit, settings.orphan_limit) == OrphanLimits()
+    assert settings.queue_grace == QUEUE_GRACE
     blocked = [ip_network(cidr) for cidr in settings.blocked_egress_cidrs]
     for metadata_service in ("169.254.169.254", "100.100.100.200", "fd00:ec2::254", "fe80::a9fe:a9fe"):
         assert any(ip_address(metadata_service) in network for network in blocked)
@@ -82,6 +93,12 @@ def test_every_setting_can_come_from_the_environment() -> None:
         "COPY_IMAGE": "image:3",
         "ACCESSOR_IMAGE": "image:4",
         "ACCESSOR_COMMAND": "dufs,/data",
+        "LEASE_SECONDS": "6",
+        "WATCH_SECONDS": "5",
+        "OPERATION_TAKEOVER_SECONDS": "4",
+        "CLAIM_LIMIT_SECONDS": "3",
+        "ORPHAN_LIMIT_SECONDS": "2",
+        "QUEUE_GRACE_SECONDS": "1",
         "KUBECONFIG": "file",
         "LOG_LEVEL": "debug",
     }
@@ -96,6 +113,12 @@ def test_every_setting_can_come_from_the_environment() -> None:
         lease_name="name",
         metrics_address="0.0.0.0:1",
         probe_address="[::1]:0",
+        lease_seconds=6,
+        watch_seconds=5,
+        operation_takeover_seconds=4,
+        claim_limit_seconds=3,
+        orphan_limit_seconds=2,
+        queue_grace_seconds=1,
         resync_seconds=60,
         controllers=("units", "orphans"),
         workers=16,
