@@ -82,7 +82,7 @@ def _show_costs(terminal: Any) -> None:
 
 def _show_faults(terminal: Any) -> None:
     rows: dict[str, FaultRow] = defaultdict(FaultRow)
-    reports = [report for group in terminal.stats.values() for report in group if hasattr(report, "user_properties")]
+    reports = [each for group in terminal.stats.values() for each in group if isinstance(each, pytest.TestReport)]
     failed = {report.nodeid for report in reports if report.failed}
     for report in reports:
         for name, figures in report.user_properties:
