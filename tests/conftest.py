@@ -32,7 +32,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.is_relative_to(FAULTS):
             item.add_marker(pytest.mark.faults)
-    items.sort(key=lambda item: -MODULE_SECONDS.get(item.path.stem, 0))
+    items.sort(key=lambda item: -MODULE_SECONDS.get(item.nodeid.partition("::")[0], 0))
 
 
 @pytest.hookimpl(tryfirst=True)
