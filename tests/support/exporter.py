@@ -45,6 +45,7 @@ class Exporter:
         self.status = 200
         self.is_silent = False
         self.url = ""
+        self.asked = 0
         self._silence = threading.Event()
 
     def wait(self) -> None:
@@ -61,6 +62,7 @@ def running_exporter() -> Iterator[Exporter]:
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
+            exporter.asked += 1
             exporter.wait()
             body = exporter.text.encode()
             self.send_response(exporter.status)

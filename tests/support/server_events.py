@@ -9,6 +9,8 @@ from typing import Any
 
 import httpx
 
+from tests.support.waiting import PATIENCE_SECONDS
+
 Json = dict[str, Any]
 
 
@@ -25,7 +27,7 @@ class EventStream:
         self._lines = lines
         self.last_id: str | None = None
 
-    async def next(self, within: float = 20) -> ServerEvent | None:
+    async def next(self, within: float = PATIENCE_SECONDS) -> ServerEvent | None:
         """The next event; None for a block that is none: a lone id, or a comment."""
         async with asyncio.timeout(within):
             fields: dict[str, str] = {}
@@ -39,7 +41,9 @@ class EventStream:
             return None
         return ServerEvent(fields["event"], json.loads(fields["data"]), fields.get("id"))
 
-    async def until(self, is_wanted: Callable[[ServerEvent], bool], within: float = 20) -> list[ServerEvent]:
+    async def until(
+        self, is_wanted: Callable[[ServerEvent], bool], within: float = PATIENCE_SECONDS
+    ) -> list[ServerEvent]:
         """All events up to and with the wanted one."""
         seen: list[ServerEvent] = []
         async with asyncio.timeout(within):
@@ -48,7 +52,7 @@ class EventStream:
                     seen.append(event)
         return seen
 
-    async def until_id(self, within: float = 20) -> list[ServerEvent]:
+    async def until_id(self, within: float = PATIENCE_SECONDS) -> list[ServerEvent]:
         """All events up to the first id."""
         seen: list[ServerEvent] = []
         async with asyncio.timeout(within):
@@ -63,7 +67,7 @@ async def watching(
     api: httpx.AsyncClient, path: str, last_seen: str | None = None, **narrowed: str
 ) -> AsyncIterator[EventStream]:
     headers = {"Last-Event-ID": last_seen} if last_seen else {}
-    timeout = httpx.Timeout(5, read=30)
+    timeout = httpx.Timeout(PATIENCE_SECONDS)
     params = {"watch": "true", **narrowed}
     async with api.stream("GET", path, params=params, headers=headers, timeout=timeout) as answer:
         assert answer.status_code == 200, await answer.aread()

@@ -1,4 +1,4 @@
-"""The program of a unit that tests call: `python called_server.py ADDRESS PORT`. Its state is that of one process."""
+"""The program of a unit that tests call: `python upstream_server.py ADDRESS PORT`. Its state is that of one process."""
 
 import asyncio
 import hashlib

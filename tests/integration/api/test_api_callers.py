@@ -1,7 +1,6 @@
 """Who may do what, and that nobody sees anything of anybody else."""
 
-import asyncio
-import time
+from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
@@ -13,10 +12,10 @@ from tests.support.api import UNITS, add_key, code_of, open_api, remove_key, uni
 from tests.support.clusters import RunningCluster
 from tests.support.tenants import key_of, tenant, wait_key_known
 from tests.support.units_and_stock import create_unit, delete_unit, get_unit, unit_body, wait_unit_phase
+from tests.support.waiting import eventually
 
 Json = dict[str, Any]
 
-REVOKED_WITHIN = 5.0
 OPERATOR = "/api/v1/operator"
 
 ROUTES = {
@@ -40,11 +39,21 @@ MAY = {
 }
 
 
+@pytest.fixture(scope="module")
+async def keys(kube: KubeClient) -> AsyncIterator[dict[Role, str]]:
+    """One of each role; the API learns of all of them at once."""
+    keys = {role: await add_key(kube, DEFAULT_TENANT, role) for role in Role}
+    yield keys
+    for key in keys.values():
+        await remove_key(kube, key)
+
+
 @pytest.mark.parametrize("role", Role)
 async def test_a_key_may_what_its_role_says_and_nothing_else(
-    kube: KubeClient, cluster: RunningCluster, role: Role
+    cluster: RunningCluster, keys: dict[Role, str], role: Role
 ) -> None:
-    async with key_of(kube, cluster.record.platform_url, DEFAULT_TENANT, role) as (api, _):
+    async with open_api(cluster.record.platform_url, keys[role]) as api:
+        await wait_key_known(api)
         # A body that is wrong gets a 400 from whoever would have been let in.
         answers = {
             name: await api.request(method, path, json={} if method == "POST" else None)
@@ -98,8 +107,9 @@ async def test_another_tenants_unit_is_exactly_like_one_that_does_not_exist(
     await delete_unit(kube, "private")
 
 
-async def test_an_operator_does_not_see_the_tenants_units(kube: KubeClient, cluster: RunningCluster) -> None:
-    async with key_of(kube, cluster.record.platform_url, DEFAULT_TENANT, Role.OPERATOR) as (api, _):
+async def test_an_operator_does_not_see_the_tenants_units(cluster: RunningCluster, keys: dict[Role, str]) -> None:
+    async with open_api(cluster.record.platform_url, keys[Role.OPERATOR]) as api:
+        await wait_key_known(api)
         assert (await api.get(f"{UNITS}/any")).status_code == 403
 
 
@@ -113,7 +123,7 @@ async def test_a_tenant_whose_namespace_is_missing_is_told_to_ask_an_operator(
         assert "runtime-instance-homeless" in answer.json()["error"]["message"]
 
 
-async def test_a_revoked_key_is_refused_within_seconds_and_the_others_are_not(
+async def test_a_revoked_key_is_refused_and_the_others_are_not(
     kube: KubeClient, cluster: RunningCluster, api: httpx.AsyncClient
 ) -> None:
     key = await add_key(kube, DEFAULT_TENANT, Role.VIEWER)
@@ -121,11 +131,12 @@ async def test_a_revoked_key_is_refused_within_seconds_and_the_others_are_not(
         await wait_key_known(revoked)
         assert (await revoked.get(UNITS)).status_code == 200
         await remove_key(kube, key)
-        deadline = time.monotonic() + REVOKED_WITHIN
-        while (await revoked.get(UNITS)).status_code != 401:
-            assert time.monotonic() < deadline, "the key still opens"
-            await asyncio.sleep(0.1)
-        assert code_of(await revoked.get(UNITS)) == "unauthenticated"
+
+        async def is_refused() -> httpx.Response | None:
+            answer = await revoked.get(UNITS)
+            return answer if answer.status_code == 401 else None
+
+        assert code_of(await eventually(is_refused)) == "unauthenticated"
     assert (await api.get(UNITS)).status_code == 200
 
 
@@ -137,6 +148,6 @@ async def test_a_stream_ends_with_its_key(kube: KubeClient, cluster: RunningClus
     ):
         assert stream.status_code == 200
         await remove_key(kube, key)
-        async with asyncio.timeout(10):
-            async for _ in stream.aiter_lines():
-                pass
+        # How soon: see test_streams.
+        async for _ in stream.aiter_lines():
+            pass

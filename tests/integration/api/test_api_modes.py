@@ -88,7 +88,7 @@ async def test_where_kubernetes_is_required_and_missing_the_process_ends_with_on
     }[what]
     log = tmp_path / "log"
     async with api_process(kubeconfig, log, REQUIRED) as (daemon, _):
-        assert await daemon.ends(within=30) == 1
+        assert await daemon.ends() == 1
     # The Kubernetes library may have logged something before.
     [sentence] = [line for line in log.read_text().splitlines() if not line.startswith("{")]
     assert sentence.startswith("error: ")
@@ -117,7 +117,7 @@ async def test_settings_that_cannot_be_used_end_the_process_with_one_sentence(
     environment = {f"GPU_PLATFORM_API_{key}": value for key, value in settings.items()}
     log = tmp_path / "log"
     async with running_daemon("platform_api", log, {**OFF, **environment}) as daemon:
-        assert await daemon.ends(within=30) == 2
+        assert await daemon.ends() == 2
     [sentence] = log.read_text().splitlines()
     assert sentence.startswith(words)
 
@@ -134,5 +134,5 @@ async def test_a_signal_ends_the_process_in_order_also_while_somebody_watches(
         async with watching(api, UNITS) as stream:
             await stream.until_id()
             daemon.signal(number)
-            assert await daemon.ends(within=15) == 0
+            assert await daemon.ends() == 0
         assert daemon.find_entry("api.stopped") is not None

@@ -17,6 +17,7 @@ from gpu_platform.domain.operations import delete_operation_name, operation_name
 from gpu_platform.domain.tenants import Role
 from tests.support.api import api_process, code_of, open_api, wait_ready
 from tests.support.clusters import RunningCluster
+from tests.support.fault_report import FaultReport
 from tests.support.functions_api import FUNCTIONS, build_function_request, remove_function
 from tests.support.storages_api import STORAGES, build_storage_request, remove_storage
 from tests.support.tenants import tenant
@@ -38,21 +39,19 @@ class Declared:
     change: Json
 
 
-DECLARED = (
-    Declared(
-        "Storage", STORAGES, GPU_STORAGES, build_storage_request, remove_storage, {"size": "1Gi"}, {"size": "2Gi"}
-    ),
-    Declared(
-        "Function",
-        FUNCTIONS,
-        GPU_FUNCTIONS,
-        build_function_request,
-        remove_function,
-        {"specName": SPEC, "image": "example/words"},
-        {"queueLimit": 5},
-    ),
+STORAGE = Declared(
+    "Storage", STORAGES, GPU_STORAGES, build_storage_request, remove_storage, {"size": "1Gi"}, {"size": "2Gi"}
 )
-pytestmark = pytest.mark.parametrize("kind", DECLARED, ids=lambda kind: kind.what.lower())
+FUNCTION = Declared(
+    "Function",
+    FUNCTIONS,
+    GPU_FUNCTIONS,
+    build_function_request,
+    remove_function,
+    {"specName": SPEC, "image": "example/words"},
+    {"queueLimit": 5},
+)
+for_each_kind = pytest.mark.parametrize("kind", [STORAGE, FUNCTION], ids=["storage", "function"])
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -60,6 +59,7 @@ async def spec(kube: KubeClient) -> None:
     await ensure_spec(kube, spec_body(SPEC))
 
 
+@for_each_kind
 async def test_many_at_once_with_one_operation_id_make_one(
     api: httpx.AsyncClient, kube: KubeClient, kind: Declared
 ) -> None:
@@ -68,6 +68,7 @@ async def test_many_at_once_with_one_operation_id_make_one(
     await kind.remove(api, kube, "crowd")
 
 
+@for_each_kind
 async def test_deleting_is_recorded_and_what_was_deleted_is_not_answered_again(
     api: httpx.AsyncClient, kube: KubeClient, kind: Declared
 ) -> None:
@@ -97,7 +98,15 @@ async def test_deleting_is_recorded_and_what_was_deleted_is_not_answered_again(
     await kind.remove(api, kube, "taken-away")
 
 
-@pytest.mark.parametrize(("moment", "is_made"), [("recorded", False), ("created", True)])
+@pytest.mark.parametrize(
+    ("kind", "moment", "is_made"),
+    [
+        pytest.param(STORAGE, "recorded", False, id="storage recorded", marks=pytest.mark.faults),
+        pytest.param(STORAGE, "created", True, id="storage created"),
+        pytest.param(FUNCTION, "recorded", False, id="function recorded", marks=pytest.mark.faults),
+        pytest.param(FUNCTION, "created", True, id="function created", marks=pytest.mark.faults),
+    ],
+)
 async def test_a_process_that_dies_leaves_nothing_that_the_reconciler_does_not_settle(
     cluster: RunningCluster,
     kube: KubeClient,
@@ -106,6 +115,7 @@ async def test_a_process_that_dies_leaves_nothing_that_the_reconciler_does_not_s
     kind: Declared,
     moment: str,
     is_made: bool,
+    faults: FaultReport,
 ) -> None:
     wish = kind.wish("dying")
     record = OPERATIONS.item(operation_name("default", wish["operationID"]), INSTANCES)
@@ -117,19 +127,22 @@ async def test_a_process_that_dies_leaves_nothing_that_the_reconciler_does_not_s
         await wait_ready(dying)
         with pytest.raises(httpx.TransportError):
             await dying.post(kind.url, json=wish)
-        await daemon.ends()
+        assert await daemon.ends() == -9
+    faults.hit(fault)
     assert (await find(kube, kind.path.item("dying", INSTANCES)) is not None) is is_made
 
     async def is_settled() -> bool:
         operation = await find(kube, record)
         return (operation or {}).get("status", {}).get("phase") == "Succeeded" if is_made else operation is None
 
-    await eventually(is_settled, within=180)
+    await eventually(is_settled)
     again = await api.post(kind.url, json=wish)
     assert again.status_code == (200 if is_made else 201)
+    faults.held("it is finished or undone", "a replay makes one")
     await kind.remove(api, kube, "dying")
 
 
+@for_each_kind
 async def test_what_a_program_owns_is_changed_there(api: httpx.AsyncClient, kube: KubeClient, kind: Declared) -> None:
     body = {
         "apiVersion": names.API_VERSION,
@@ -151,6 +164,7 @@ async def test_what_a_program_owns_is_changed_there(api: httpx.AsyncClient, kube
     await kube.delete(kind.path.item("owned", INSTANCES))
 
 
+@for_each_kind
 async def test_who_may_only_look_changes_nothing(api: httpx.AsyncClient, kube: KubeClient, kind: Declared) -> None:
     async with tenant(kube, str(api.base_url), Role.VIEWER) as viewer:
         refused = await viewer.api.post(kind.url, json=kind.wish("looked-at"))

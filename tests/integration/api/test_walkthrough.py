@@ -106,4 +106,4 @@ async def test_stock_is_seeded_and_consumed_as_the_story_tells(
     async def is_gone() -> bool:
         return await find(kube, STOCK_POOLS.item(POOL, STOCK)) is None
 
-    await eventually(is_gone, within=180)
+    await eventually(is_gone)

@@ -50,7 +50,7 @@ async def test_a_pool_is_made_filled_shown_and_taken_away(api: httpx.AsyncClient
         async def is_gone() -> bool:
             return (await api.get(f"{POOLS}/{name}")).status_code == 404
 
-        await eventually(is_gone, within=180)
+        await eventually(is_gone)
         assert await stock_of(kube, name) == []
 
 

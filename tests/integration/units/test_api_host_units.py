@@ -1,6 +1,5 @@
 """A unit that really runs, as its tenant meets it over REST: its address, its logs, its events."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from datetime import datetime
 from typing import Any
@@ -13,7 +12,7 @@ from tests.support.api import UNITS, code_of, open_api, unit_request
 from tests.support.clusters import RunningCluster
 from tests.support.ssh_blocks import ssh_block
 from tests.support.units_and_stock import create_unit, delete_unit, stock_pool, unit_body, wait_unit_phase
-from tests.support.waiting import eventually
+from tests.support.waiting import PATIENCE_SECONDS, eventually
 
 Json = dict[str, Any]
 
@@ -37,7 +36,7 @@ async def web(kube: KubeClient, api: httpx.AsyncClient) -> AsyncIterator[str]:
         async def is_ready() -> bool:
             return bool((await api.get(path)).json()["data"]["phase"] == "Ready")
 
-        await eventually(is_ready, within=180)
+        await eventually(is_ready)
         yield path
         await delete_unit(kube, "host-web")
 
@@ -96,7 +95,7 @@ async def test_the_last_lines_of_the_logs_with_their_times(api: httpx.AsyncClien
 async def test_followed_logs_go_on_as_they_grow(api: httpx.AsyncClient, web: str) -> None:
     url = await address_of(api, web)
     params = {"follow": "true"}
-    async with asyncio.timeout(20), api.stream("GET", f"{web}/logs", params=params, timeout=20) as answer:
+    async with api.stream("GET", f"{web}/logs", params=params, timeout=PATIENCE_SECONDS) as answer:
         lines = answer.aiter_lines()
         assert (await anext(lines)).startswith(FIRST_WORDS)
         await fetch(f"{url}/while-we-watch")
@@ -109,9 +108,10 @@ async def test_following_a_unit_that_is_silent_is_answered_all_the_same(
 ) -> None:
     silent = {"command": ["sleep", "1000"]}
     await create_unit(kube, unit_body("silent", specName="host.1", template=silent))
-    await wait_unit_phase(kube, "silent", "Ready", within=180)
+    await wait_unit_phase(kube, "silent", "Ready")
     path, params = f"{UNITS}/silent/logs", {"follow": "true"}
-    async with asyncio.timeout(10), api.stream("GET", path, params=params, timeout=10) as answer:
+    # How soon: see test_streams.
+    async with api.stream("GET", path, params=params, timeout=PATIENCE_SECONDS) as answer:
         assert answer.status_code == 200
     await delete_unit(kube, "silent")
 
@@ -186,7 +186,7 @@ async def test_a_unit_of_a_simulated_node_answers_inside_the_cluster_only_and_ha
 ) -> None:
     template = {"ports": [{"name": "web", "port": 80}]}
     await create_unit(kube, unit_body("inside", template=template, access={"primaryPort": "web", "scheme": "http"}))
-    await wait_unit_phase(kube, "inside", "Ready", within=180)
+    await wait_unit_phase(kube, "inside", "Ready")
     address = (await api.get(f"{UNITS}/inside/address")).json()["data"]
     assert (address["url"], address["reach"]) == ("http://unit-inside.runtime-instance.svc.cluster.local:80", "cluster")
     assert address["proxyURL"] == f"{str(api.base_url).rstrip('/')}{UNITS}/inside/proxy/web/"

@@ -2,15 +2,19 @@
 
 from typing import Any
 
+import pytest
+
 from gpu_platform.adapters.kube import KubeClient
 from gpu_platform.adapters.kube.paths import GPU_UNITS, PODS, STOCK_POOLS
 from gpu_platform.domain import names
 from tests.support.clusters import GPUS, NODES
+from tests.support.fault_report import FaultReport
 from tests.support.units_and_stock import (
     STOCK,
     claim,
     create_unit,
     delete_unit,
+    ensure_spec,
     find,
     stock_of,
     stock_pool,
@@ -18,12 +22,10 @@ from tests.support.units_and_stock import (
     wait_pool_available,
     wait_unit_phase,
 )
+from tests.support.units_api import spec_body
 from tests.support.waiting import eventually
 
 Json = dict[str, Any]
-
-CAPACITY = NODES * GPUS
-ROUNDS = 20
 
 
 async def ready_stock_pods(kube: KubeClient, pool: str) -> dict[str, str]:
@@ -38,27 +40,31 @@ async def ready_stock_pods(kube: KubeClient, pool: str) -> dict[str, str]:
     }
 
 
+@pytest.mark.parametrize(("gpus", "rounds"), [(GPUS, 3), pytest.param(1, 20, marks=pytest.mark.faults)])
 async def test_in_a_full_cluster_the_unit_runs_where_its_stock_was_and_no_other_stock_is_evicted(
-    kube: KubeClient,
+    kube: KubeClient, gpus: int, rounds: int, faults: FaultReport
 ) -> None:
-    """One stock more than there are GPUs, so that a pending stock pod lurks for every GPU that becomes free."""
-    async with stock_pool(kube, "full", CAPACITY):
-        await kube.patch(STOCK_POOLS.item("full", STOCK), {"spec": {"replicas": CAPACITY + 1}})
+    """One stock more than there is room for, so that a pending stock pod lurks for every GPU that becomes free."""
+    spec, capacity = f"handoff.{gpus}", NODES * GPUS // gpus
+    await ensure_spec(kube, spec_body(spec, gpu=gpus))
+    async with stock_pool(kube, "full", capacity, specName=spec):
+        await kube.patch(STOCK_POOLS.item("full", STOCK), {"spec": {"replicas": capacity + 1}})
 
         async def one_is_pending() -> bool:
-            return len(await stock_of(kube, "full")) == CAPACITY + 1
+            return len(await stock_of(kube, "full")) == capacity + 1
 
         await eventually(one_is_pending)
-        for number in range(ROUNDS):
+        for number in range(rounds):
             name = f"handoff-{number}"
             before = await ready_stock_pods(kube, "full")
-            stock = await claim(kube, "full", name)
-            await create_unit(kube, unit_body(name, stock=stock))
+            stock = await claim(kube, "full", name, spec=spec)
+            await create_unit(kube, unit_body(name, stock=stock, specName=spec))
             ready = await wait_unit_phase(kube, name, "Ready")
             assert ready["status"]["nodeName"] == stock["status"]["nodeName"]
             after = await ready_stock_pods(kube, "full")
             lost = {unit for uid, unit in before.items() if uid not in after}
             assert lost == {stock["metadata"]["name"]}
+            faults.hit("units in a full cluster")
 
             async def stock_is_consumed(stock: Json = stock) -> bool:
                 now = await find(kube, GPU_UNITS.item(stock["metadata"]["name"], STOCK))
@@ -66,7 +72,8 @@ async def test_in_a_full_cluster_the_unit_runs_where_its_stock_was_and_no_other_
 
             await eventually(stock_is_consumed)
             await delete_unit(kube, name)
-            await wait_pool_available(kube, "full", CAPACITY)
+            await wait_pool_available(kube, "full", capacity)
+        faults.held("a unit runs where its stock was", "no other stock is evicted")
 
 
 async def test_claimed_stock_is_not_counted_and_the_pool_refills(kube: KubeClient) -> None:

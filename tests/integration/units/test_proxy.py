@@ -24,7 +24,7 @@ from tests.support.waiting import eventually
 
 Json = dict[str, Any]
 
-PROGRAM = str(Path(__file__).with_name("called_server.py"))
+PROGRAM = str(Path(__file__).parents[2] / "support" / "upstream_server.py")
 TEMPLATE = {
     # Without its own directory among the places of modules: there is a `platform` there, which is not Python's.
     "command": [sys.executable, "-P", PROGRAM, "$(POD_IP)", "8000"],
@@ -52,7 +52,7 @@ async def unit(kube: KubeClient, api: httpx.AsyncClient) -> AsyncIterator[str]:
     await delete_unit(kube, "called")
 
 
-async def answered(api: httpx.AsyncClient, path: str, within: float = 180) -> Json:
+async def answered(api: httpx.AsyncClient, path: str) -> Json:
     """The unit's answer, once there is one."""
 
     async def look() -> Json | None:
@@ -60,7 +60,7 @@ async def answered(api: httpx.AsyncClient, path: str, within: float = 180) -> Js
         assert answer.status_code in (200, 502, 503), answer.text
         return dict(answer.json()) if answer.status_code == 200 else None
 
-    return await eventually(look, within)
+    return await eventually(look)
 
 
 def error_of(answer: httpx.Response, status: int, code: str) -> str:
@@ -211,8 +211,8 @@ async def test_a_caller_who_hangs_up_is_gone_for_the_unit_too(api: httpx.AsyncCl
 
     async with api.stream("GET", f"{unit}/hang") as answer:
         assert answer.status_code == 200
-        await eventually(lambda: hanging(1), within=30)
-    await eventually(lambda: hanging(0), within=30)
+        await eventually(lambda: hanging(1))
+    await eventually(lambda: hanging(0))
 
 
 @pytest.mark.parametrize("port", ["8002", "ssh", "22"])
@@ -344,4 +344,4 @@ async def test_calls_are_counted_and_none_is_left_open(api: httpx.AsyncClient, u
     async def is_idle() -> bool:
         return "gpu_platform_api_proxied_open 0.0" in (await api.get("/metrics")).text
 
-    await eventually(is_idle, within=30)
+    await eventually(is_idle)

@@ -20,6 +20,7 @@ from gpu_platform.domain import names
 from gpu_platform.domain.ssh import hash_token
 from tests.support.api import UNITS, api_process, code_of, open_api, wait_ready
 from tests.support.clusters import RunningCluster
+from tests.support.fault_report import FaultReport
 from tests.support.ssh_blocks import make_key, ssh_block
 from tests.support.units_and_stock import (
     INSTANCES,
@@ -52,11 +53,19 @@ async def stock(kube: KubeClient) -> AsyncIterator[None]:
         yield
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 async def lab(api: httpx.AsyncClient, kube: KubeClient) -> AsyncIterator[Json]:
-    """A Ready unit with SSH and a token."""
+    """A Ready unit with SSH and a token. Who changes it asks for `own_lab`."""
     yield await post_ready_unit(api, "lab", specName=SPEC, ssh=ssh_block(token=TOKEN))
     await remove_unit(api, kube, "lab")
+
+
+@pytest.fixture
+async def own_lab(api: httpx.AsyncClient, lab: Json) -> AsyncIterator[Json]:
+    """The same, for one test; it is as it was afterwards."""
+    yield (await api.get(f"{UNITS}/{lab['name']}")).json()["data"]
+    await put(api, **ssh_block(token=TOKEN))
+    await wait_unit_view(api, "lab", "Ready")
 
 
 def secret_of(unit: str, token: str) -> str:
@@ -134,7 +143,7 @@ async def test_a_replay_knows_the_token_by_its_digest(api: httpx.AsyncClient, la
 
 
 async def test_parity_38_other_keys_start_the_pod_anew_and_the_token_stays(
-    api: httpx.AsyncClient, kube: KubeClient, lab: Json
+    api: httpx.AsyncClient, kube: KubeClient, own_lab: Json
 ) -> None:
     before = await template_of(kube, "lab")
     view = await put(api, **ssh_block(authorizedKeys=[make_key(9)]))
@@ -148,11 +157,11 @@ async def test_parity_38_other_keys_start_the_pod_anew_and_the_token_stays(
     assert await find(kube, secret_of("lab", TOKEN)) is not None
     # Said as it is, nothing changes.
     assert (await put(api, **ssh_block(authorizedKeys=[make_key(9)], token=TOKEN)))["generation"] == view["generation"]
-    assert lab["generation"] < view["generation"]
+    assert own_lab["generation"] < view["generation"]
 
 
-async def test_another_token_replaces_the_one_before(api: httpx.AsyncClient, kube: KubeClient, lab: Json) -> None:
-    assert lab
+async def test_another_token_replaces_the_one_before(api: httpx.AsyncClient, kube: KubeClient, own_lab: Json) -> None:
+    assert own_lab
     await put(api, **ssh_block(token=OTHER_TOKEN))
     await is_gone(kube, secret_of("lab", TOKEN))
     assert await find(kube, secret_of("lab", OTHER_TOKEN)) is not None
@@ -160,8 +169,8 @@ async def test_another_token_replaces_the_one_before(api: httpx.AsyncClient, kub
     await is_gone(kube, secret_of("lab", OTHER_TOKEN))
 
 
-async def test_parity_38_disabled_ssh_leaves_nothing(api: httpx.AsyncClient, kube: KubeClient, lab: Json) -> None:
-    assert lab
+async def test_parity_38_disabled_ssh_leaves_nothing(api: httpx.AsyncClient, kube: KubeClient, own_lab: Json) -> None:
+    assert own_lab
     view = await put(api, enabled=False)
     assert "ssh" not in view
     await is_gone(kube, CONFIG_MAPS.item("unit-lab", INSTANCES))
@@ -173,9 +182,11 @@ async def test_parity_38_disabled_ssh_leaves_nothing(api: httpx.AsyncClient, kub
     assert [each["type"] for each in conditions] == ["Ready"]
 
 
-async def test_a_lost_token_is_said_and_can_be_sent_again(api: httpx.AsyncClient, kube: KubeClient, lab: Json) -> None:
+async def test_a_lost_token_is_said_and_can_be_sent_again(
+    api: httpx.AsyncClient, kube: KubeClient, own_lab: Json
+) -> None:
     """As after a restore: a stack knows the token's digest only."""
-    assert lab
+    assert own_lab
     await kube.delete(secret_of("lab", TOKEN))
     await kube.patch(GPU_UNITS.item("lab", INSTANCES), {"metadata": {"annotations": {"look": "again"}}})
 
@@ -228,9 +239,21 @@ async def test_a_refused_request_leaves_no_token(api: httpx.AsyncClient, kube: K
     await is_gone(kube, secret_of("refused", TOKEN))
 
 
-@pytest.mark.parametrize("fault", ["api.token-kept", "api.stock-claimed", "api.unit-created"])
+@pytest.mark.parametrize(
+    "fault",
+    [
+        pytest.param("api.token-kept", marks=pytest.mark.faults),
+        pytest.param("api.stock-claimed", marks=pytest.mark.faults),
+        "api.unit-created",
+    ],
+)
 async def test_a_token_outlives_the_process_that_was_told_it(
-    api: httpx.AsyncClient, cluster: RunningCluster, kube: KubeClient, tmp_path: Path, fault: str
+    api: httpx.AsyncClient,
+    cluster: RunningCluster,
+    kube: KubeClient,
+    tmp_path: Path,
+    fault: str,
+    faults: FaultReport,
 ) -> None:
     name = f"dying-{fault.rpartition('-')[2]}"
     body = rest_unit(name, specName=SPEC, ssh=ssh_block(token=TOKEN))
@@ -241,12 +264,13 @@ async def test_a_token_outlives_the_process_that_was_told_it(
         await wait_ready(dying)
         with pytest.raises(httpx.TransportError):
             await dying.post(UNITS, json=body)
-        await daemon.ends()
+        assert await daemon.ends() == -9
+    faults.hit(fault)
 
     async def is_answered() -> bool:
         return (await api.post(UNITS, json=body)).status_code in (200, 201)
 
-    await eventually(is_answered, within=60, every=0.5)
+    await eventually(is_answered, every=0.2)
     view = await wait_unit_view(api, name, "Ready")
     assert view["sshStatus"]["phase"] == "Ready"
 
@@ -255,6 +279,7 @@ async def test_a_token_outlives_the_process_that_was_told_it(
         return [owner["kind"] for owner in owners] == ["GPUUnit"]
 
     await eventually(is_adopted)
+    faults.held("the token is its unit's")
     await remove_unit(api, kube, name)
 
 

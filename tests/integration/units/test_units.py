@@ -1,8 +1,11 @@
-"""Units on the real API server, driven by kubectl's means: the parity checks of the unit reconciler."""
+"""Units on the real API server, driven by kubectl's means: the parity checks of the unit reconciler.
+
+That an event brings a pass at once is held in virtual time by test_loop; `make bench` measures how long it takes until
+a child is put right.
+"""
 
 import asyncio
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -31,8 +34,6 @@ from tests.support.waiting import eventually
 Json = dict[str, Any]
 
 HTTP = {"ports": [{"name": "http", "port": 8000}, {"name": "admin", "port": 9000}]}
-DRIFT_SECONDS = 1.0
-DRIFT_ATTEMPTS = 4
 
 
 @pytest.fixture
@@ -154,25 +155,29 @@ async def test_a_unit_without_room_is_pending_in_the_schedulers_words(kube: Kube
     assert "Insufficient nvidia.com/gpu" in ready_condition(pending)["message"]
 
 
+@pytest.fixture(scope="module")
+async def drifter(kube: KubeClient) -> AsyncIterator[str]:
+    """A Ready unit whose children are changed behind the reconciler, and put right again."""
+    await create_unit(kube, unit_body("drifter", template=HTTP))
+    await wait_unit_phase(kube, "drifter", "Ready")
+    yield "drifter"
+    await delete_unit(kube, "drifter")
+
+
 @pytest.mark.parametrize("kind", ["deployments", "services", "networkpolicies"])
-async def test_a_deleted_child_is_back_within_a_second(kube: KubeClient, unit: str, kind: str) -> None:
+async def test_a_deleted_child_is_back_at_once(kube: KubeClient, drifter: str, kind: str) -> None:
     """Parity 35."""
-    await create_unit(kube, unit_body(unit, template=HTTP))
-    await wait_unit_phase(kube, unit, "Ready")
     path = {"deployments": DEPLOYMENTS, "services": SERVICES, "networkpolicies": NETWORK_POLICIES}[kind]
-    item = path.item(names.child_name(unit), INSTANCES)
+    item = path.item(names.child_name(drifter), INSTANCES)
+    before = await kube.get(item)
+    await kube.delete(item)
 
-    async def seconds_until_back() -> float:
-        before = await kube.get(item)
+    async def is_back() -> bool:
+        now = await find(kube, item)
+        return now is not None and now["metadata"]["uid"] != before["metadata"]["uid"]
 
-        async def is_back() -> bool:
-            now = await find(kube, item)
-            return now is not None and now["metadata"]["uid"] != before["metadata"]["uid"]
-
-        await kube.delete(item)
-        return await seconds_until(is_back)
-
-    assert await fastest(seconds_until_back) < DRIFT_SECONDS
+    await eventually(is_back)
+    await wait_unit_phase(kube, drifter, "Ready")
 
 
 EDITS: dict[str, tuple[Any, Json]] = {
@@ -202,36 +207,18 @@ EDITS: dict[str, tuple[Any, Json]] = {
 
 
 @pytest.mark.parametrize("edit", list(EDITS))
-async def test_an_edited_child_is_put_back_within_a_second(kube: KubeClient, unit: str, edit: str) -> None:
+async def test_an_edited_child_is_put_back_at_once(kube: KubeClient, drifter: str, edit: str) -> None:
     """Parity 35."""
-    await create_unit(kube, unit_body(unit, template=HTTP))
-    await wait_unit_phase(kube, unit, "Ready")
     path, change = EDITS[edit]
-    item = path.item(names.child_name(unit), INSTANCES)
+    item = path.item(names.child_name(drifter), INSTANCES)
     before = await kube.get(item)
+    edited = await kube.patch(item, change, PatchType.STRATEGIC, {"fieldManager": "kubectl-edit"})
+    assert edited["spec"] != before["spec"]
 
     async def is_as_before() -> bool:
         return bool((await kube.get(item))["spec"] == before["spec"])
 
-    async def seconds_until_put_back() -> float:
-        await kube.patch(item, change, PatchType.STRATEGIC, {"fieldManager": "kubectl-edit"})
-        return await seconds_until(is_as_before)
-
-    assert await fastest(seconds_until_put_back) < DRIFT_SECONDS
-
-
-async def seconds_until(question: Callable[[], Awaitable[bool]]) -> float:
-    began_at = time.monotonic()
-    await eventually(question, every=0.01)
-    return time.monotonic() - began_at
-
-
-async def fastest(attempt: Callable[[], Awaitable[float]]) -> float:
-    """Of a few attempts, the first that is in time, or else the best: a machine may be busy with others for a while."""
-    seconds = [await attempt()]
-    while min(seconds) >= DRIFT_SECONDS and len(seconds) < DRIFT_ATTEMPTS:
-        seconds.append(await attempt())
-    return min(seconds)
+    await eventually(is_as_before)
 
 
 async def test_deleting_the_unit_removes_its_objects(kube: KubeClient, unit: str) -> None:
@@ -341,7 +328,7 @@ async def versions_of(kube: KubeClient, unit: str) -> AsyncIterator[list[Json]]:
 
     task = asyncio.create_task(follow())
     try:
-        await asyncio.wait_for(is_listed.wait(), 30)
+        await is_listed.wait()
         yield versions
     finally:
         task.cancel()

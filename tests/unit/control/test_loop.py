@@ -118,6 +118,23 @@ def test_a_change_concerns_the_old_owner_and_the_new_one() -> None:
     run_in_virtual_time(main())
 
 
+def test_a_change_and_a_deletion_bring_a_pass_at_once() -> None:
+    """Drift is put right within a second: nothing of it is spent waiting."""
+
+    async def main() -> None:
+        rig = Rig()
+        rig.relist(make_object("edited", "1"), make_object("deleted", "1"))
+        async with running(rig):
+            await asyncio.sleep(5)
+            rig.controller.passes.clear()
+            rig.see(make_object("edited", "2"))
+            rig.cache._take(WatchEvent("DELETED", make_object("deleted", "2")))
+            await asyncio.sleep(0.001)
+            assert sorted(rig.names) == ["deleted", "edited"]
+
+    run_in_virtual_time(main())
+
+
 def test_a_list_brings_every_object_again_and_what_vanished_too() -> None:
     async def main() -> None:
         rig = Rig()

@@ -1,16 +1,20 @@
 """Who is let in: only those whose key is known, right and still valid; and no faster than their limit."""
 
+import asyncio
 import base64
 import json
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
+from gpu_platform.adapters.kube import KubeClient
 from gpu_platform.domain.api_keys import KeyRecord, build_key, hash_secret
 from gpu_platform.domain.tenants import Role
 from platform_api.keys.key_ring import KeyRing, read_records
 from platform_api.keys.rate_limit import RateLimit
+from tests.support.virtual_time import run_in_virtual_time
 
 Json = dict[str, Any]
 
@@ -80,6 +84,34 @@ def test_a_revoked_key_is_nobodys() -> None:
     ring.take({})
     assert ring.find_caller(KEY) is None
     assert ring.is_read
+
+
+class Secrets(KubeClient):
+    def __init__(self) -> None:
+        self.kept = secret(abcd1234=record())
+
+    async def get(self, path: str, params: Mapping[str, str] | None = None, *, timeout: float = 10.0) -> Json:
+        del path, params, timeout
+        return self.kept
+
+
+def test_a_new_and_a_revoked_key_are_known_within_five_seconds() -> None:
+    async def main() -> None:
+        ring, secrets = KeyRing(lambda: NOW), Secrets()
+        following = asyncio.create_task(ring.follow(secrets))
+        await asyncio.sleep(5)
+        caller = ring.find_caller(KEY)
+        assert caller is not None
+        assert ring.knows(caller)
+        secrets.kept = secret(other123=record())
+        await asyncio.sleep(5)
+        assert ring.find_caller(KEY) is None
+        assert not ring.knows(caller)
+        assert ring.find_caller(build_key("other123", SECRET)) is not None
+        following.cancel()
+        await asyncio.wait({following})
+
+    run_in_virtual_time(main())
 
 
 def test_a_ring_that_was_never_read_knows_nobody_and_says_so() -> None:

@@ -8,6 +8,7 @@ import pytest
 from platform_api.http.errors import ApiError
 from platform_api.http.streams import Streams
 from platform_api.metrics import ApiMetrics
+from tests.support.virtual_time import now, run_in_virtual_time
 
 
 async def parts() -> AsyncGenerator[bytes, None]:
@@ -37,3 +38,25 @@ async def test_a_stream_ends_when_its_caller_may_no_longer_listen() -> None:
     with pytest.raises(StopAsyncIteration):
         await asyncio.wait_for(anext(reading), 10)
     await stream._parts.end()  # type: ignore[attr-defined]
+
+
+async def silence() -> AsyncGenerator[bytes, None]:
+    await asyncio.Event().wait()
+    yield b"never"
+
+
+def test_a_silent_stream_begins_within_two_seconds_and_ends_within_five_of_its_key() -> None:
+    async def main() -> None:
+        is_known = True
+        stream = await Streams(4, ApiMetrics()).respond(silence(), "text/plain", "tenant", lambda: is_known)
+        assert now() < 2
+        reading = stream.body_iterator.__aiter__()
+        waiting = asyncio.ensure_future(anext(reading))
+        await asyncio.sleep(60)
+        is_known = False
+        await asyncio.sleep(5)
+        with pytest.raises(StopAsyncIteration):
+            waiting.result()
+        await stream._parts.end()  # type: ignore[attr-defined]
+
+    run_in_virtual_time(main())
