@@ -45,7 +45,7 @@ from tests.support.waiting import eventually
 Json = dict[str, Any]
 Case = schemathesis.Case[Any]
 
-FEW, MANY = 6, 40
+FEW, MANY = 10, 40
 few_or_many = pytest.mark.parametrize("examples", [FEW, pytest.param(MANY, marks=pytest.mark.faults)])
 SECONDS_PER_CALL = 20
 BUSY_AT_MOST = 3
@@ -70,6 +70,10 @@ CHECKS = [
     response_schema_conformance,
     negative_data_rejection,
 ]
+TOO_LARGE = 413
+CHECKS_OF_TOO_LARGE = [check for check in CHECKS if check is not negative_data_rejection]
+"""A refusal too, which that check does not know: a text may be too long for its field and for the whole body."""
+
 CALLS = (f"{UNITS}/{{name}}/proxy/", f"{STORAGES}/{{name}}/proxy/")
 KNOWN = "known"
 """Name of a unit and of a pool that are there."""
@@ -209,7 +213,7 @@ def call_with(operation: Any, mode: schemathesis.GenerationMode, url: str, key: 
                 if answer.status_code == 503:
                     time.sleep(int(answer.headers["retry-after"][0]))
                     answer = case.call(base_url=url, session=session, timeout=SECONDS_PER_CALL)
-            case.validate_response(answer, checks=CHECKS)
+            case.validate_response(answer, checks=CHECKS if answer.status_code != TOO_LARGE else CHECKS_OF_TOO_LARGE)
             statuses[answer.status_code] += 1
 
         check()

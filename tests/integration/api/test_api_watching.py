@@ -21,11 +21,24 @@ from tests.support.waiting import eventually
 Json = dict[str, Any]
 
 
-@pytest.fixture
-async def acme(kube: KubeClient, cluster: RunningCluster) -> AsyncIterator[Tenant]:
-    """A tenant of its own, so that nobody else's units are among the events."""
+@pytest.fixture(scope="module")
+async def made_tenant(kube: KubeClient, cluster: RunningCluster) -> AsyncIterator[Tenant]:
+    """Of its own, so that nobody else's units are among the events."""
     async with tenant(kube, cluster.record.platform_url, Role.EDITOR) as made:
         yield made
+
+
+@pytest.fixture
+async def acme(kube: KubeClient, made_tenant: Tenant) -> AsyncIterator[Tenant]:
+    """A tenant without units."""
+    yield made_tenant
+    units = GPU_UNITS.collection(made_tenant.namespace)
+    await kube.delete(units)
+
+    async def has_none() -> bool:
+        return not (await kube.get(units))["items"]
+
+    await eventually(has_none)
 
 
 async def park(kube: KubeClient, owner: Tenant, name: str, **spec: Any) -> None:

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from tests.support.tcp_proxy import HOST, TcpProxy
+from tests.support.waiting import PATIENCE_SECONDS
 
 
 @pytest.fixture
@@ -37,11 +38,11 @@ class Client:
     async def connect(cls, proxy: TcpProxy) -> "Client":
         return cls(*await asyncio.open_connection(HOST, proxy.port))
 
-    async def says(self, text: bytes, within: float = 10.0) -> bytes:
+    async def says(self, text: bytes, within: float = PATIENCE_SECONDS) -> bytes:
         self._writer.write(text)
         return await self.hears(within)
 
-    async def hears(self, within: float = 10.0) -> bytes:
+    async def hears(self, within: float = PATIENCE_SECONDS) -> bytes:
         return await asyncio.wait_for(self._reader.read(1000), within)
 
     async def close(self) -> None:

@@ -47,7 +47,7 @@ Json = dict[str, Any]
 
 POOLS = "/api/v1/operator/stockpools"
 DRIFT = "/api/v1/operator/drift?limit=500"
-AUDIT_SECONDS = 4
+AUDIT_SECONDS = 5
 
 
 @pytest.fixture(scope="module")
