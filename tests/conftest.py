@@ -85,9 +85,9 @@ def _show_faults(terminal: Any) -> None:
     reports = [each for group in terminal.stats.values() for each in group if isinstance(each, pytest.TestReport)]
     failed = {report.nodeid for report in reports if report.failed}
     for report in reports:
-        for name, figures in report.user_properties:
-            if name == PROPERTY and report.when == "teardown":
-                rows[report.nodeid.partition("[")[0]].add(figures, failed=report.nodeid in failed)
+        figures: Any = dict(report.user_properties).get(PROPERTY)
+        if figures is not None and report.when == "teardown":
+            rows[report.nodeid.partition("[")[0]].add(figures, failed=report.nodeid in failed)
     if rows:
         terminal.section("faults")
         for line in build_table(rows):

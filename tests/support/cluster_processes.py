@@ -1,14 +1,13 @@
-"""The processes of a test's cluster: freeze one, kill one, count what a controller did."""
+"""The processes of a test's cluster: freeze one, find one, wait for what one did."""
 
 import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import aiohttp
-
 from gpu_platform.devcluster import lifecycle
 from tests.support.clusters import RunningCluster
+from tests.support.figures import count_passes
 from tests.support.waiting import NotYet, eventually
 
 
@@ -27,18 +26,6 @@ def frozen(cluster: RunningCluster, name: str) -> Iterator[None]:
         yield
     finally:
         os.kill(pid, signal.SIGCONT)
-
-
-async def count_passes(cluster: RunningCluster, controller: str) -> float:
-    """How many passes the controller has made since the reconciler started."""
-    url = f"http://127.0.0.1:{cluster.record.ports['reconciler-metrics']}/metrics"
-    async with aiohttp.ClientSession() as session, session.get(url) as response:
-        lines = (await response.text()).splitlines()
-    return sum(
-        float(line.rsplit(" ", 1)[1])
-        for line in lines
-        if line.startswith("gpu_platform_reconciler_passes_total{") and f'controller="{controller}"' in line
-    )
 
 
 async def wait_passes(cluster: RunningCluster, controller: str, passes: int) -> None:

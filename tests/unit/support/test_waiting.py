@@ -1,8 +1,10 @@
 """Waiting for a condition: the patience, and what its end says."""
 
+import os
+import time
+
 import pytest
 
-from tests.support import waiting
 from tests.support.virtual_time import run_in_virtual_time
 from tests.support.waiting import Deadline, NotYet, eventually, load_factor
 
@@ -28,8 +30,8 @@ async def test_the_end_of_the_patience_names_the_question_and_what_was_seen_last
 def test_the_patience_grows_with_the_load_of_a_core(
     monkeypatch: pytest.MonkeyPatch, load: float, factor: float
 ) -> None:
-    monkeypatch.setattr(waiting.os, "getloadavg", lambda: (load, 0.0, 0.0))
-    monkeypatch.setattr(waiting.os, "cpu_count", lambda: 2)
+    monkeypatch.setattr(os, "getloadavg", lambda: (load, 0.0, 0.0))
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
 
     assert load_factor() == factor
 
@@ -39,9 +41,9 @@ def test_a_deadline_is_later_on_a_busy_machine(
     monkeypatch: pytest.MonkeyPatch, elapsed: float, load: float, is_over: bool
 ) -> None:
     now = 1_000.0
-    monkeypatch.setattr(waiting.os, "getloadavg", lambda: (load, 0.0, 0.0))
-    monkeypatch.setattr(waiting.os, "cpu_count", lambda: 2)
-    monkeypatch.setattr(waiting.time, "monotonic", lambda: now)
+    monkeypatch.setattr(os, "getloadavg", lambda: (load, 0.0, 0.0))
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    monkeypatch.setattr(time, "monotonic", lambda: now)
     deadline = Deadline(10)
 
     now += elapsed
