@@ -107,6 +107,26 @@ async def cleared_worker(
     await clear_index(kube)
 
 
+async def read_metrics(worker: Daemon) -> dict[str, float]:
+    """What a worker counts, by name with labels."""
+    address = (await worker.says("worker.started"))["metrics"]
+    async with httpx.AsyncClient() as client:
+        text = (await client.get(f"http://{address}/metrics")).text
+    lines = (line.rpartition(" ") for line in text.splitlines() if not line.startswith("#"))
+    return {name.removeprefix("gpu_platform_stack_worker_"): float(value) for name, _, value in lines}
+
+
+async def wait_idle(worker: Daemon) -> None:
+    """It has looked at every stack again, and found nothing to do."""
+
+    async def is_idle() -> bool | NotYet:
+        metrics = await read_metrics(worker)
+        left = metrics["due_stacks"] + metrics['queue_length{controller="stacks"}']
+        return not left or NotYet(left)
+
+    await eventually(is_idle, every=0.2)
+
+
 def accepted_spec_of(item: Json) -> str:
     return str(item["metadata"]["annotations"][names.ANNOTATION_ACCEPTED_SPEC])
 
@@ -136,6 +156,21 @@ def pool_stack(name: str) -> StackAddress:
     return StackAddress(StackKind.STOCK_POOL, "stock", name)
 
 
+async def post_recorded(api: httpx.AsyncClient, path: str, request: Json) -> Json:
+    """What the API makes of a new thing, once its stack is recorded. It gives up after half a minute: then again."""
+    first = await api.post(path, json=request, params={"wait": "recorded"})
+    assert first.status_code == 201, first.text
+
+    async def is_recorded() -> Json | NotYet:
+        again = await api.post(path, json=request, params={"wait": "recorded"})
+        assert again.status_code == 200, again.text
+        view: Json = again.json()["data"]
+        return view if view["stackRecorded"] else NotYet(view)
+
+    view: Json = first.json()["data"]
+    return view if view["stackRecorded"] else await eventually(is_recorded)
+
+
 async def wait_recorded(
     kube: KubeClient, address: StackAddress, accepted_spec: str, within: float = PATIENCE_SECONDS
 ) -> StackRecord:
@@ -150,7 +185,7 @@ async def wait_recorded(
     return await eventually(is_recorded, within=within, every=0.1)
 
 
-async def expect_stack_deleted(kube: KubeClient, address: StackAddress, within: float = 180) -> None:
+async def expect_stack_deleted(kube: KubeClient, address: StackAddress, within: float = PATIENCE_SECONDS) -> None:
     async def is_gone() -> bool:
         return await find(kube, LEASES, address.lease, SYSTEM_NAMESPACE) is None
 

@@ -1,6 +1,5 @@
 """Every unit, function and pool that the API accepted has a stack of its own, and Pulumi makes nobody wait."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -23,7 +22,10 @@ from tests.support.stack_workers import (
     expect_stack_deleted,
     function_stack,
     pool_stack,
+    post_recorded,
+    read_metrics,
     unit_stack,
+    wait_idle,
     wait_recorded,
 )
 from tests.support.units_and_stock import (
@@ -126,8 +128,7 @@ async def test_a_functions_stack_is_kept_from_its_declaration_to_its_end(
     api: httpx.AsyncClient, kube: KubeClient, place: StackPlace
 ) -> None:
     path, address = GPU_FUNCTIONS.item("stacked-words", INSTANCES), function_stack("stacked-words")
-    accepted = await api.post(FUNCTIONS, params={"wait": "recorded"}, json=build_function_request("stacked-words"))
-    assert (accepted.status_code, accepted.json()["data"]["stackRecorded"]) == (201, True)
+    await post_recorded(api, FUNCTIONS, build_function_request("stacked-words"))
     function = await kube.get(path)
     record = await wait_recorded(kube, address, accepted_spec_of(function))
     assert record.uid == function["metadata"]["uid"]
@@ -163,18 +164,28 @@ async def test_a_functions_stack_is_kept_from_its_declaration_to_its_end(
     await delete_operations(kube, "stacked-words")
 
 
-@pytest.mark.usefixtures("worker")
-async def test_what_kubectl_made_and_what_another_stack_owns_has_no_stack(kube: KubeClient) -> None:
+async def test_what_kubectl_made_and_what_another_stack_owns_has_no_stack(kube: KubeClient, worker: Daemon) -> None:
     owned = unit_body("stacked-owned", running=False)
     owned["metadata"]["annotations"] = {
         names.ANNOTATION_OWNER_STACK: "shop/prod",
         names.ANNOTATION_ACCEPTED_SPEC: '{"specName":"g1.1"}',
     }
+    before = await count_passes(worker)
     made = [await create_unit(kube, unit_body("stacked-own", running=False)), await create_unit(kube, owned)]
-    await asyncio.sleep(2)
+
+    async def both_were_seen() -> bool:
+        return await count_passes(worker) >= before + len(made)
+
+    await eventually(both_were_seen)
+    await wait_idle(worker)
     for unit in made:
         assert await find_record(kube, unit_stack(unit["metadata"]["name"])) is None
         await delete_unit(kube, unit["metadata"]["name"])
+
+
+async def count_passes(worker: Daemon) -> float:
+    metrics = await read_metrics(worker)
+    return sum(value for name, value in metrics.items() if name.startswith('passes_total{controller="stacks"'))
 
 
 @pytest.mark.usefixtures("worker")
@@ -247,6 +258,6 @@ async def test_units_are_served_while_the_backend_is_away_and_recorded_once_it_i
         place.backend.unlink()
         aside.rename(place.backend)
     for name in ("served-1", "served-2"):
-        record = await wait_recorded(kube, unit_stack(name), accepted_spec_of(await get_unit(kube, name)), within=90)
+        record = await wait_recorded(kube, unit_stack(name), accepted_spec_of(await get_unit(kube, name)))
         assert record.error is None
     await delete_units(api, kube, "served-1", "served-2")

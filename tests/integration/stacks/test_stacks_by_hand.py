@@ -11,20 +11,18 @@ import pytest
 from gpu_platform.adapters.kube import KubeClient, PatchType
 from gpu_platform.adapters.kube.paths import GPU_UNITS
 from gpu_platform.domain import names
-from tests.support.api import UNITS
 from tests.support.cluster_processes import frozen
 from tests.support.clusters import RunningCluster
 from tests.support.stack_workers import (
     PASSPHRASE,
     StackPlace,
     clear_index,
-    expect_stack_deleted,
     stack_worker,
     unit_stack,
     wait_recorded,
 )
 from tests.support.units_and_stock import INSTANCES, ensure_spec, get_unit, stock_pool, wait_pool_available
-from tests.support.units_api import SPEC, delete_operations, post_ready_unit, spec_body
+from tests.support.units_api import SPEC, post_ready_unit, remove_unit, spec_body
 
 
 @pytest.fixture
@@ -76,7 +74,5 @@ async def test_after_the_hand_off_neither_refresh_nor_preview_sees_a_change_and_
     assert code == 0, output
     assert "example/edited" in output
 
-    assert (await api.delete(f"{UNITS}/by-hand")).status_code == 204
-    async with stack_worker(cluster, place):
-        await expect_stack_deleted(kube, unit_stack("by-hand"))
-    await delete_operations(kube, "by-hand")
+    await remove_unit(api, kube, "by-hand")
+    await clear_index(kube)

@@ -19,6 +19,7 @@ from gpu_platform.domain import names
 from gpu_platform.domain.names import SYSTEM_NAMESPACE
 from tests.support.api import UNITS
 from tests.support.clusters import RunningCluster
+from tests.support.fault_report import FaultReport
 from tests.support.stack_workers import (
     StackPlace,
     clear_index,
@@ -26,6 +27,7 @@ from tests.support.stack_workers import (
     running_pulumi,
     stack_worker,
     unit_stack,
+    wait_idle,
     wait_recorded,
 )
 from tests.support.units_and_stock import INSTANCES, ensure_spec, get_unit, stock_pool
@@ -59,7 +61,7 @@ QUICK = {"RESYNC_SECONDS": "10", "PARALLEL": "2"}
 @pytest.fixture(scope="module", autouse=True)
 async def stock(kube: KubeClient) -> AsyncIterator[None]:
     await ensure_spec(kube, spec_body(SPEC))
-    async with stock_pool(kube, "crashes", 6, specName=SPEC):
+    async with stock_pool(kube, "crashes", 4, specName=SPEC):
         yield
 
 
@@ -76,7 +78,7 @@ async def accept(api: httpx.AsyncClient, units: Sequence[str]) -> None:
 
     for name in units:
         # The pool may have to refill in between.
-        await eventually(partial(is_accepted, name), within=180, every=0.3)
+        await eventually(partial(is_accepted, name), every=0.3)
 
 
 async def delete(api: httpx.AsyncClient, units: Sequence[str]) -> None:
@@ -86,13 +88,13 @@ async def delete(api: httpx.AsyncClient, units: Sequence[str]) -> None:
     async def are_gone() -> bool:
         return all([(await api.get(f"{UNITS}/{name}")).status_code == 404 for name in units])
 
-    await eventually(are_gone, within=180)
+    await eventually(are_gone)
 
 
 async def all_recorded(kube: KubeClient, units: Sequence[str]) -> None:
     for name in units:
         spec = (await get_unit(kube, name))["metadata"]["annotations"][names.ANNOTATION_ACCEPTED_SPEC]
-        await wait_recorded(kube, unit_stack(name), spec, within=180)
+        await wait_recorded(kube, unit_stack(name), spec)
 
 
 async def all_forgotten(kube: KubeClient, units: Sequence[str]) -> None:
@@ -129,7 +131,9 @@ async def claims_of(kube: KubeClient, units: Sequence[str]) -> list[str]:
     return [each[names.ANNOTATION_SOURCE_STOCK_UID] for each in annotations]
 
 
-async def let_die(cluster: RunningCluster, place: StackPlace, units: Sequence[str], moment: str) -> None:
+async def let_die(
+    cluster: RunningCluster, place: StackPlace, units: Sequence[str], moment: str, faults: FaultReport
+) -> None:
     """One more worker, which is killed at this moment of whatever it does first."""
     fault = None if moment == WHILE_PULUMI_RUNS else moment
 
@@ -142,34 +146,50 @@ async def let_die(cluster: RunningCluster, place: StackPlace, units: Sequence[st
             await eventually(pulumi_runs, every=0.005)
             worker.signal(signal.SIGKILL)
         assert await worker.ends(within=180) == -signal.SIGKILL, moment
+    faults.hit(moment)
 
 
+@pytest.mark.parametrize(
+    ("recording", "removing"),
+    [
+        pytest.param((WHILE_PULUMI_RUNS,), (), id="one-moment"),
+        pytest.param(RECORDING, REMOVING, id="every-moment", marks=pytest.mark.faults),
+    ],
+)
 async def test_a_worker_that_dies_at_any_moment_leaves_nothing_that_the_next_one_cannot_finish(
-    cluster: RunningCluster, api: httpx.AsyncClient, kube: KubeClient, place: StackPlace
+    cluster: RunningCluster,
+    api: httpx.AsyncClient,
+    kube: KubeClient,
+    place: StackPlace,
+    faults: FaultReport,
+    recording: tuple[str, ...],
+    removing: tuple[str, ...],
 ) -> None:
-    units = [f"dying-{number}" for number in range(len(RECORDING))]
+    units = [f"dying-{number}" for number in range(len(recording))]
     await accept(api, units)
     uids = [(await get_unit(kube, name))["metadata"]["uid"] for name in units]
     async with at_most_one_pulumi(units):
-        for moment in RECORDING:
-            await let_die(cluster, place, units, moment)
+        for moment in recording:
+            await let_die(cluster, place, units, moment, faults)
         async with stack_worker(cluster, place, name="survivor", settings=QUICK):
             await all_recorded(kube, units)
         assert [(await get_unit(kube, name))["metadata"]["uid"] for name in units] == uids
         assert place.locks() == []
         await delete(api, units)
-        for moment in REMOVING:
-            await let_die(cluster, place, units, moment)
+        for moment in removing:
+            await let_die(cluster, place, units, moment, faults)
         async with stack_worker(cluster, place, name="last", settings=QUICK):
             await all_forgotten(kube, units)
     assert place.locks() == []
     for name in units:
         left = [path for path in place.files_of(unit_stack(name)) if path.startswith("backend")]
         assert left == []
+    faults.held("no unit is made twice", "one Pulumi per stack", "no lock is left", "nothing of a stack is left")
 
 
+@pytest.mark.faults
 async def test_a_unit_that_was_made_again_survives_the_worker_that_could_not_say_so(
-    cluster: RunningCluster, api: httpx.AsyncClient, kube: KubeClient, place: StackPlace
+    cluster: RunningCluster, api: httpx.AsyncClient, kube: KubeClient, place: StackPlace, faults: FaultReport
 ) -> None:
     await accept(api, ["back"])
     async with stack_worker(cluster, place, name="first", settings=QUICK):
@@ -178,6 +198,7 @@ async def test_a_unit_that_was_made_again_survives_the_worker_that_could_not_say
     await kube.delete(GPU_UNITS.item("back", INSTANCES))
     async with stack_worker(cluster, place, name="dying", fault="worker.pulumi-done", settings=QUICK) as worker:
         assert await worker.ends(within=180) == -signal.SIGKILL
+    faults.hit("worker.pulumi-done")
     made_again = (await get_unit(kube, "back"))["metadata"]["uid"]
     assert made_again != lost
     async with stack_worker(cluster, place, name="survivor", settings=QUICK):
@@ -192,15 +213,16 @@ async def test_a_unit_that_was_made_again_survives_the_worker_that_could_not_say
         assert "deletionTimestamp" not in unit["metadata"]
         await delete(api, ["back"])
         await all_forgotten(kube, ["back"])
+    faults.held("the unit is made again once")
 
 
-async def kill_pulumi(stack: str, delay: float, within: float = 30.0) -> bool:
+async def kill_pulumi(stack: str, delay: float) -> bool:
     """Kill the next process that works on this stack, this long after it began. False: it had ended by then."""
 
     async def is_there() -> list[int]:
         return await asyncio.to_thread(running_pulumi, stack)
 
-    [pid, *_] = await eventually(is_there, within=within, every=0.005)
+    [pid, *_] = await eventually(is_there, every=0.005)
     await asyncio.sleep(delay)
     try:
         os.kill(pid, signal.SIGKILL)
@@ -209,8 +231,9 @@ async def kill_pulumi(stack: str, delay: float, within: float = 30.0) -> bool:
     return True
 
 
+@pytest.mark.faults
 async def test_a_pulumi_process_that_is_killed_at_any_moment_is_started_again(
-    cluster: RunningCluster, api: httpx.AsyncClient, kube: KubeClient, place: StackPlace
+    cluster: RunningCluster, api: httpx.AsyncClient, kube: KubeClient, place: StackPlace, faults: FaultReport
 ) -> None:
     units = [f"killed-{number}" for number in range(len(DELAYS))]
     async with stack_worker(cluster, place, settings=QUICK) as worker, at_most_one_pulumi(units):
@@ -221,6 +244,7 @@ async def test_a_pulumi_process_that_is_killed_at_any_moment_is_started_again(
             await accept(api, [name])
             kills.append(await killing)
         assert any(kills)
+        faults.hit("Pulumi: SIGKILL", sum(kills))
         await all_recorded(kube, units)
         assert len(set(await claims_of(kube, units))) == len(units)
         assert place.locks() == []
@@ -230,14 +254,22 @@ async def test_a_pulumi_process_that_is_killed_at_any_moment_is_started_again(
             await delete(api, [name])
             kills.append(await killing)
         assert any(kills)
+        faults.hit("Pulumi: SIGKILL", sum(kills))
         await all_forgotten(kube, units)
     assert place.locks() == []
+    faults.held("no stock is claimed twice", "one Pulumi per stack", "no lock is left")
 
 
+@pytest.mark.parametrize("count", [2, pytest.param(10, marks=pytest.mark.faults)])
 async def test_of_two_workers_each_stack_is_recorded_by_one(
-    cluster: RunningCluster, api: httpx.AsyncClient, kube: KubeClient, place: StackPlace
+    cluster: RunningCluster,
+    api: httpx.AsyncClient,
+    kube: KubeClient,
+    place: StackPlace,
+    faults: FaultReport,
+    count: int,
 ) -> None:
-    units = [f"shared-{number}" for number in range(4)]
+    units = [f"shared-{number}" for number in range(count)]
     async with (
         stack_worker(cluster, place, name="one", settings=QUICK) as one,
         stack_worker(cluster, place, name="two", settings=QUICK) as two,
@@ -251,12 +283,15 @@ async def test_of_two_workers_each_stack_is_recorded_by_one(
         ours = {unit_stack(name).lease: 1 for name in units}
         counted = Counter(entry["stack"] for entry in done if entry["action"] == "RECORD" and entry["stack"] in ours)
         assert counted == ours
+        faults.hit("stacks between two workers", count)
+        faults.held("each stack is recorded once")
         await delete(api, units)
         await all_forgotten(kube, units)
 
 
+@pytest.mark.faults
 async def test_a_worker_that_slept_through_its_lease_changes_nothing_when_it_wakes(
-    cluster: RunningCluster, api: httpx.AsyncClient, kube: KubeClient, place: StackPlace
+    cluster: RunningCluster, api: httpx.AsyncClient, kube: KubeClient, place: StackPlace, faults: FaultReport
 ) -> None:
     address = unit_stack("slept")
 
@@ -273,7 +308,8 @@ async def test_a_worker_that_slept_through_its_lease_changes_nothing_when_it_wak
             before = await kube.get(LEASES.item(address.lease, SYSTEM_NAMESPACE))
             sleeper.signal(signal.SIGCONT)
             await sleeper.says("stack.failed")
-            await asyncio.sleep(3)
+            faults.hit("worker: SIGSTOP past its lease")
+            await wait_idle(sleeper)
             after = await kube.get(LEASES.item(address.lease, SYSTEM_NAMESPACE))
             assert after["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"]
             record = await find_record(kube, address)
@@ -283,3 +319,4 @@ async def test_a_worker_that_slept_through_its_lease_changes_nothing_when_it_wak
             assert [each["metadata"]["name"] for each in units["items"]].count("slept") == 1
             await delete(api, ["slept"])
             await all_forgotten(kube, ["slept"])
+    faults.held("who lost the lease writes nothing")
