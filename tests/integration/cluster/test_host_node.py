@@ -161,7 +161,7 @@ async def test_a_log_is_followed_to_its_end(pods: Pods) -> None:
     await pods.log_has("follow", "begin", container="main")
     options = {"follow": "true", "container": "main"}
     path = PODS.item("follow", pods.namespace, "log")
-    async with aclosing(pods.kube.lines(path, options, silence=20)) as lines:
+    async with aclosing(pods.kube.lines(path, options, silence=180)) as lines:
         assert [line async for line in lines] == [b"begin\n", b"end\n"]
 
 

@@ -16,6 +16,7 @@ from gpu_platform.devcluster.parts.pins import find_pinned_version
 from gpu_platform.devcluster.parts.processes import ProcessGroup
 from gpu_platform.devcluster.parts.store import Store, choose_cache_root
 from gpu_platform.devcluster.parts.toolchain import ensure_go, find_go
+from tests.support.fault_report import FaultReport
 from tests.support.go_workbench import DEADLINE_SECONDS, Workbench, await_true
 
 PROGRESS = re.compile(r".+: (started|\d+ s, .*)")
@@ -108,13 +109,16 @@ def test_two_runs_at_once_build_once(workbench: Workbench) -> None:
     assert sorted(origin for _, origin in answers) == ["built", "cached"]
 
 
+@pytest.mark.faults
 def test_killing_a_run_in_the_middle_leaves_nothing_running_and_the_next_run_succeeds(
-    workbench: Workbench,
+    workbench: Workbench, faults: FaultReport
 ) -> None:
     workbench.write_module(functions=SLOW_FUNCTIONS)
     with workbench.start() as run:
         workbench.await_compiler(run)
         run.send_signal(signal.SIGKILL)
+    assert run.returncode == -signal.SIGKILL
+    faults.hit("build: SIGKILL")
 
     await_true(lambda: workbench.list_processes(apart_from=run.pid) == [])
     assert list(workbench.cache.glob("tools/*.tmp")) != []
@@ -124,9 +128,11 @@ def test_killing_a_run_in_the_middle_leaves_nothing_running_and_the_next_run_suc
     assert origin == "built"
     assert program.exists()
     assert list(workbench.cache.glob("tools/*.tmp")) == []
+    faults.held("no process is left", "the next run succeeds")
 
 
-def test_an_interrupted_run_leaves_nothing(workbench: Workbench) -> None:
+@pytest.mark.faults
+def test_an_interrupted_run_leaves_nothing(workbench: Workbench, faults: FaultReport) -> None:
     workbench.write_module(functions=SLOW_FUNCTIONS)
     with workbench.start() as run:
         workbench.await_compiler(run)
@@ -134,9 +140,11 @@ def test_an_interrupted_run_leaves_nothing(workbench: Workbench) -> None:
         _, errors = run.communicate(timeout=DEADLINE_SECONDS)
 
     assert errors.rstrip().endswith("KeyboardInterrupt")
+    faults.hit("build: SIGINT")
     assert "ResourceWarning" not in errors
     assert workbench.list_processes(apart_from=run.pid) == []
     assert list(workbench.cache.glob("tools/*.tmp")) == []
+    faults.held("no process is left", "no file is left")
 
 
 def test_what_the_pinned_go_built_is_found_on_a_machine_without_go(
@@ -232,7 +240,10 @@ def test_the_command_prints_an_error_as_one_line_and_exits_with_2(command: Path,
     assert len(run.stderr.splitlines()) == 1
 
 
-def test_the_command_ends_on_ctrl_c_with_one_line_and_no_process_left(command: Path, tmp_path: Path) -> None:
+@pytest.mark.faults
+def test_the_command_ends_on_ctrl_c_with_one_line_and_no_process_left(
+    command: Path, tmp_path: Path, faults: FaultReport
+) -> None:
     bench = Workbench(tmp_path, tmp_path / "cache")
     with subprocess.Popen(
         [command, "tools", "--from-path=never"],
@@ -246,11 +257,13 @@ def test_the_command_ends_on_ctrl_c_with_one_line_and_no_process_left(command: P
         output, errors = run.communicate(timeout=DEADLINE_SECONDS)
 
     assert run.returncode == 130
+    faults.hit("tools: SIGINT")
     assert output == ""
     assert [line for line in errors.splitlines() if not PROGRESS.fullmatch(line)] == [
         "Interrupted: nothing is left running, and the next run continues from here."
     ]
     assert bench.list_processes(apart_from=run.pid) == []
+    faults.held("no process is left")
 
 
 def test_the_command_lists_every_part_for_machines_and_stays_silent_when_all_is_cached(command: Path) -> None:
