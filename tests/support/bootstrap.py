@@ -11,6 +11,9 @@ from typing import Any
 
 import yaml
 
+from gpu_platform.adapters.kube import KubeClient, ResourcePath
+from gpu_platform.adapters.kube.paths import NAMESPACES
+from gpu_platform.domain import names
 from tests.architecture.repository import ROOT
 from tests.support.clusters import RunningCluster
 
@@ -19,6 +22,10 @@ Outcome = subprocess.CompletedProcess[str]
 
 SECONDS = 300
 """For one call of the CLI: it takes ten on idle cores."""
+
+CRDS = ResourcePath("apiextensions.k8s.io/v1", "customresourcedefinitions", namespaced=False)
+CLUSTER_ROLES = ResourcePath("rbac.authorization.k8s.io/v1", "clusterroles", namespaced=False)
+PRIORITY_CLASSES = ResourcePath("scheduling.k8s.io/v1", "priorityclasses", namespaced=False)
 
 PLATFORM = (sys.executable, "-m", "gpu_platform.cli")
 
@@ -42,12 +49,12 @@ class BootstrapStack:
 
     def __init__(self, cluster: RunningCluster, directory: Path) -> None:
         self._file = directory / "stack.yaml"
-        state = directory / "state"
-        state.mkdir(parents=True)
+        self._state = directory / "state"
+        self._state.mkdir(parents=True)
         self._environment = {
             **os.environ,
             **cluster.environment(os.environ["PATH"]),
-            "PULUMI_BACKEND_URL": f"file://{state}?metadata=skip",
+            "PULUMI_BACKEND_URL": f"file://{self._state}?metadata=skip",
             "PULUMI_HOME": str(directory / "home"),
         }
         self.configure(read_config("dev"))
@@ -83,6 +90,10 @@ class BootstrapStack:
         preview = self.run("preview", "--expect-no-changes")
         assert ("error: " in preview.stdout + preview.stderr) is (preview.returncode != 0)
         return preview.returncode != 0
+
+    def has_lock(self) -> bool:
+        """Somebody works on the stack, or died at it."""
+        return any(self._state.glob(".pulumi/locks/**/*.json"))
 
     def outputs(self) -> Json:
         shown: Json = json.loads(self._run("stack", "output", "--json").stdout)
@@ -130,3 +141,12 @@ def name_of(step: Json) -> str:
     """`Namespace runtime-stock`: kind and name behind a step's URN."""
     kind, name = step["urn"].split("$")[-1].split("::", 1)
     return f"{kind.rpartition(':')[2]} {name}"
+
+
+async def list_remains(kube: KubeClient) -> list[str]:
+    """What the cluster has of the platform."""
+    found = []
+    for path in (NAMESPACES, CRDS, CLUSTER_ROLES, PRIORITY_CLASSES):
+        items = (await kube.get(path.collection()))["items"]
+        found += [item["metadata"]["name"] for item in items]
+    return [name for name in found if name.startswith(("runtime-", "gpu-")) or name.endswith(names.GROUP)]

@@ -119,9 +119,9 @@ async def keep_stacks(api: httpx.AsyncClient, kube: KubeClient) -> None:
     async def is_previewed() -> bool:
         return bool((await api.get(preview)).json()["data"]["phase"] == "Succeeded")
 
-    await eventually(is_previewed, within=180, every=0.2)
+    await eventually(is_previewed, every=0.2)
     await kube.delete(GPU_UNITS.item("kept", names.DEFAULT_INSTANCE_NAMESPACE))
-    put_back = await eventually(lambda: _other_than(kube, unit), within=180)
+    put_back = await eventually(lambda: _other_than(kube, unit))
     assert put_back["spec"] == unit["spec"]
     request = {"operationID": "kept-pool", "name": "kept-pool", "specName": unit["spec"]["specName"], "replicas": 0}
     assert (await api.post(POOLS, json=request)).status_code == 202
@@ -159,7 +159,7 @@ async def rent_from_one_that_dies(
         with pytest.raises(httpx.TransportError):
             await api.post(UNITS, json=unit_request(name))
         await daemon.ends()
-    await eventually(lambda: find(kube, GPU_UNITS.item(name, names.DEFAULT_INSTANCE_NAMESPACE)), within=180)
+    await eventually(lambda: find(kube, GPU_UNITS.item(name, names.DEFAULT_INSTANCE_NAMESPACE)))
     await wait_unit_phase(kube, name, "Ready")
 
 
