@@ -2,13 +2,22 @@
 
 import os
 import subprocess
+import sys
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 from tests.support.clusters import RunningCluster
 
 LIMIT_SECONDS = 400
 STACK = "test"
+
+LISTING = ("-m", "pip", "list", "-v", "--format", "json")
+PYTHON = """#!/bin/sh
+[ "$*" = "{listing}" ] && exec cat {packages}
+exec {python} "$@"
+"""
+"""The language host asks for all packages at every start, which takes pip longer than the program: once is enough."""
 
 
 @dataclass
@@ -33,6 +42,7 @@ class PulumiProject:
             **cluster.environment(os.environ["PATH"]),
             "PULUMI_BACKEND_URL": f"file://{state}?metadata=skip",
             "PULUMI_HOME": str(directory / "home"),
+            "PULUMI_PYTHON_CMD": str(_write_python(directory)),
         }
         project = cls(directory, environment, dict(settings), name)
         project.succeed("stack", "init", STACK)
@@ -73,3 +83,16 @@ class PulumiProject:
     @property
     def state_file(self) -> Path:
         return self.directory / "state" / ".pulumi" / "stacks" / self.name / f"{STACK}.json"
+
+
+def _write_python(directory: Path) -> Path:
+    python, packages = directory / "python", directory / "packages.json"
+    packages.write_bytes(_list_packages())
+    python.write_text(PYTHON.format(listing=" ".join(LISTING), packages=packages, python=sys.executable))
+    python.chmod(0o755)
+    return python
+
+
+@cache
+def _list_packages() -> bytes:
+    return subprocess.check_output([sys.executable, *LISTING])

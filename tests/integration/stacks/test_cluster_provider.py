@@ -1,8 +1,6 @@
 """The provider `gpuplatform`, run by the real CLI for the platform's own stacks and for somebody else's programs."""
 
 import asyncio
-import json
-import os
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -10,19 +8,28 @@ from typing import Any, TypeVar
 import httpx
 import pytest
 
-import providers.cluster
 from gpu_platform.adapters.kube import KubeClient
 from gpu_platform.adapters.kube.paths import GPU_SPECS, GPU_UNITS, OPERATIONS, STOCK_POOLS
 from gpu_platform.domain import names
 from gpu_platform.domain.metadata import annotations_of
 from gpu_platform.domain.operations import delete_operation_name
-from gpu_platform.domain.stacks import StackKind, intent_of
-from gpu_platform.domain.stock import claim_holder_of, is_available
+from gpu_platform.domain.stacks import StackKind
 from providers.cluster.hosting import hosted
 from providers.cluster.package import GPU_UNIT, attachment
 from tests.support.api import UNITS
 from tests.support.clusters import RunningCluster
-from tests.support.pulumi_projects import PulumiProject
+from tests.support.unit_programs import (
+    POOL,
+    SPEC,
+    accepted_spec,
+    claims_for,
+    create_project,
+    outputs_of,
+    say,
+    wait_for_stock,
+    wish,
+    without_status,
+)
 from tests.support.units_and_stock import (
     INSTANCES,
     STOCK,
@@ -31,7 +38,6 @@ from tests.support.units_and_stock import (
     ensure_spec,
     find,
     get_unit,
-    stock_of,
     stock_pool,
     unit_body,
     wait_unit_phase,
@@ -41,25 +47,6 @@ from tests.support.waiting import eventually
 
 Json = dict[str, Any]
 T = TypeVar("T")
-
-SPEC = "provider.1"
-POOL = "provider"
-BIN = Path(providers.cluster.__file__).parent / "bin"
-PASSWORD = "correct-horse-battery-staple"  # noqa: S105
-
-PROGRAM = """
-import json
-import os
-import pulumi
-from providers.cluster.resources import GpuUnit
-
-spec = json.loads(os.environ["SPEC"])
-if "PASSWORD" in os.environ:
-    spec["template"] = {"envs": [{"name": "PASSWORD", "value": pulumi.Output.secret(os.environ["PASSWORD"])}]}
-unit = GpuUnit("unit", name=os.environ["NAME"], spec=spec, operation_id=os.environ.get("OPERATION_ID"))
-pulumi.export("uid", unit.uid)
-pulumi.export("acceptedHash", unit.accepted_hash)
-"""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -76,53 +63,9 @@ async def attached(kube: KubeClient) -> AsyncIterator[dict[str, str]]:
         yield attachment(port)
 
 
-def create_project(
-    cluster: RunningCluster, directory: Path, program: str = PROGRAM, *, name: str = "shop", **settings: str
-) -> PulumiProject:
-    """Of somebody else, unless it has the name of one of the platform's own. With the plugin to start on its PATH."""
-    project = PulumiProject.create(directory / "project", cluster, program, name=name, **settings)
-    project.environment["PATH"] = os.pathsep.join([str(BIN), project.environment["PATH"]])
-    return project
-
-
-def wish(unit: str, **spec: Any) -> dict[str, str]:
-    return {"NAME": unit, "SPEC": json.dumps({"specName": SPEC, "image": "example/train", **spec})}
-
-
-def say(project: PulumiProject, **changed: Any) -> None:
-    project.settings["SPEC"] = json.dumps({**json.loads(project.settings["SPEC"]), **changed})
-
-
 async def beside(call: Callable[..., T], *arguments: str) -> T:
     """While the provider in this process answers."""
     return await asyncio.to_thread(call, *arguments)
-
-
-def outputs_of(project: PulumiProject) -> Json:
-    """Of the unit, as the state has them."""
-    resources = json.loads(project.state_file.read_text())["checkpoint"]["latest"]["resources"]
-    [unit] = [each for each in resources if each["type"] == GPU_UNIT]
-    return dict(unit["outputs"])
-
-
-async def accepted_spec(kube: KubeClient, unit: str) -> Json:
-    intent = intent_of(await get_unit(kube, unit))
-    assert intent is not None
-    return intent.spec
-
-
-def without_status(unit: Json) -> Json:
-    """All that a write by the provider could change."""
-    theirs = ("managedFields", "resourceVersion")
-    metadata = {key: value for key, value in unit["metadata"].items() if key not in theirs}
-    return {"metadata": metadata, "spec": unit["spec"]}
-
-
-async def wait_for_stock(kube: KubeClient) -> None:
-    async def is_there() -> bool:
-        return any(map(is_available, await stock_of(kube, POOL)))
-
-    await eventually(is_there, within=180)
 
 
 async def delete_that_one(kube: KubeClient, unit: Json) -> None:
@@ -144,11 +87,6 @@ async def handed_over(kube: KubeClient, unit: str) -> None:
         return await claims_for(kube, unit) == 0
 
     await eventually(is_over)
-
-
-async def claims_for(kube: KubeClient, unit: str) -> int:
-    holder = names.claim_holder(INSTANCES, unit)
-    return [claim_holder_of(stock) for stock in await stock_of(kube, POOL)].count(holder)
 
 
 async def test_the_platforms_own_stack_adopts_what_was_accepted_puts_it_back_and_takes_no_change_back(
@@ -195,49 +133,6 @@ async def test_the_platforms_own_stack_adopts_what_was_accepted_puts_it_back_and
     await delete_operations(kube, "recorded")
 
 
-async def test_somebody_elses_program_rents_after_a_crash_previews_changes_puts_back_and_gives_back(
-    cluster: RunningCluster, kube: KubeClient, tmp_path: Path
-) -> None:
-    await wait_for_stock(kube)
-    project = create_project(cluster, tmp_path, **wish("declared"), PASSWORD=PASSWORD)
-    assert "+ 2 to create" in project.succeed("preview")
-    assert await find(kube, GPU_UNITS.item("declared", INSTANCES)) is None
-    assert await claims_for(kube, "declared") == 0
-
-    project.settings["GPU_PLATFORM_FAULT"] = "provider.stock-claimed"
-    project.fail("up", "--yes", "--skip-preview")
-    assert await claims_for(kube, "declared") == 1
-    assert await find(kube, GPU_UNITS.item("declared", INSTANCES)) is None
-    del project.settings["GPU_PLATFORM_FAULT"]
-    project.up()
-    unit = await wait_unit_phase(kube, "declared", "Ready")
-    annotations = annotations_of(unit)
-    assert annotations[names.ANNOTATION_OWNER_STACK] == "shop/test"
-    assert annotations[names.ANNOTATION_SOURCE_STOCK_NAME].startswith(f"{POOL}-")
-    assert json.loads(annotations[names.ANNOTATION_ACCEPTED_SPEC]) == unit["spec"]
-    project.succeed("preview", "--refresh", "--expect-no-changes")
-    state = project.state_file.read_text()
-    assert "ciphertext" in state
-    assert PASSWORD not in state
-
-    say(project, image="example/newer")
-    shown = project.succeed("preview", "--diff")
-    assert 'image: "example/train" => "example/newer"' in shown
-    assert without_status(await get_unit(kube, "declared")) == without_status(unit)
-    project.up()
-    updated = await get_unit(kube, "declared")
-    assert updated["spec"]["image"] == "example/newer"
-    assert json.loads(annotations_of(updated)[names.ANNOTATION_ACCEPTED_SPEC]) == updated["spec"]
-
-    await kube.patch(GPU_UNITS.item("declared", INSTANCES), {"spec": {"image": "example/by-hand"}})
-    assert '"example/newer" => "example/by-hand"' in project.succeed("refresh", "--preview-only", "--diff")
-    assert "~ 1 updated" in project.up("--refresh")
-    assert (await get_unit(kube, "declared"))["spec"]["image"] == "example/newer"
-
-    project.destroy()
-    assert await find(kube, GPU_UNITS.item("declared", INSTANCES)) is None
-
-
 async def test_a_unit_that_exists_is_imported_and_deleted_only_as_that_very_one(
     cluster: RunningCluster, api: httpx.AsyncClient, kube: KubeClient, attached: dict[str, str], tmp_path: Path
 ) -> None:
@@ -270,16 +165,6 @@ async def test_what_was_made_by_hand_is_refused(
     assert f"GPUUnit {INSTANCES}/by-hand exists already, and was made by hand: nobody accepted it" in refused
     assert without_status(await get_unit(kube, "by-hand")) == without_status(by_hand)
     await delete_unit(kube, "by-hand")
-
-
-def test_wrong_inputs_are_named_before_anything_is_done(cluster: RunningCluster, tmp_path: Path) -> None:
-    ports = [{"name": "web", "port": 99_999}]
-    project = create_project(cluster, tmp_path, **wish("wrong", template={"ports": ports}, colour="red"))
-    wrong = project.fail("preview")
-
-    assert "should be less than or equal to 65535" in wrong
-    assert "property spec.template.ports[0].port" in wrong
-    assert "property spec.colour" in wrong
 
 
 POOL_PROGRAM = """
@@ -337,11 +222,3 @@ async def test_many_engines_work_with_one_provider_at_once(
     assert annotations_of(started)[names.ANNOTATION_SOURCE_STOCK_NAME].startswith(f"{POOL}-")
     assert await find(kube, GPU_UNITS.item("hosted-2", INSTANCES)) is None
     await beside(projects[0].destroy)
-
-
-def test_the_cli_prints_the_schema(cluster: RunningCluster, tmp_path: Path) -> None:
-    project = create_project(cluster, tmp_path)
-    schema = json.loads(project.succeed("package", "get-schema", str(BIN / "pulumi-resource-gpuplatform")))
-
-    assert schema["resources"][GPU_UNIT]["requiredInputs"] == ["name", "spec"]
-    assert schema["types"]["gpuplatform:index:GPUUnitSpec"]["required"] == ["specName"]

@@ -1,7 +1,5 @@
-"""Storages and Pulumi: a stack for each that the API accepted, and programs of others that declare their own."""
+"""Every storage that the API accepted has a stack of its own, and comes back from it with the unit that mounts it."""
 
-import json
-import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -9,13 +7,11 @@ from typing import Any
 import httpx
 import pytest
 
-import providers.cluster
 from gpu_platform.adapters.kube import KubeClient
 from gpu_platform.adapters.kube.paths import GPU_STORAGES, GPU_UNITS
 from gpu_platform.domain import names
 from tests.support.api import UNITS
 from tests.support.clusters import RunningCluster
-from tests.support.pulumi_projects import PulumiProject
 from tests.support.restore import restore
 from tests.support.stack_workers import (
     StackPlace,
@@ -23,6 +19,7 @@ from tests.support.stack_workers import (
     clear_index,
     cleared_worker,
     expect_stack_deleted,
+    post_recorded,
     storage_stack,
     unit_stack,
     wait_recorded,
@@ -43,10 +40,9 @@ Json = dict[str, Any]
 
 SPEC = "stores.0"
 POOL = "stores"
-BIN = Path(providers.cluster.__file__).parent / "bin"
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 async def stock(kube: KubeClient) -> AsyncIterator[None]:
     await ensure_spec(kube, spec_body(SPEC, gpu=0, cpu="1m", memory="1Mi"))
     async with stock_pool(kube, POOL, 2, specName=SPEC):
@@ -59,8 +55,7 @@ async def test_a_storages_stack_is_kept_from_its_making_to_its_end(
     place = StackPlace(tmp_path)
     path, address = GPU_STORAGES.item("stacked-data", INSTANCES), storage_stack("stacked-data")
     async with cleared_worker(cluster, kube, place):
-        accepted = await api.post(STORAGES, params={"wait": "recorded"}, json=build_storage_request("stacked-data"))
-        assert (accepted.status_code, accepted.json()["data"]["stackRecorded"]) == (201, True)
+        await post_recorded(api, STORAGES, build_storage_request("stacked-data"))
         storage = await kube.get(path)
         record = await wait_recorded(kube, address, accepted_spec_of(storage))
         assert record.uid == storage["metadata"]["uid"]
@@ -90,125 +85,14 @@ async def test_a_storages_stack_is_kept_from_its_making_to_its_end(
     await delete_operations(kube, "stacked-data")
 
 
-PROGRAM = """
-import json
-import os
-import pulumi
-from providers.cluster.resources import GpuStorage, GpuUnit
-
-storage = GpuStorage("storage", name="declared-data", spec=json.loads(os.environ["STORAGE"]))
-if "UNIT" in os.environ:
-    mounts = [{"name": storage.name, "mountPath": "/data"}]
-    GpuUnit("unit", name="declared-user", spec={**json.loads(os.environ["UNIT"]), "storageMounts": mounts})
-"""
-
-
-@pytest.mark.usefixtures("stock")
-async def test_a_program_declares_a_storage_and_the_unit_that_mounts_it(
-    cluster: RunningCluster, api: httpx.AsyncClient, kube: KubeClient, tmp_path: Path
-) -> None:
-    project = PulumiProject.create(tmp_path / "project", cluster, PROGRAM, name="shop")
-    project.environment["PATH"] = os.pathsep.join([str(BIN), project.environment["PATH"]])
-    project.settings["STORAGE"] = json.dumps({"size": "1Gi"})
-    project.settings["UNIT"] = json.dumps({"specName": SPEC, "image": "example/train"})
-    project.up()
-    project.succeed("preview", "--expect-no-changes")
-    storage = await kube.get(GPU_STORAGES.item("declared-data", INSTANCES))
-    assert storage["metadata"]["finalizers"] == [names.STORAGE_FINALIZER]
-    assert storage["metadata"]["annotations"][names.ANNOTATION_OWNER_STACK] == "shop/test"
-    assert (await get_storage_view(api, "declared-data"))["mountedBy"] == ["declared-user"]
-
-    project.settings["STORAGE"] = json.dumps({"size": "2Gi", "retain": True})
-    project.up()
-    grown = await get_storage_view(api, "declared-data")
-    assert (grown["size"], grown["retain"]) == ("2Gi", True)
-    # A smaller one is refused, and costs nobody the data.
-    project.settings["STORAGE"] = json.dumps({"size": "1Gi"})
-    said = project.fail("up", "--yes", "--skip-preview")
-    assert "a storage cannot shrink" in said
-    assert (await kube.get(GPU_STORAGES.item("declared-data", INSTANCES)))["metadata"]["uid"] == (
-        storage["metadata"]["uid"]
-    )
-    # Another class is another storage.
-    project.settings["STORAGE"] = json.dumps({"size": "2Gi", "storageClassName": "other"})
-    assert "storageClassName" in project.succeed("preview", "--diff")
-    project.settings["STORAGE"] = json.dumps({"size": "2Gi", "retain": False})
-    project.up()
-
-    # The unit goes first, and the storage as soon as it is free.
-    project.destroy()
-    for path in (GPU_STORAGES.item("declared-data", INSTANCES), GPU_UNITS.item("declared-user", INSTANCES)):
-        assert await find(kube, path) is None
-    for name in ("declared-data", "declared-user"):
-        await delete_operations(kube, name)
-
-
-DYNAMIC_PROGRAM = """
-import pulumi
-from providers.dynamic import GpuStorage, GpuUnit
-
-config = pulumi.Config()
-data = GpuStorage("data", name="tenant-data", size=config.require("size"), retain=config.get_bool("retain"))
-user = GpuUnit(
-    "user",
-    name="tenant-user",
-    spec_name=config.require("specName"),
-    image="example/train",
-    storage_mounts=[{"name": data.name, "mountPath": "/data"}] if config.get_bool("mounts") else [],
-)
-pulumi.export("stack", data.stack)
-pulumi.export("capacity", data.capacity)
-"""
-
-
-@pytest.mark.usefixtures("stock")
-async def test_a_tenants_program_makes_a_storage_over_rest_mounts_it_and_takes_both_away(
-    cluster: RunningCluster, api: httpx.AsyncClient, kube: KubeClient, tmp_path: Path
-) -> None:
-    project = PulumiProject.create(tmp_path / "project", cluster, DYNAMIC_PROGRAM, name="tenant")
-    project.environment["GPU_PLATFORM_URL"] = cluster.record.platform_url
-    project.environment["GPU_PLATFORM_KEY"] = cluster.record.api_key
-    for key, value in {"size": "1Gi", "specName": SPEC, "mounts": "true"}.items():
-        project.succeed("config", "set", key, value)
-    project.up()
-    project.succeed("preview", "--expect-no-changes")
-    exported = json.loads(project.succeed("stack", "output", "--json"))
-    assert exported == {"stack": "gpu-storage/default.tenant-data", "capacity": "1Gi"}
-    assert (await get_storage_view(api, "tenant-data"))["mountedBy"] == ["tenant-user"]
-
-    assert (await api.put(f"{STORAGES}/tenant-data", json={"retain": True})).status_code == 200
-    project.succeed("config", "set", "size", "2Gi")
-    project.up("--refresh")
-    changed = await get_storage_view(api, "tenant-data")
-    assert (changed["size"], changed["retain"]) == ("2Gi", False)
-    project.succeed("config", "set", "size", "1Gi")
-    assert "a storage cannot shrink" in project.fail("up", "--yes", "--skip-preview")
-    project.succeed("config", "set", "size", "2Gi")
-    project.succeed("config", "set", "mounts", "false")
-    project.up()
-    await wait_unmounted(api, "tenant-data")
-    project.succeed("config", "set", "mounts", "true")
-    project.up()
-
-    project.destroy()
-    assert (await api.get(f"{STORAGES}/tenant-data")).status_code == 404
-    assert (await api.get(f"{UNITS}/tenant-user")).status_code == 404
-    for name in ("tenant-data", "tenant-user"):
-        await delete_operations(kube, name)
-
-
 @pytest.mark.usefixtures("stock")
 async def test_a_unit_that_was_deleted_behind_the_api_comes_back_with_what_it_mounts(
     cluster: RunningCluster, api: httpx.AsyncClient, kube: KubeClient, tmp_path: Path
 ) -> None:
     async with cleared_worker(cluster, kube, StackPlace(tmp_path)):
         assert (await api.post(STORAGES, json=build_storage_request("lasting-data"))).status_code == 201
-        rented = await api.post(
-            UNITS,
-            params={"wait": "recorded"},
-            json=rest_unit("lasting", specName=SPEC, storageMounts=build_mounts("lasting-data")),
-        )
-        assert (rented.status_code, rented.json()["data"]["stackRecorded"]) == (201, True)
+        mounts = build_mounts("lasting-data")
+        await post_recorded(api, UNITS, rest_unit("lasting", specName=SPEC, storageMounts=mounts))
         path = GPU_UNITS.item("lasting", INSTANCES)
         uid = (await kube.get(path))["metadata"]["uid"]
         await wait_pool_available(kube, POOL, 2)
