@@ -3,8 +3,9 @@
 import asyncio
 import json
 import secrets
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from collections import defaultdict
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,8 +22,10 @@ from gpu_platform.domain.queue_subjects import body_subject, queue_subject, reco
 from gpu_platform.domain.queue_tokens import Credentials, build_user
 from tests.support.nats_server import QueueServer, queue_server
 
-WAIT_SECONDS = 0.5
-"""A publish that is refused is never answered."""
+ANSWER_SECONDS = 60.0
+"""For what is sure to come, on a busy machine."""
+
+REFUSED = "permissions violation for publish to "
 
 OURS = ("acme", "resize")
 """Whose the sidecar is."""
@@ -75,13 +78,51 @@ def subjects_of(tenant: str, function: str) -> tuple[str, ...]:
     )
 
 
+class Refusals:
+    """What the server tells one client that it may not say: a publish that is refused has no other answer."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, list[asyncio.Event]] = defaultdict(list)
+
+    async def note(self, error: Exception) -> None:
+        _, _, subject = str(error).partition(REFUSED)
+        # In lower case, as the client has it.
+        for refused in self._waiting[subject.strip('"')]:
+            refused.set()
+
+    @contextmanager
+    def waiting(self, subject: str) -> Iterator[asyncio.Event]:
+        waiting, refused = self._waiting[subject.lower()], asyncio.Event()
+        waiting.append(refused)
+        try:
+            yield refused
+        finally:
+            waiting.remove(refused)
+
+
+def refusals_of(client: Client) -> Refusals:
+    known: Refusals | None = getattr(client._error_cb, "__self__", None)
+    if not isinstance(known, Refusals):
+        known = Refusals()
+        client._error_cb = known.note
+    return known
+
+
 async def answer_to(client: Client, subject: str, payload: Any = None, headers: dict[str, str] | None = None) -> bytes:
-    """Empty where nothing comes."""
+    """Empty where the server refuses the question, or where nobody is there to answer it. Silence is neither."""
     body = b"" if payload is None else json.dumps(payload).encode()
-    try:
-        return (await client.request(subject, body, timeout=WAIT_SECONDS, headers=headers)).data
-    except (nats.errors.TimeoutError, nats.errors.NoRespondersError):
-        return b""
+    with refusals_of(client).waiting(subject) as refused:
+        answering = asyncio.create_task(client.request(subject, body, timeout=ANSWER_SECONDS, headers=headers))
+        refusing = asyncio.create_task(refused.wait())
+        await asyncio.wait({answering, refusing}, return_when=asyncio.FIRST_COMPLETED)
+        for task in (answering, refusing):
+            task.cancel()
+        answer, _ = await asyncio.gather(answering, refusing, return_exceptions=True)
+        if refused.is_set() or isinstance(answer, nats.errors.NoRespondersError):
+            return b""
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer.data
 
 
 async def is_refused(client: Client, subject: str, payload: Any = None) -> bool:
@@ -93,17 +134,17 @@ async def are_refused(client: Client, asked: Sequence[tuple[str, Any]]) -> bool:
 
 
 async def hears(listener: Client, subject: str, speaker: Client, said_on: str) -> bool:
+    """The server hands a message on before it answers the speaker's flush, and before it answers the listener's."""
     heard = await listener.subscribe(subject)
     await reach_server(listener)
     await speaker.publish(said_on, b"x")
+    await reach_server(speaker)
+    await reach_server(listener)
     try:
-        await heard.next_msg(timeout=WAIT_SECONDS)
-    except nats.errors.TimeoutError:
-        return False
+        return heard.pending_msgs > 0
     finally:
         with suppress(nats.errors.Error):
             await heard.unsubscribe()
-    return True
 
 
 async def reach_server(client: Client) -> None:
