@@ -49,7 +49,7 @@ async def get_storage(kube: KubeClient, name: str) -> Json:
     return await kube.get(GPU_STORAGES.item(name, INSTANCES))
 
 
-async def wait_storage_reason(kube: KubeClient, name: str, reason: str, within: float = 180.0) -> Json:
+async def wait_storage_reason(kube: KubeClient, name: str, reason: str) -> Json:
     """The storage, once its Ready condition has this reason, for its newest spec."""
 
     async def said() -> Json | None:
@@ -60,7 +60,7 @@ async def wait_storage_reason(kube: KubeClient, name: str, reason: str, within: 
         return storage if is_current and ready_condition(storage)["reason"] == reason else None
 
     try:
-        return await eventually(said, within)
+        return await eventually(said)
     except AssertionError:
         storage = await find(kube, GPU_STORAGES.item(name, INSTANCES))
         raise AssertionError(f"{reason} was not said; it is {storage}") from None

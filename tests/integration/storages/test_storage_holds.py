@@ -17,6 +17,7 @@ from gpu_platform.adapters.storage_mounts import (
 )
 from gpu_platform.domain import names
 from gpu_platform.domain.storage_mounts import HOLD_GRACE, hold_of, mounting_unit_of
+from tests.support.fault_report import FaultReport
 from tests.support.storages import (
     create_storage,
     expect_storage_deleted,
@@ -77,8 +78,11 @@ async def test_who_loses_the_race_for_a_name_takes_nothing_from_the_winner(kube:
         await delete_unit(kube, "same-name")
 
 
-async def test_a_storage_that_is_deleted_while_it_is_taken_stays_or_is_not_taken(kube: KubeClient) -> None:
-    for number in range(RACERS):
+@pytest.mark.parametrize("rounds", [2, pytest.param(20, marks=pytest.mark.faults)])
+async def test_a_storage_that_is_deleted_while_it_is_taken_stays_or_is_not_taken(
+    kube: KubeClient, faults: FaultReport, rounds: int
+) -> None:
+    for number in range(rounds):
         name = f"vanishing-{number}"
         await create_storage(kube, name)
         await wait_storage_reason(kube, name, "StorageReady")
@@ -91,6 +95,8 @@ async def test_a_storage_that_is_deleted_while_it_is_taken_stays_or_is_not_taken
         else:
             assert isinstance(outcome, StorageMissingError)
         await expect_storage_deleted(kube, name)
+        faults.hit("taken and deleted at once")
+        faults.held("what is held stays, what goes is not held")
 
 
 async def test_a_hold_whose_unit_never_came_ends_after_its_grace(kube: KubeClient) -> None:

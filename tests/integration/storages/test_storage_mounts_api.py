@@ -19,6 +19,7 @@ from gpu_platform.domain.operations import delete_operation_name, operation_name
 from gpu_platform.domain.stock import is_claimed
 from tests.support.api import UNITS, api_process, code_of, open_api, wait_ready
 from tests.support.clusters import RunningCluster
+from tests.support.fault_report import FaultReport
 from tests.support.storages_api import (
     STORAGES,
     build_mounts,
@@ -36,9 +37,6 @@ Json = dict[str, Any]
 SPEC = "mounts.0"
 POOL = "mounts"
 STOCK_UNITS = 4
-ROUNDS = 8
-CHANGES = 3
-"""Fewer: each waits for a pod that still has the storage."""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -199,11 +197,12 @@ async def test_a_unit_for_which_there_is_no_stock_gives_its_storages_back(
     assert (await get_storage_view(api, data))["mountedBy"] == []
 
 
+@pytest.mark.parametrize("rounds", [1, pytest.param(12, marks=pytest.mark.faults)])
 async def test_of_two_units_that_mount_one_storage_at_once_exactly_one_does(
-    replicas: Sequence[httpx.AsyncClient], kube: KubeClient, data: str
+    replicas: Sequence[httpx.AsyncClient], kube: KubeClient, data: str, faults: FaultReport, rounds: int
 ) -> None:
     first, second = replicas
-    for number in range(ROUNDS):
+    for number in range(rounds):
         await wait_pool_available(kube, POOL, STOCK_UNITS)
         contenders = (f"left-{number}", f"right-{number}")
         answers = await asyncio.gather(
@@ -216,17 +215,21 @@ async def test_of_two_units_that_mount_one_storage_at_once_exactly_one_does(
         assert (await get_storage_view(first, data))["mountedBy"] == [winner]
         [lost] = [name for name in contenders if name != winner]
         assert (await second.get(f"{UNITS}/{lost}")).status_code == 404
+        faults.hit("two units at once")
+        faults.held("a storage has one unit")
         await remove_unit(first, kube, winner)
         await wait_unmounted(first, data)
 
 
+@pytest.mark.parametrize("rounds", [1, pytest.param(5, marks=pytest.mark.faults)])
 async def test_of_two_changes_that_mount_one_storage_at_once_exactly_one_does(
-    replicas: Sequence[httpx.AsyncClient], kube: KubeClient, data: str
+    replicas: Sequence[httpx.AsyncClient], kube: KubeClient, data: str, faults: FaultReport, rounds: int
 ) -> None:
+    """Each round waits for a pod that still has the storage."""
     first, _ = replicas
     for name in ("one", "two"):
         assert (await first.post(UNITS, json=rest_unit(name, specName=SPEC))).status_code == 201
-    for _ in range(CHANGES):
+    for _ in range(rounds):
         answers = await asyncio.gather(
             *(
                 api.put(f"{UNITS}/{name}", json={"storageMounts": build_mounts(data)})
@@ -238,17 +241,19 @@ async def test_of_two_changes_that_mount_one_storage_at_once_exactly_one_does(
         assert (await get_storage_view(first, data))["mountedBy"] == [winner]
         assert (await first.put(f"{UNITS}/{winner}", json={"storageMounts": []})).status_code == 200
         await wait_unmounted(first, data)
+        faults.hit("two changes at once")
+        faults.held("a storage has one unit")
     for name in ("one", "two"):
         await remove_unit(first, kube, name)
 
 
+@pytest.mark.parametrize("rounds", [2, pytest.param(16, marks=pytest.mark.faults)])
 async def test_deleting_a_storage_while_a_unit_mounts_it_has_one_clear_outcome(
-    replicas: Sequence[httpx.AsyncClient], kube: KubeClient
+    replicas: Sequence[httpx.AsyncClient], kube: KubeClient, faults: FaultReport, rounds: int
 ) -> None:
     """Either the unit has it and the deletion is refused, or it goes and the unit is refused."""
     first, second = replicas
-    outcomes: set[tuple[int, int]] = set()
-    for number in range(ROUNDS):
+    for number in range(rounds):
         await wait_pool_available(kube, POOL, STOCK_UNITS)
         storage, unit = f"torn-{number}", f"torn-user-{number}"
         await post_storage(first, storage)
@@ -259,7 +264,6 @@ async def test_deleting_a_storage_while_a_unit_mounts_it_has_one_clear_outcome(
             _after(number * 0.01, second, f"{STORAGES}/{storage}"),
         ]
         created, deleted = await asyncio.gather(*requests)
-        outcomes.add((created.status_code, deleted.status_code))
         assert (created.status_code, deleted.status_code) in {(201, 409), (404, 204)}, (created.text, deleted.text)
         record = OPERATIONS.item(delete_operation_name("default", uid), INSTANCES)
         if created.status_code == 201:
@@ -270,8 +274,9 @@ async def test_deleting_a_storage_while_a_unit_mounts_it_has_one_clear_outcome(
         else:
             assert code_of(created) == "gpustorage_not_found"
             assert await find(kube, GPU_UNITS.item(unit, INSTANCES)) is None
+        faults.hit(f"a unit and a deletion at once: {created.status_code} and {deleted.status_code}")
+        faults.held("either the unit has the storage or it goes")
         await remove_storage(first, kube, storage)
-    assert outcomes
 
 
 async def test_a_unit_that_takes_the_storage_between_the_record_and_the_deletion_wins(
