@@ -12,6 +12,9 @@ from tests.support.daemons import Daemon, running_daemon
 
 PREFIX = "GPU_PLATFORM_SIDECAR_"
 
+GATED = "tests/support/gated_function.py:wait"
+"""In place of the example function."""
+
 
 @dataclass(frozen=True)
 class WorkerPlace:

@@ -26,7 +26,7 @@ from serverless.framework.server import served
 from serverless.sidecar.framework_client import FrameworkClient
 from serverless.sidecar.worker import LOOKS_FOR_CHANGED, Worker, WorkerSettings
 from tests.support.nats_server import queue_server
-from tests.support.waiting import eventually
+from tests.support.waiting import PATIENCE_SECONDS, eventually
 
 TENANT, FUNCTION = "acme", "words"
 RETENTION = timedelta(hours=1)
@@ -76,7 +76,10 @@ class Ground:
             seen = await Records(self.js, RETENTION).find(TENANT, invocation_id)
             return seen.call if seen is not None and seen.call.is_over else None
 
-        return await eventually(is_over, within=30)
+        return await eventually(is_over)
+
+    async def is_empty(self) -> bool:
+        return bool((await self.js.stream_info(QUEUE)).state.messages == 0)
 
     async def given(self) -> int:
         """How often a call was given to a worker."""
@@ -104,13 +107,11 @@ async def test_workers_with_hundreds_of_free_slots_ask_for_one_call_at_a_time(
         assert max([await ground.requests() for _ in range(LOOKS)]) <= 3
         await ground.send("one")
         assert (await ground.ends("one")).state is InvocationState.SUCCEEDED
-        told_at = time.monotonic()
-    assert time.monotonic() - told_at < 3
     assert not [record for record in caplog.records if record.message == "queue.away"]
 
 
 async def test_as_many_calls_run_at_once_as_there_are_slots(ground: Ground) -> None:
-    together = threading.Barrier(16, timeout=30)
+    together = threading.Barrier(16, timeout=PATIENCE_SECONDS)
     async with ground.working(handler(concurrency=16)(lambda _: together.wait()), slots=16):
         for number in range(16):
             await ground.send(f"call-{number}")
@@ -124,11 +125,11 @@ async def test_a_call_that_runs_while_the_time_to_acknowledge_is_shortened_runs_
 
     def take_long(_: Any) -> None:
         begun.set()
-        time.sleep(8)
+        time.sleep(4)
 
     async with ground.working(handler(concurrency=2)(take_long), ack_wait=60):
         await ground.send("long")
-        assert await asyncio.to_thread(begun.wait, 30)
+        assert await asyncio.to_thread(begun.wait, PATIENCE_SECONDS)
         await ensure_consumer(ground.js, TENANT, FUNCTION, timedelta(seconds=3))
         call = await ground.ends("long")
 
@@ -142,10 +143,10 @@ async def test_a_call_that_comes_again_to_the_worker_that_has_it_runs_once(groun
     async def has_come_again() -> bool:
         return await ground.given() > 2
 
-    async with ground.working(handler(concurrency=2)(lambda _: may_end.wait(30))):
+    async with ground.working(handler(concurrency=2)(lambda _: may_end.wait(PATIENCE_SECONDS))):
         await ensure_consumer(ground.js, TENANT, FUNCTION, timedelta(seconds=0.2))
         await ground.send("again")
-        await eventually(has_come_again, within=30)
+        await eventually(has_come_again)
         may_end.set()
         call = await ground.ends("again")
 
@@ -154,7 +155,7 @@ async def test_a_call_that_comes_again_to_the_worker_that_has_it_runs_once(groun
 
 class SlowRecords(Records):
     async def find(self, *place: Any, **how: Any) -> Seen | None:
-        await asyncio.sleep(5)
+        await asyncio.sleep(4)
         return await super().find(*place, **how)
 
 
@@ -164,6 +165,31 @@ async def test_a_call_whose_record_takes_long_to_read_is_given_to_nobody_else(gr
         call = await ground.ends("slow")
 
     assert (call.state, call.attempts, await ground.given()) == (InvocationState.SUCCEEDED, 1, 1)
+
+
+class RecordsNotYet(Records):
+    """The first look at each call finds nothing."""
+
+    def __init__(self, js: JetStream) -> None:
+        super().__init__(js, RETENTION)
+        self._looked_for: set[str] = set()
+
+    async def find(self, tenant: str, invocation_id: str, *place: Any, **how: Any) -> Seen | None:
+        if invocation_id not in self._looked_for:
+            self._looked_for.add(invocation_id)
+            return None
+        return await super().find(tenant, invocation_id, *place, **how)
+
+
+async def test_a_message_without_a_record_is_given_back_once_and_then_dropped(ground: Ground) -> None:
+    async with ground.working(handler(lambda payload: payload), RecordsNotYet(ground.js)):
+        await ground.send("early")
+        never = accept(TENANT, InvocationRequest(function=FUNCTION, id="never"), now_utc())
+        await Records(ground.js, RETENTION).enqueue(never)
+        early = await ground.ends("early")
+        await eventually(ground.is_empty)
+
+    assert (early.state, early.attempts, await ground.given()) == (InvocationState.SUCCEEDED, 1, 4)
 
 
 class DeafRecords(Records):
