@@ -1,7 +1,6 @@
 """The reconciler's way to NATS: there when NATS is, with words for why it is not, and never in the way of the rest."""
 
 import asyncio
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
@@ -13,7 +12,7 @@ from gpu_platform.adapters.queue.connection import JetStream, QueueAccess, open_
 from gpu_platform.adapters.queue.consumers import list_consumers
 from gpu_platform.adapters.queue.core import core_of
 from gpu_platform.adapters.queue.errors import QueueFullError, QueueUnavailableError
-from reconciler.functions.queue_link import Duty, QueueLink, StillConnectingError
+from reconciler.functions.queue_link import Duty, QueueLink
 from tests.support.nats_server import QueueServer, queue_server
 from tests.support.waiting import eventually
 
@@ -73,10 +72,9 @@ async def test_it_comes_back_with_the_server(tmp_path: Path) -> None:
     async with queue_server(tmp_path) as server, running(server) as link:
         await is_well(link)
         server.kill()
-        started_at = time.monotonic()
+        # Whoever asks is told so, and does not wait for the server: it comes only after that.
         with pytest.raises(QueueUnavailableError):
             await link.ensure_consumer("acme", "words", WAIT)
-        assert time.monotonic() - started_at < 10
         await server.start()
         await is_well(link)
         await link.ensure_consumer("acme", "words", WAIT)
@@ -101,14 +99,16 @@ async def test_a_duty_that_fails_is_done_again_and_harms_nothing_else(
         await is_well(link)
 
 
-async def test_it_ends_at_once_also_while_it_waits_for_a_server(tmp_path: Path) -> None:
+async def test_it_ends_also_while_it_waits_for_a_server(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def has_tried() -> bool:
+        return any(record.message == "queue.trouble" for record in caplog.records)
+
     async with queue_server(tmp_path) as server:
         server.kill()
         async with running(server) as link:
-            await asyncio.sleep(0.5)
+            await eventually(has_tried)
             assert "no connection" in (await problem_of(link) or "")
-            started_at = time.monotonic()
-        assert time.monotonic() - started_at < 5
+        # Only now does one come.
         await server.start()
 
 
@@ -135,20 +135,6 @@ async def test_a_connection_that_is_closed_for_good_is_made_anew(
         assert await problem_of(link) is not None
         await is_well(link)
         assert len(seen) == 2
-
-
-async def test_at_the_beginning_it_says_that_it_only_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("reconciler.functions.queue_link.CONNECTING_SECONDS", 0.5)
-    async with queue_server(tmp_path) as server:
-        server.kill()
-        async with running(server) as link:
-            with pytest.raises(StillConnectingError):
-                await link.list_consumers()
-            await asyncio.sleep(0.6)
-            with pytest.raises(QueueUnavailableError) as caught:
-                await link.list_consumers()
-            assert not isinstance(caught.value, StillConnectingError)
-        await server.start()
 
 
 async def test_nobody_reads_a_password_in_what_it_says() -> None:

@@ -86,7 +86,10 @@ async def bury_one(store: Store, one: Invocation) -> Invocation:
     return (await store.records.change(seen, bury(seen.call, "AttemptsExhausted", now_utc()))).call
 
 
-async def test_dead_letters_that_cannot_be_tried_again_hold_up_no_other(store: Store, changes: CallChanges) -> None:
+async def test_dead_letters_that_cannot_be_tried_again_hold_up_no_other(
+    store: Store, changes: CallChanges, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gpu_platform.adapters.queue.bodies.MISSING_SECONDS", 0.2)
     await bury_one(store, call("of-no-function", "gone"))
     await bury_one(store, call("without-payload", payload_body=LOST))
     await bury_one(store, call("fine"))
@@ -116,7 +119,10 @@ async def test_what_is_purged_keeps_its_payload(store: Store, changes: CallChang
     assert (seen.call.state, seen.call.payload) == (InvocationState.CANCELLED, {"width": 3})
 
 
-async def test_a_result_whose_body_is_gone_says_so(store: Store, reads: CallReads) -> None:
+async def test_a_result_whose_body_is_gone_says_so(
+    store: Store, reads: CallReads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gpu_platform.adapters.queue.bodies.MISSING_SECONDS", 0.2)
     running = begin(call("one"), "worker-1", now_utc())
     view = await reads.view(store, answer(running, InvocationResult(), now_utc(), LOST))
 
