@@ -43,7 +43,7 @@ def function_body(name: str, **spec: Any) -> Json:
     }
 
 
-async def wait_function_reason(kube: KubeClient, name: str, reason: str, within: float = 180.0, **status: Any) -> Json:
+async def wait_function_reason(kube: KubeClient, name: str, reason: str, **status: Any) -> Json:
     """The function, once its Ready condition has this reason and its status these fields, for its newest spec."""
 
     async def said() -> Json | None:
@@ -56,7 +56,7 @@ async def wait_function_reason(kube: KubeClient, name: str, reason: str, within:
         return function if is_current and fits else None
 
     try:
-        return await eventually(said, within)
+        return await eventually(said)
     except AssertionError:
         function = await find(kube, GPU_FUNCTIONS.item(name, INSTANCES))
         units = [(unit["metadata"]["name"], unit.get("status")) for unit in await workers_of(kube, name)]

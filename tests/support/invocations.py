@@ -26,7 +26,7 @@ from tests.support.clusters import RunningCluster
 from tests.support.function_workers import WorkerPlace
 from tests.support.nats_server import QueueServer, queue_server
 from tests.support.tenants import Tenant, tenant
-from tests.support.waiting import eventually
+from tests.support.waiting import NotYet, eventually
 
 Json = dict[str, Any]
 
@@ -87,16 +87,16 @@ class Ground:
         view: Json = answer.json()["data"]
         return view
 
-    async def comes_to(self, invocation_id: str, *states: str, within: float = 180) -> Json:
-        async def is_there() -> Json | None:
+    async def comes_to(self, invocation_id: str, *states: str) -> Json:
+        async def is_there() -> Json | NotYet:
             answer = await self.acme.api.get(f"{INVOCATIONS}/{invocation_id}")
             view: Json = answer.json().get("data", {})
-            return view if view.get("state") in states else None
+            return view if view.get("state") in states else NotYet(view)
 
-        return await eventually(is_there, within=within)
+        return await eventually(is_there)
 
-    async def ends(self, invocation_id: str, within: float = 180) -> Json:
-        return await self.comes_to(invocation_id, *OVER, within=within)
+    async def ends(self, invocation_id: str) -> Json:
+        return await self.comes_to(invocation_id, *OVER)
 
     async def count_stored(self) -> tuple[int, ...]:
         """Messages of each stream."""

@@ -51,8 +51,8 @@ async def key_of(
         await remove_key(kube, key)
 
 
-async def wait_key_known(api: httpx.AsyncClient, within: float = 30) -> None:
+async def wait_key_known(api: httpx.AsyncClient) -> None:
     async def is_known() -> bool:
         return (await api.get(UNITS)).status_code != 401
 
-    await eventually(is_known, within=within)
+    await eventually(is_known)
