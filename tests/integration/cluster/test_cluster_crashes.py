@@ -96,6 +96,7 @@ async def test_two_clusters_run_side_by_side(first: DevCommand, faults: FaultRep
         async with await open_client(second.directory.kubeconfig) as kube:
             names = {node["metadata"]["name"] for node in (await kube.get(NODES.collection()))["items"]}
     assert names == {"host", "sim-h100-0"}
+    faults.held("no cluster sees another one's objects")
 
 
 async def test_ctrl_c_in_the_foreground_leaves_no_process(faults: FaultReport) -> None:

@@ -176,6 +176,7 @@ async def test_a_claim_of_a_restore_that_died_is_the_one_that_the_next_one_uses(
     assert told.code == 0, told.output
     annotations = annotations_of(await get_unit(fresh, address.name))
     assert annotations[names.ANNOTATION_SOURCE_STOCK_UID] == claimed["metadata"]["uid"]
+    faults.held("the claim of a dead restore is used by the next one")
 
 
 async def test_a_restore_that_dies_around_pulumi_leaves_nothing_that_the_next_one_cannot_finish(
@@ -252,7 +253,7 @@ async def test_all_of_it_is_ready_with_equal_specs_and_no_stock_was_claimed_twic
 
 
 async def test_the_index_says_recorded_and_a_second_restore_does_nothing(
-    lost: Lost, empty: RunningCluster, fresh: KubeClient
+    lost: Lost, empty: RunningCluster, fresh: KubeClient, faults: FaultReport
 ) -> None:
     before = await index_of(fresh)
     assert len(before) == len(lost.story.stacks)
@@ -267,6 +268,7 @@ async def test_the_index_says_recorded_and_a_second_restore_does_nothing(
     assert told.code == 0, told.output
     assert told.results() == {address.full_name: "already there" for address in lost.story.stacks}
     assert await index_of(fresh) == before
+    faults.held("every stack is recorded", "a second restore does nothing")
 
 
 async def test_a_replay_finds_its_unit_and_the_worker_has_nothing_to_do_but_what_is_lost_later(

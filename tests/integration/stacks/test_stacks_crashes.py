@@ -56,6 +56,8 @@ DELAYS = (0.0, 0.05, 0.15, 0.3, 0.5)
 """After which a Pulumi process is killed. It lives for about half a second."""
 
 QUICK = {"RESYNC_SECONDS": "10", "PARALLEL": "2"}
+HEALTHY = {**QUICK, "LEASE_SECONDS": "60"}
+"""Nobody is to die, and a busy machine is to make nobody look dead."""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -271,8 +273,8 @@ async def test_of_two_workers_each_stack_is_recorded_by_one(
 ) -> None:
     units = [f"shared-{number}" for number in range(count)]
     async with (
-        stack_worker(cluster, place, name="one", settings=QUICK) as one,
-        stack_worker(cluster, place, name="two", settings=QUICK) as two,
+        stack_worker(cluster, place, name="one", settings=HEALTHY) as one,
+        stack_worker(cluster, place, name="two", settings=HEALTHY) as two,
         at_most_one_pulumi(units),
     ):
         for worker in (one, two):
