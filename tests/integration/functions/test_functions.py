@@ -1,7 +1,6 @@
 """Functions and their workers on the host node: real processes, real NATS, a real API server."""
 
 import secrets
-import time
 from collections.abc import AsyncIterator
 
 import pytest
@@ -39,9 +38,8 @@ from tests.support.units_and_stock import (
 )
 from tests.support.waiting import eventually
 
-GONE_SECONDS = 4.0
-"""For the end of two processes, one after the other, on a busy machine. Who waited for a request for calls to expire
-took 6 s on a quiet one."""
+GRACE_SECONDS = 3_600
+"""Longer than any test waits: whoever is gone sooner has ended by itself, and was not killed."""
 
 
 @pytest.fixture(scope="module")
@@ -184,7 +182,7 @@ async def test_a_worker_that_is_deleted_finishes_its_call_first(
         function_object(kube, function, minWorkers=1, ackWaitSeconds=60),
     ):
         await wait_function_reason(kube, function, "FunctionReady", readyWorkers=1)
-        await calls.send(function, call_id, delay=8)
+        await calls.send(function, call_id, delay=4)
         await calls.begins(call_id)
 
         await kube.delete(GPU_UNITS.item(f"{function}-worker-0", INSTANCES))
@@ -194,7 +192,7 @@ async def test_a_worker_that_is_deleted_finishes_its_call_first(
         await wait_function_reason(kube, function, "FunctionReady", readyWorkers=1)
 
 
-async def test_a_worker_with_nothing_to_do_is_gone_soon_after_it_was_deleted(
+async def test_a_worker_with_nothing_to_do_ends_by_itself_when_it_is_deleted(
     kube: KubeClient, calls: Calls, function: str, call_id: str
 ) -> None:
     async with stock_pool(kube, "fn-idle", 1, specName=SPEC), function_object(kube, function, minWorkers=1):
@@ -204,14 +202,12 @@ async def test_a_worker_with_nothing_to_do_is_gone_soon_after_it_was_deleted(
         await calls.send(function, call_id)
         await calls.ends(call_id)
 
-        began_at = time.monotonic()
-        await kube.delete(pod)
+        await kube.delete(pod, {"gracePeriodSeconds": GRACE_SECONDS})
 
         async def is_gone() -> bool:
             return await find(kube, pod) is None
 
         await eventually(is_gone)
-        assert time.monotonic() - began_at < GONE_SECONDS
 
 
 async def test_a_worker_whose_process_dies_is_started_again_and_its_call_is_run_again(
