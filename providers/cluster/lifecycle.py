@@ -111,6 +111,10 @@ class Lifecycle:
             return
         if self._kind.path == GPU_STORAGES:
             await self._wait_until_unmounted(resource, live)
+            # As it is now: as it was seen first, somebody may still have used it.
+            live = await self._find(namespace, name)
+            if live is None or live["metadata"]["uid"] != uid:
+                return
         try:
             await self._delete_on_record(live)
         except StorageHeldError as error:
