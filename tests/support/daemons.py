@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.process_logs import watched_file
-from tests.support.waiting import NotYet, eventually
+from tests.support.waiting import PATIENCE_SECONDS, NotYet, eventually
 
 Json = dict[str, Any]
 
@@ -33,17 +33,28 @@ class Daemon:
     def find_entry(self, message: str) -> Json | None:
         return next((entry for entry in reversed(self.entries()) if entry["message"] == message), None)
 
-    async def says(self, message: str, within: float = 180) -> Json:
+    async def says(self, message: str, within: float = PATIENCE_SECONDS) -> Json:
         async def said() -> Json | NotYet:
-            return self.find_entry(message) or NotYet([entry["message"] for entry in self.entries()[-5:]])
+            has_ended = self._process.returncode is not None
+            if entry := self.find_entry(message):
+                return entry
+            assert not has_ended, f"it ended with {self._process.returncode} before it said {message}"
+            return NotYet([entry["message"] for entry in self.entries()[-5:]])
 
         return await eventually(said, within)
 
     def signal(self, number: signal.Signals) -> None:
         self._process.send_signal(number)
 
-    async def ends(self, within: float = 90) -> int:
-        return await asyncio.wait_for(self._process.wait(), within)
+    async def ends(self, within: float = PATIENCE_SECONDS) -> int:
+        """The exit code, once the process has ended."""
+
+        async def has_ended() -> tuple[int] | NotYet:
+            code = self._process.returncode
+            return (code,) if code is not None else NotYet("it runs")
+
+        [code] = await eventually(has_ended, within)
+        return code
 
 
 @asynccontextmanager

@@ -66,7 +66,7 @@ async def remove_pool(kube: KubeClient, name: str) -> None:
     async def is_gone() -> bool:
         return not await stock_of(kube, name)
 
-    await eventually(is_gone, within=180)
+    await eventually(is_gone)
 
 
 async def remove(kube: KubeClient, path: str) -> None:

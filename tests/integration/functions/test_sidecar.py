@@ -121,7 +121,7 @@ async def test_one_whose_token_ended_comes_back_with_the_next_one_and_keeps_its_
         await ground.send("next", until=str(gate))
         after = await ground.ends("next")
         sidecar.signal(signal.SIGTERM)
-        assert await sidecar.ends(within=180) == 0
+        assert await sidecar.ends() == 0
 
     assert (paid_for.state, paid_for.attempts) == (InvocationState.SUCCEEDED, 1)
     assert (after.state, after.attempts) == (InvocationState.SUCCEEDED, 1)
@@ -132,7 +132,7 @@ async def test_it_ends_when_told_so_also_without_nats(ground: WorkerGround) -> N
     async with ground.sidecar() as sidecar:
         await sidecar.says("sidecar.started")
         sidecar.signal(signal.SIGTERM)
-        assert await sidecar.ends(within=180) == 0
+        assert await sidecar.ends() == 0
     await ground.server.start()
 
 

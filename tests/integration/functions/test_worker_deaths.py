@@ -82,7 +82,7 @@ async def test_a_worker_that_is_told_to_end_finishes_what_it_has(ground: WorkerG
         sidecar.signal(signal.SIGTERM)
         await ground.send("late", until=str(gate))
         gate.touch()
-        assert await sidecar.ends(within=180) == 0
+        assert await sidecar.ends() == 0
 
         assert (await ground.look("under-way")).call.state is InvocationState.SUCCEEDED
         # The queue may have given it away already: then it is run, too.
