@@ -13,7 +13,7 @@ from tests.support.fault_report import PROPERTY, FaultReport, FaultRow, build_ta
 from tests.support.module_seconds import MODULE_SECONDS
 
 FAULTS = Path(__file__).parent / "faults"
-SHOWN_MODULES = 25
+SHOWN_MODULES = 50
 
 
 _seconds: dict[str, float] = defaultdict(float)

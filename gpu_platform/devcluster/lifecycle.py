@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from gpu_platform.devcluster.errors import DevClusterError
 from gpu_platform.devcluster.last_words import last_words
 from gpu_platform.devcluster.locks import exclusive_lock, is_locked
 from gpu_platform.devcluster.parts import Parts
-from gpu_platform.devcluster.ports import choose_ports
+from gpu_platform.devcluster.ports import close_all, reserve_ports
 from gpu_platform.devcluster.record import ClusterRecord, find_record, save_record
 from gpu_platform.devcluster.status import ClusterStatus, read_status
 
@@ -57,8 +57,7 @@ def up(directory: ClusterDirectory, parts: Parts, wish: Wish, on_status: OnStatu
             _wait_ready(directory, on_status, None)
         else:
             _stop_supervisor(directory)
-            record = _prepare(directory, parts, wish)
-            supervisor = _start_supervisor(directory, record, tied=wish.tied)
+            record, supervisor = _start(directory, parts, wish)
             try:
                 _wait_ready(directory, on_status, supervisor)
             except BaseException:
@@ -97,15 +96,26 @@ def _lacks_platform(directory: ClusterDirectory, wish: Wish) -> bool:
     return wish.platform and record is not None and not record.platform
 
 
-def _prepare(directory: ClusterDirectory, parts: Parts, wish: Wish) -> ClusterRecord:
+def _start(directory: ClusterDirectory, parts: Parts, wish: Wish) -> tuple[ClusterRecord, subprocess.Popen[bytes]]:
     record = (find_record(directory) or ClusterRecord.new()).sized(wish.nodes, wish.gpus)
     # Before the ports are chosen: leftovers of a killed supervisor still hold them.
     kill_marked(CLUSTER_MARK, record.id)
+    # The supervisor inherits the reservations, and ends them when it ends.
+    reserved = reserve_ports(record.ports)
+    try:
+        ports = {name: each.getsockname()[1] for name, each in reserved.items()}
+        record = _prepare(directory, parts, wish, replace(record, ports=ports))
+        inherited = [each.fileno() for each in reserved.values()]
+        return record, _start_supervisor(directory, record, inherited, tied=wish.tied)
+    finally:
+        close_all(reserved)
+
+
+def _prepare(directory: ClusterDirectory, parts: Parts, wish: Wish, record: ClusterRecord) -> ClusterRecord:
     record = replace(
         record,
         platform=wish.platform,
         stack_worker=wish.stack_worker,
-        ports=choose_ports(record.ports),
         binaries={part.name: str(part.path) for part in parts.executables},
         path_entries=tuple(str(entry) for entry in parts.path_entries),
     )
@@ -135,7 +145,9 @@ async def _ensure_nodes(directory: ClusterDirectory, record: ClusterRecord) -> N
         await ensure_nodes(kube, record.nodes, record.gpus)
 
 
-def _start_supervisor(directory: ClusterDirectory, record: ClusterRecord, *, tied: bool) -> subprocess.Popen[bytes]:
+def _start_supervisor(
+    directory: ClusterDirectory, record: ClusterRecord, inherited: Sequence[int], *, tied: bool
+) -> subprocess.Popen[bytes]:
     with directory.log_of("supervisor").open("ab") as log:
         supervisor = subprocess.Popen(
             [sys.executable, "-m", "gpu_platform.devcluster.supervisor", str(directory.root)],
@@ -145,6 +157,7 @@ def _start_supervisor(directory: ClusterDirectory, record: ClusterRecord, *, tie
             start_new_session=True,
             preexec_fn=dies_with_parent(signal.SIGTERM) if tied else None,
             env={**os.environ, CLUSTER_MARK: record.id},
+            pass_fds=inherited,
         )
     _started[directory.root] = supervisor
     return supervisor

@@ -1,4 +1,4 @@
-"""Loopback ports: the recorded ones where they are still free, others where they are not."""
+"""Loopback ports: the recorded ones where they are still free, others where they are not; reserved while in use."""
 
 import random
 import socket
@@ -28,35 +28,43 @@ PORT_NAMES = (
 )
 
 
-def choose_ports(recorded: Mapping[str, int]) -> dict[str, int]:
-    """A free port per name. A kept port keeps yesterday's kubeconfig and NATS URL valid."""
-    chosen: dict[str, int] = {}
-    held: list[socket.socket] = []
+def reserve_ports(recorded: Mapping[str, int]) -> dict[str, socket.socket]:
+    """A bound socket per name. A kept port keeps yesterday's kubeconfig and NATS URL valid.
+
+    The port is reserved as long as the socket is open: nothing else here chooses it, also while its server has not
+    started yet or is being restarted. The server itself can listen on it, because servers set SO_REUSEADDR.
+    """
+    reserved: dict[str, socket.socket] = {}
     try:
         for name in PORT_NAMES:
-            # All sockets stay open until every name has one, so that no port is handed out twice.
-            bound = (_bind(recorded[name]) if name in recorded else None) or _bind_any()
-            held.append(bound)
-            chosen[name] = bound.getsockname()[1]
-    finally:
-        for bound in held:
-            bound.close()
-    return chosen
+            kept = _bind(recorded[name], reuse=True) if name in recorded else None
+            reserved[name] = kept or _bind_any()
+    except BaseException:
+        close_all(reserved)
+        raise
+    return reserved
+
+
+def close_all(reserved: Mapping[str, socket.socket]) -> None:
+    for each in reserved.values():
+        each.close()
 
 
 def _bind_any() -> socket.socket:
     for port in random.sample(OURS, k=len(OURS)):
-        if bound := _bind(port):
+        if bound := _bind(port, reuse=False):
             return bound
     raise DevClusterError(f"no port of {OURS.start} to {OURS.stop - 1} is free on {LOOPBACK}; stop what holds them")
 
 
-def _bind(port: int) -> socket.socket | None:
+def _bind(port: int, *, reuse: bool) -> socket.socket | None:
+    """With `reuse`, connections of the last server that have not quite ended do not matter."""
     bound = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, reuse)
     try:
         bound.bind((LOOPBACK, port))
     except OSError:
         bound.close()
         return None
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     return bound

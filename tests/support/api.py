@@ -14,11 +14,11 @@ import httpx
 
 from gpu_platform.adapters.kube import KubeClient
 from gpu_platform.adapters.kube.paths import SECRETS
-from gpu_platform.devcluster.ports import _bind_any
 from gpu_platform.domain import names
 from gpu_platform.domain.api_keys import KEYS_SECRET, KeyRecord, build_key, draw_key_parts, hash_secret
 from gpu_platform.domain.tenants import Role
 from tests.support.daemons import Daemon, running_daemon
+from tests.support.ports import free_port
 from tests.support.waiting import eventually
 
 Json = dict[str, Any]
@@ -62,13 +62,6 @@ def open_api(url: str, key: str | None, *, patience: float = BUSY_SECONDS) -> ht
     limits = httpx.Limits(max_connections=200, max_keepalive_connections=200)
     transport = _Patient(limits, patience)
     return httpx.AsyncClient(base_url=url, headers=headers, timeout=30, transport=transport, trust_env=False)
-
-
-def free_port() -> int:
-    """Not one of the kernel's own choice: that could become some connection's before our server binds it."""
-    with _bind_any() as probe:
-        port: int = probe.getsockname()[1]
-        return port
 
 
 @asynccontextmanager

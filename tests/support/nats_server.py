@@ -3,7 +3,6 @@
 import asyncio
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -16,6 +15,7 @@ from gpu_platform.devcluster.ports import LOOPBACK
 from gpu_platform.domain.queue_keyring import Keyring
 from gpu_platform.domain.queue_permissions import QueueUser
 from gpu_platform.domain.queue_tokens import mint_sidecar
+from tests.support.ports import free_port
 from tests.support.waiting import eventually
 
 CONFIGURATION = """\
@@ -85,9 +85,7 @@ class QueueServer:
 async def queue_server(
     directory: Path, *, keyring: Keyring | None = None, sync: str = "always", more: str = ""
 ) -> AsyncIterator[QueueServer]:
-    with socket.create_server((LOOPBACK, 0)) as taken:
-        port: int = taken.getsockname()[1]
-    server = QueueServer(directory, port, keyring, sync, more)
+    server = QueueServer(directory, free_port(), keyring, sync, more)
     await server.start()
     try:
         yield server

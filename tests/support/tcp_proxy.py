@@ -10,6 +10,8 @@ from typing import Self
 
 import yaml
 
+from tests.support.ports import free_port
+
 CHUNK = 65_536
 HOST = "127.0.0.1"
 RESET_ON_CLOSE = struct.pack("ii", 1, 0)
@@ -33,7 +35,7 @@ class TcpProxy:
         self._connections: set[_Connection] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._listener: socket.socket | None = None
-        self.port = 0
+        self.port = free_port()
         self.accepted = 0
         """Connections so far. One that was refused does not count."""
 
@@ -75,7 +77,6 @@ class TcpProxy:
     def _listen(self) -> None:
         self._listener = socket.create_server((HOST, self.port))
         self._listener.setblocking(False)
-        self.port = self._listener.getsockname()[1]
         asyncio.get_running_loop().add_reader(self._listener, self._accept, self._listener)
 
     def _accept(self, listener: socket.socket) -> None:

@@ -7,9 +7,10 @@ import httpx
 import pytest
 import yaml
 
-from tests.support.api import UNITS, api_process, code_of, free_port, open_api, wait_ready
+from tests.support.api import UNITS, api_process, code_of, open_api, wait_ready
 from tests.support.clusters import RunningCluster
 from tests.support.daemons import running_daemon
+from tests.support.ports import free_port
 from tests.support.server_events import watching
 
 OFF = {"GPU_PLATFORM_API_KUBE_MODE": "off"}

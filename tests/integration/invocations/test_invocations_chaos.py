@@ -22,13 +22,14 @@ from gpu_platform.adapters.kube import KubeClient
 from gpu_platform.adapters.queue.connection import QueueAccess, open_queue
 from gpu_platform.adapters.queue.layout import ensure_consumer, ensure_streams
 from reconciler.invocations.sweep import InvocationsSweep
-from tests.support.api import free_port, open_api
+from tests.support.api import open_api
 from tests.support.clusters import RunningCluster
 from tests.support.daemons import Daemon, running_daemon
 from tests.support.fault_report import FaultReport
 from tests.support.function_workers import WorkerPlace
 from tests.support.functions import function_object
 from tests.support.nats_server import QueueServer, queue_server
+from tests.support.ports import free_port
 from tests.support.waiting import eventually
 
 Json = dict[str, Any]

@@ -19,8 +19,8 @@ from gpu_platform.domain.queue_keyring import Keyring
 from gpu_platform.domain.queue_keys import public_key_of
 from gpu_platform.domain.queue_permissions import QueueUser, inbox_prefix_of, permissions_of
 from gpu_platform.domain.queue_tokens import Credentials, build_user
-from tests.support.api import free_port
 from tests.support.nats_server import QueueServer, queue_server
+from tests.support.ports import free_port
 from tests.support.waiting import eventually
 
 

@@ -12,13 +12,14 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
+from gpu_platform.devcluster import ports
 from gpu_platform.devcluster.certificates import IDENTITIES, ensure_certificates, key_pair
 from gpu_platform.devcluster.configuration import write_configuration
 from gpu_platform.devcluster.directory import ClusterDirectory
 from gpu_platform.devcluster.environment import cluster_environment, shell_exports
 from gpu_platform.devcluster.errors import DevClusterError
 from gpu_platform.devcluster.nodes import MODELS, plan_nodes
-from gpu_platform.devcluster.ports import LOOPBACK, OURS, PORT_NAMES, choose_ports
+from gpu_platform.devcluster.ports import LOOPBACK, OURS, PORT_NAMES, close_all, reserve_ports
 from gpu_platform.devcluster.processes import plan_processes
 from gpu_platform.devcluster.pulumi_plugins import OWN_PLUGIN, STAND_IN
 from gpu_platform.devcluster.queue_identity import credentials_file, ensure_identities, signing_key_file
@@ -57,6 +58,13 @@ def test_models_take_turns_and_names_do_not_depend_on_the_number_of_nodes() -> N
     assert len({node["metadata"]["labels"]["nvidia.com/gpu.product"] for node in plan_nodes(5, 8)}) == len(MODELS)
 
 
+def choose_ports(recorded: dict[str, int]) -> dict[str, int]:
+    reserved = reserve_ports(recorded)
+    chosen = {name: each.getsockname()[1] for name, each in reserved.items()}
+    close_all(reserved)
+    return chosen
+
+
 def test_a_free_recorded_port_is_kept_and_a_taken_one_is_replaced() -> None:
     first = choose_ports({})
     assert len(set(first.values())) == len(PORT_NAMES)
@@ -67,6 +75,21 @@ def test_a_free_recorded_port_is_kept_and_a_taken_one_is_replaced() -> None:
         second = choose_ports(first)
     assert second.pop("nats") != first.pop("nats")
     assert second == first
+
+
+def test_a_reserved_port_is_chosen_by_nothing_else_and_its_server_listens_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also while that server is restarted: its port is free then, but not for others."""
+    reserved = reserve_ports({})
+    port = reserved["nats"].getsockname()[1]
+    monkeypatch.setattr(ports, "OURS", range(port, port + 1))
+    for _ in range(2):
+        with pytest.raises(DevClusterError, match="is free"):
+            reserve_ports({})
+        with socket.create_server((LOOPBACK, port)) as server:
+            assert server.getsockname()[1] == port
+    close_all(reserved)
 
 
 def test_a_record_is_read_back_as_it_was_written(directory: ClusterDirectory, record: ClusterRecord) -> None:
