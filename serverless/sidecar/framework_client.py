@@ -35,6 +35,7 @@ class FrameworkClient:
         self, socket: Path, invoke_path: str = INVOKE, health_path: str = HEALTH, largest_body: int = LARGEST_BODY
     ) -> None:
         """Within a running loop."""
+        self._socket = socket
         self._largest_answer = largest_body + MARGIN
         self._invoke_path = invoke_path
         self._health_path = health_path
@@ -59,6 +60,14 @@ class FrameworkClient:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._session.close()
+
+    def identity(self) -> tuple[int, int] | None:
+        """Differs between two frameworks, each of which binds the socket again; None while there is no socket."""
+        try:
+            status = self._socket.stat()
+        except OSError:
+            return None
+        return status.st_ino, status.st_ctime_ns
 
     async def seems_ready(self) -> bool:
         """For who is about to call it: one that has just answered is not asked again."""

@@ -32,6 +32,9 @@ class Shifts:
         self._worker: Worker | None = None
         self._working: asyncio.Task[None] | None = None
         self._draining = False
+        self._drained: tuple[int, int] | None = None
+        """The framework that was there when the sidecar was told to drain."""
+
         self._over = asyncio.Event()
         self._over.set()
         self.stopping = asyncio.Event()
@@ -66,7 +69,7 @@ class Shifts:
     async def drain(self) -> bool:
         """Ends when no call is under way any more."""
         log.info("sidecar.draining")
-        self._draining = True
+        self._draining, self._drained = True, self._framework.identity()
         if self._worker is not None:
             self._worker.stop()
         await self._over.wait()
@@ -93,6 +96,7 @@ class Shifts:
 
     async def _wait_for_the_next_framework(self) -> None:
         while self._draining and not self.stopping.is_set():
-            if not await self._framework.is_ready():
+            # One that is restarted between two looks was never seen away.
+            if self._framework.identity() != self._drained or not await self._framework.is_ready():
                 self._draining = False
             await wait_at_most(LOOK_SECONDS, self.stopping)

@@ -73,8 +73,6 @@ async def test_one_that_is_drained_finishes_its_call_and_begins_again_with_the_n
             assert (await door.get("/readyz")).status_code == 503
             await ground.send("after", until=str(gate))
         ended_at = now_utc()
-        # Kubernetes takes longer; the sidecar looks five times a second whether the framework is gone.
-        await asyncio.sleep(1)
         async with place.framework():
             after = await ground.ends("after")
             await answers(door, "/readyz", 200)

@@ -31,3 +31,18 @@ async def test_one_that_has_just_answered_is_known_to_be_gone_by_who_asks_it(tmp
             assert await client.seems_ready()
             assert await client.is_ready()
         assert not await client.is_ready()
+
+
+async def test_a_framework_that_is_started_again_has_another_identity(tmp_path: Path) -> None:
+    path = tmp_path / "framework.sock"
+    async with FrameworkClient(path) as client:
+        assert client.identity() is None
+        identities = []
+        for _ in range(2):
+            with served(handler(lambda payload: payload), path):
+                identities += [client.identity(), client.identity()]
+
+    first, again, second, _ = identities
+    assert first == again
+    assert None not in identities
+    assert first != second

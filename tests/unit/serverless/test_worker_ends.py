@@ -18,14 +18,19 @@ from tests.support.builders import NOW
 from tests.support.virtual_time import now, run_in_virtual_time
 
 SLOTS = 256
-HOUR = 3_600.0
+LONG = 30.0
 
 
 class Framework:
-    is_there = True
+    def __init__(self) -> None:
+        self.is_there = True
+        self.number = 1
 
     async def is_ready(self) -> bool:
         return self.is_there
+
+    def identity(self) -> tuple[int, int]:
+        return self.number, 0
 
     seems_ready = is_ready
 
@@ -67,7 +72,10 @@ def test_a_worker_that_has_nothing_to_do_ends_with_the_request_under_way(request
     assert len(set(requests)) == len(requests)
 
 
-def test_one_that_is_drained_takes_no_calls_until_there_is_another_framework(requests: list[float]) -> None:
+@pytest.mark.parametrize("away_seconds", [2 * LOOK_SECONDS, 0.0], ids=["seen away", "restarted between two looks"])
+def test_one_that_is_drained_takes_no_calls_until_there_is_another_framework(
+    requests: list[float], away_seconds: float
+) -> None:
     async def drain_it() -> tuple[float, float, float]:
         framework = Framework()
         js = cast(JetStream, SimpleNamespace(_nc=SimpleNamespace(is_closed=False, is_connected=True)))
@@ -77,10 +85,13 @@ def test_one_that_is_drained_takes_no_calls_until_there_is_another_framework(req
         told_at = now()
         assert await shifts.drain()
         drained_at = now()
-        await asyncio.sleep(HOUR)
+        await asyncio.sleep(LONG)
         assert not await shifts.is_ready()
-        framework.is_there = False
-        await asyncio.sleep(2 * LOOK_SECONDS)
+        if away_seconds:
+            framework.is_there = False
+        else:
+            framework.number = 2
+        await asyncio.sleep(away_seconds)
         framework.is_there, back_at = True, now()
         await asyncio.sleep(1)
         assert await shifts.is_ready()
