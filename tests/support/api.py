@@ -4,7 +4,6 @@ import asyncio
 import base64
 import json
 import secrets
-import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -19,7 +18,7 @@ from gpu_platform.domain.api_keys import KEYS_SECRET, KeyRecord, build_key, draw
 from gpu_platform.domain.tenants import Role
 from tests.support.daemons import Daemon, running_daemon
 from tests.support.ports import free_port
-from tests.support.waiting import eventually
+from tests.support.waiting import Deadline, eventually
 
 Json = dict[str, Any]
 
@@ -39,10 +38,10 @@ class _Patient(httpx.AsyncHTTPTransport):
         self._seconds = seconds
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        deadline = time.monotonic() + self._seconds
+        deadline = Deadline(self._seconds)
         while True:
             answer = await super().handle_async_request(request)
-            if time.monotonic() >= deadline or not await _is_busy(answer):
+            if deadline.is_over or not await _is_busy(answer):
                 return answer
             await answer.aclose()
             await asyncio.sleep(int(answer.headers["Retry-After"]))

@@ -5,11 +5,11 @@ import json
 import os
 import subprocess
 import sys
-import time
 import uuid
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from tests.support.waiting import wait_until
 
 DEADLINE_SECONDS = 300.0
 """Against tests that hang: the compiler shares the machine with others."""
@@ -94,7 +94,7 @@ class Workbench:
             assert run.poll() is None, "the build ended before it could be interrupted"
             return any(b"/compile\0" in read_command(pid) for pid in self.list_processes(apart_from=run.pid))
 
-        await_true(compiles)
+        wait_until(compiles)
 
 
 def list_pids() -> list[int]:
@@ -117,10 +117,3 @@ def read_process_file(pid: int, name: str) -> bytes:
         if error.errno in {errno.ENOENT, errno.ESRCH, errno.EACCES, errno.EPERM}:
             return b""
         raise
-
-
-def await_true(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, "waited too long"
-        time.sleep(0.01)

@@ -42,9 +42,22 @@ class Deadline:
         elapsed = time.monotonic() - self._started_at
         return elapsed > self._seconds and elapsed > self._seconds * load_factor()
 
-    @property
-    def elapsed(self) -> float:
-        return time.monotonic() - self._started_at
+    def check(self, question: Callable[[], object], answer: object) -> None:
+        if self.is_over:
+            name = getattr(question, "__qualname__", repr(question))
+            elapsed = time.monotonic() - self._started_at
+            raise AssertionError(f"{name}: not within {elapsed:.0f} s; the last answer was {answer!r}")
+
+
+def wait_until(question: Callable[[], T | NotYet | None], every: float = 0.01) -> T:
+    """`eventually` for tests without an event loop."""
+    deadline = Deadline(PATIENCE_SECONDS)
+    while True:
+        answer = question()
+        if answer and not isinstance(answer, NotYet):
+            return answer
+        deadline.check(question, answer)
+        time.sleep(every)
 
 
 async def eventually(
@@ -56,7 +69,5 @@ async def eventually(
         answer = await question()
         if answer and not isinstance(answer, NotYet):
             return answer
-        if deadline.is_over:
-            name = getattr(question, "__qualname__", repr(question))
-            raise AssertionError(f"{name}: not within {deadline.elapsed:.0f} s; the last answer was {answer!r}")
+        deadline.check(question, answer)
         await asyncio.sleep(every)

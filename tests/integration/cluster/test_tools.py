@@ -17,7 +17,8 @@ from gpu_platform.devcluster.parts.processes import ProcessGroup
 from gpu_platform.devcluster.parts.store import Store, choose_cache_root
 from gpu_platform.devcluster.parts.toolchain import ensure_go, find_go
 from tests.support.fault_report import FaultReport
-from tests.support.go_workbench import DEADLINE_SECONDS, Workbench, await_true
+from tests.support.go_workbench import DEADLINE_SECONDS, Workbench
+from tests.support.waiting import wait_until
 
 PROGRESS = re.compile(r".+: (started|\d+ s, .*)")
 
@@ -120,7 +121,7 @@ def test_killing_a_run_in_the_middle_leaves_nothing_running_and_the_next_run_suc
     assert run.returncode == -signal.SIGKILL
     faults.hit("build: SIGKILL")
 
-    await_true(lambda: workbench.list_processes(apart_from=run.pid) == [])
+    wait_until(lambda: workbench.list_processes(apart_from=run.pid) == [])
     assert list(workbench.cache.glob("tools/*.tmp")) != []
 
     program, origin = workbench.ensure()
@@ -252,7 +253,7 @@ def test_the_command_ends_on_ctrl_c_with_one_line_and_no_process_left(
         stderr=subprocess.PIPE,
         text=True,
     ) as run:
-        await_true(lambda: len(bench.list_processes(apart_from=run.pid)) > 1)
+        wait_until(lambda: len(bench.list_processes(apart_from=run.pid)) > 1)
         run.send_signal(signal.SIGINT)
         output, errors = run.communicate(timeout=DEADLINE_SECONDS)
 

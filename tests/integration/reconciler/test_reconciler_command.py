@@ -6,7 +6,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -14,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.support.waiting import NotYet, wait_until
 
 COMMAND = (sys.executable, "-m", "gpu_platform.cli", "reconciler")
 NOBODY = "http://127.0.0.1:9"
@@ -93,14 +94,12 @@ def waiting(kubeconfig: Path, tmp_path: Path) -> Iterator[tuple[subprocess.Popen
 
 
 def _started(log: Path) -> dict[str, Any]:
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        for line in log.read_text().splitlines(keepends=True):
-            if line.endswith("\n") and json.loads(line)["message"] == "reconciler.started":
-                entry: dict[str, Any] = json.loads(line)
-                return entry
-        time.sleep(0.05)
-    raise AssertionError(log.read_text())
+    def find_entry() -> dict[str, Any] | NotYet:
+        text = log.read_text()
+        entries = [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+        return next((entry for entry in entries if entry["message"] == "reconciler.started"), NotYet(text))
+
+    return wait_until(find_entry)
 
 
 def test_while_the_api_server_is_away_it_lives_is_not_ready_and_ends_when_asked(

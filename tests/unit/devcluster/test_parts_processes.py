@@ -4,26 +4,20 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from gpu_platform.devcluster.parts.processes import EndedError, ProcessGroup
 from tests.support.process_table import is_running
-
-DEADLINE_SECONDS = 10.0
+from tests.support.waiting import NotYet, wait_until
 
 # The shell waits for a child of its own, as `go build` does for the compiler.
 WITH_A_CHILD = ("/bin/sh", "-c", "sleep 300 & echo $$ $!; wait")
 
 
-def await_end(pids: list[int]) -> list[int]:
-    """The processes that still run at the deadline."""
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while (left := [pid for pid in pids if is_running(pid)]) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    return left
+def await_end(pids: list[int]) -> None:
+    wait_until(lambda: not any(map(is_running, pids)) or NotYet([pid for pid in pids if is_running(pid)]))
 
 
 def test_a_command_gives_its_lines_and_its_exit_code(tmp_path: Path) -> None:
@@ -53,7 +47,7 @@ def test_ending_the_group_ends_grandchildren(tmp_path: Path) -> None:
             group.run(WITH_A_CHILD, folder=tmp_path, environment=os.environ, on_line=end_when_running)
 
     assert len(pids) == 2
-    assert await_end(pids) == []
+    await_end(pids)
 
 
 def test_nothing_starts_in_an_ended_group(tmp_path: Path) -> None:
@@ -77,7 +71,7 @@ def test_an_error_while_reading_ends_the_command(tmp_path: Path) -> None:
         group.run(WITH_A_CHILD, folder=tmp_path, environment=os.environ, on_line=refuse)
 
     assert len(pids) == 2
-    assert await_end(pids) == []
+    await_end(pids)
 
 
 def test_killing_the_owner_ends_grandchildren() -> None:
@@ -95,4 +89,4 @@ def test_killing_the_owner_ends_grandchildren() -> None:
         owner.send_signal(signal.SIGKILL)
 
     assert len(pids) == 2
-    assert await_end(pids) == []
+    await_end(pids)

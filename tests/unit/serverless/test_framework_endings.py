@@ -3,14 +3,13 @@
 import asyncio
 import subprocess
 import sys
-import time
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from serverless import handler
 from serverless.framework.server import Calls
+from tests.support.waiting import wait_until
 from tests.unit.serverless.function_client import Client, serving
 
 
@@ -62,13 +61,13 @@ def test_it_is_not_ready_without_the_thread_of_its_async_calls() -> None:
 
 
 def wait_until_ready(client: Client) -> None:
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        with suppress(OSError):
-            if client.ask("GET", "/healthz")[0] == 200:
-                return
-        time.sleep(0.01)
-    raise AssertionError("it did not start")
+    def is_ready() -> bool:
+        try:
+            return client.ask("GET", "/healthz")[0] == 200
+        except OSError:
+            return False
+
+    wait_until(is_ready)
 
 
 TELLING = """\

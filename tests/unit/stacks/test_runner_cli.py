@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import pytest
 from stacks.runner.cli import Ending, ProcessFailedError, PulumiProcesses, build_environment
 from stacks.runner.failures import Fault, RunnerStoppedError, StackFailedError, UnfitPulumiError
 from tests.support.process_table import is_running
+from tests.support.waiting import wait_until
 
 SCRIPT = """#!/bin/sh
 case "$*" in
@@ -40,19 +40,12 @@ def processes(script: Path) -> PulumiProcesses:
 
 
 def wait_for_pid(directory: Path) -> int:
-    deadline = time.monotonic() + 20
-    while time.monotonic() < deadline:
-        if (directory / "pid").exists() and (text := (directory / "pid").read_text()):
-            return int(text)
-        time.sleep(0.01)
-    raise AssertionError("the script did not start")
+    file = directory / "pid"
+    return int(wait_until(lambda: file.read_text() if file.exists() else None))
 
 
 def wait_until_dead(pid: int) -> None:
-    deadline = time.monotonic() + 20
-    while is_running(pid):
-        assert time.monotonic() < deadline, f"{pid} still runs"
-        time.sleep(0.01)
+    wait_until(lambda: not is_running(pid))
 
 
 @pytest.fixture
@@ -123,9 +116,7 @@ def test_stop_ends_what_runs_and_nothing_new_begins(
     wait_until_dead(pid)
     with pytest.raises(RunnerStoppedError):
         processes.run(["finish"], str(tmp_path), {})
-    deadline = time.monotonic() + 20
-    while not waiting and time.monotonic() < deadline:
-        time.sleep(0.01)
+    wait_until(lambda: waiting)
     assert isinstance(waiting[0], ProcessFailedError)
     assert waiting[0].ending is Ending.INTERRUPTED
 

@@ -3,7 +3,6 @@
 import asyncio
 import os
 import signal
-import time
 from dataclasses import dataclass, field
 
 import pytest
@@ -71,14 +70,13 @@ async def test_the_group_dies_with_its_leader() -> None:
     async def is_gone() -> bool:
         return not is_running(int(result.output["stdout"]))
 
-    await eventually(is_gone, within=30)
+    await eventually(is_gone)
 
 
 async def test_a_survivor_that_keeps_the_pipe_open_holds_nobody_up() -> None:
-    began = time.monotonic()
-    result = await finish(f"{MARK}=survivor setsid sleep 60 & sleep 1; echo over")
+    result = await finish(f"{MARK}=survivor setsid sleep 3600 & sleep 1; echo over")
     assert result.output["stdout"] == b"over\n"
-    assert time.monotonic() - began < 10
+    # It still runs.
     assert kill_marked(MARK, "survivor") == 1
     assert list(find_marked(MARK, "survivor")) == []
 
