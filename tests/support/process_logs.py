@@ -7,7 +7,7 @@ from pathlib import Path
 SHOWN_LINES = 25
 """Of each process: enough for the error before the end, few enough to read ten of them."""
 
-SHOWN_CHARACTERS = 400
+SHOWN_CHARACTERS = 800
 READ_BYTES = 32_768
 
 _files: dict[Path, bool] = {}
