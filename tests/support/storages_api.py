@@ -6,7 +6,7 @@ import httpx
 
 from gpu_platform.adapters.kube import KubeClient
 from tests.support.units_api import delete_operations
-from tests.support.waiting import eventually
+from tests.support.waiting import NotYet, eventually
 
 Json = dict[str, Any]
 
@@ -39,10 +39,10 @@ async def get_storage_view(api: httpx.AsyncClient, name: str) -> Json:
 async def wait_storage_view(api: httpx.AsyncClient, name: str, phase: str) -> Json:
     """Once what was asked for last is what is shown."""
 
-    async def is_there() -> Json | None:
+    async def is_there() -> Json | NotYet:
         view = await get_storage_view(api, name)
         is_current = view.get("observedGeneration") == view["generation"]
-        return view if is_current and view["phase"] == phase else None
+        return view if is_current and view["phase"] == phase else NotYet(view)
 
     return await eventually(is_there)
 

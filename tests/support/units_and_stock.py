@@ -10,7 +10,7 @@ from gpu_platform.adapters.kube import KubeClient, NotFoundError, PatchType
 from gpu_platform.adapters.kube.paths import GPU_SPECS, GPU_UNITS, STOCK_POOLS
 from gpu_platform.domain import names
 from gpu_platform.domain.stock import is_available, rank_stock
-from tests.support.waiting import eventually
+from tests.support.waiting import NotYet, eventually
 
 Json = dict[str, Any]
 
@@ -58,9 +58,9 @@ async def find(kube: KubeClient, path: str) -> Json | None:
 async def wait_unit_phase(
     kube: KubeClient, name: str, phase: str, namespace: str = INSTANCES, within: float = 180.0
 ) -> Json:
-    async def in_phase() -> Json | None:
+    async def in_phase() -> Json | NotYet:
         unit = await get_unit(kube, name, namespace)
-        return unit if unit.get("status", {}).get("phase") == phase else None
+        return unit if unit.get("status", {}).get("phase") == phase else NotYet(unit.get("status"))
 
     return await eventually(in_phase, within=within)
 
@@ -85,13 +85,14 @@ async def delete_unit(kube: KubeClient, name: str, namespace: str = INSTANCES) -
 async def wait_pool_available(kube: KubeClient, name: str, available: int, within: float = 180.0) -> Json:
     """The pool once it says that it has this many free units, and has: its status follows a claim by seconds."""
 
-    async def is_full() -> Json | None:
+    async def is_full() -> Json | NotYet:
         pool = await kube.get(STOCK_POOLS.item(name, STOCK))
         status = pool.get("status", {})
+        stock = await stock_of(kube, name)
         is_current = status.get("observedGeneration") == pool["metadata"]["generation"]
-        if not is_current or status.get("available") != available:
-            return None
-        return pool if sum(map(is_available, await stock_of(kube, name))) == available else None
+        if is_current and status.get("available") == available == sum(map(is_available, stock)):
+            return pool
+        return NotYet({"pool": status, "stock": {each["metadata"]["name"]: each.get("status") for each in stock}})
 
     return await eventually(is_full, within=within)
 

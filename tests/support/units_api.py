@@ -9,7 +9,7 @@ from gpu_platform.adapters.kube.paths import OPERATIONS
 from gpu_platform.domain import names
 from tests.support.api import UNITS, code_of, unit_request
 from tests.support.units_and_stock import INSTANCES
-from tests.support.waiting import eventually
+from tests.support.waiting import NotYet, eventually
 
 Json = dict[str, Any]
 
@@ -51,10 +51,10 @@ def rest_unit(name: str, **fields: Any) -> Json:
 async def wait_unit_view(api: httpx.AsyncClient, name: str, phase: str) -> Json:
     """Once what was asked for last is what is shown."""
 
-    async def is_there() -> Json | None:
+    async def is_there() -> Json | NotYet:
         view: Json = (await api.get(f"{UNITS}/{name}")).json()["data"]
         is_current = view.get("observedGeneration") == view["generation"]
-        return view if is_current and view["phase"] == phase else None
+        return view if is_current and view["phase"] == phase else NotYet(view)
 
     return await eventually(is_there)
 
