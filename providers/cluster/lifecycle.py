@@ -111,7 +111,7 @@ class Lifecycle:
             return
         if self._kind.path == GPU_STORAGES:
             await self._wait_until_unmounted(resource, live)
-            # As it is now: as it was seen first, somebody may still have used it.
+            # Read again: what was read before the wait still carries the mount.
             live = await self._find(namespace, name)
             if live is None or live["metadata"]["uid"] != uid:
                 return

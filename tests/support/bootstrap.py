@@ -92,7 +92,7 @@ class BootstrapStack:
         return preview.returncode != 0
 
     def has_lock(self) -> bool:
-        """Somebody works on the stack, or died at it."""
+        """A process works on the stack, or died while it did."""
         return any(self._state.glob(".pulumi/locks/**/*.json"))
 
     def outputs(self) -> Json:

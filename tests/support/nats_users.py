@@ -109,7 +109,7 @@ def refusals_of(client: Client) -> Refusals:
 
 
 async def answer_to(client: Client, subject: str, payload: Any = None, headers: dict[str, str] | None = None) -> bytes:
-    """Empty where the server refuses the question, or where nobody is there to answer it. Silence is neither."""
+    """Empty where the server refuses the request, or where it has no responder. Silence is neither."""
     body = b"" if payload is None else json.dumps(payload).encode()
     with refusals_of(client).waiting(subject) as refused:
         answering = asyncio.create_task(client.request(subject, body, timeout=ANSWER_SECONDS, headers=headers))

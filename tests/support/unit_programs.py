@@ -40,7 +40,7 @@ pulumi.export("acceptedHash", unit.accepted_hash)
 def create_project(
     cluster: RunningCluster, directory: Path, program: str = PROGRAM, *, name: str = "shop", **settings: str
 ) -> PulumiProject:
-    """Of somebody else, unless it has the name of one of the platform's own. With the plugin to start on its PATH."""
+    """A program from elsewhere, unless it has the name of one of the platform's own. The plugin is on its PATH."""
     project = PulumiProject.create(directory / "project", cluster, program, name=name, **settings)
     project.environment["PATH"] = os.pathsep.join([str(BIN), project.environment["PATH"]])
     return project

@@ -1,4 +1,4 @@
-"""The API while Kubernetes hangs or is away: it says so, lets nobody wait, and recovers by itself.
+"""The API while Kubernetes hangs or is away: it says so, keeps no caller waiting, and recovers by itself.
 
 How soon it notices and gives up a call is held in virtual time by test_bounded_client.
 """
@@ -140,7 +140,7 @@ async def test_while_kubernetes_is_lost_everybody_is_told(
     for _ in range(crowds):
         for answer in await asyncio.gather(*mixed_calls(api, CALLS)):
             assert_unavailable(answer)
-    # Nobody's call went as far as Kubernetes; what is asked every second is whether it is back.
+    # No request reached Kubernetes; only the check whether it is back is sent every second.
     assert served.proxy.accepted - connections < CALLS
     assert served.memory_bytes() - memory_before < MEMORY_GROWTH_LIMIT
 
@@ -149,7 +149,7 @@ async def test_while_kubernetes_is_lost_everybody_is_told(
     assert (await api.get(UNITS)).status_code == 200
     view = (await api.get(HEALTH)).json()["data"]
     assert (view["kubernetesConnected"], "kubeError" in view) == (True, False)
-    faults.held("everybody is answered", "nobody waits for Kubernetes", "it recovers by itself")
+    faults.held("every caller is answered", "no caller waits for Kubernetes", "the API recovers by itself")
 
 
 async def units_of_operation(kube: KubeClient, operation_id: str) -> list[Json]:

@@ -23,7 +23,7 @@ Json = dict[str, Any]
 
 @pytest.fixture(scope="module")
 async def made_tenant(kube: KubeClient, cluster: RunningCluster) -> AsyncIterator[Tenant]:
-    """Of its own, so that nobody else's units are among the events."""
+    """A tenant of its own, so that no other units are among the events."""
     async with tenant(kube, cluster.record.platform_url, Role.EDITOR) as made:
         yield made
 

@@ -162,7 +162,7 @@ async def test_a_wish_to_delete_is_never_undone_whatever_happens_at_the_same_tim
         return found.isdisjoint(names_of_units) or NotYet(found)
 
     async def are_gone_for_good() -> bool | NotYet:
-        """Where kubectl was faster nobody has heard a wish, and the unit comes back: now it is said."""
+        """Where kubectl was faster, no deletion was recorded and the unit was created again: delete it over the API."""
         for name in unheard:
             await api.delete(f"{UNITS}/{name}")
         left = [name for name in names_of_units if await find_record(kube, unit_stack(name)) is not None]

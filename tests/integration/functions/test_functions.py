@@ -39,7 +39,7 @@ from tests.support.units_and_stock import (
 from tests.support.waiting import eventually
 
 GRACE_SECONDS = 3_600
-"""Longer than any test waits: whoever is gone sooner has ended by itself, and was not killed."""
+"""Longer than any test waits: a process that is gone sooner has ended by itself, and was not killed."""
 
 
 @pytest.fixture(scope="module")

@@ -72,7 +72,7 @@ async def test_it_comes_back_with_the_server(tmp_path: Path) -> None:
     async with queue_server(tmp_path) as server, running(server) as link:
         await is_well(link)
         server.kill()
-        # Whoever asks is told so, and does not wait for the server: it comes only after that.
+        # A caller is told so, and does not wait for the server, which starts only after that.
         with pytest.raises(QueueUnavailableError):
             await link.ensure_consumer("acme", "words", WAIT)
         await server.start()

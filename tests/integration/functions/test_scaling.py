@@ -241,7 +241,7 @@ async def test_calls_that_come_just_when_the_workers_go_are_all_answered(
         if moment == "the workers go":
             await eventually(are_going)
         else:
-            # The race itself: just before or just after somebody decides that they go.
+            # The race itself: shortly before or after the scaler decides to delete them.
             await asyncio.sleep(IDLE_SECONDS)
 
         async def send(number: int) -> str:

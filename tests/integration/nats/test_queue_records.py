@@ -369,7 +369,7 @@ async def test_whoever_waits_is_woken_by_a_write_and_for_one_call_by_its_end(
             assert not for_one.done()
             await records.change(accepted.seen, expire(accepted.seen.call, NOW))
             await for_one
-            # Hints come one after the other: whoever else is concerned has heard of it, too.
+            # Hints come one after the other: every other subscriber has received it, too.
             await reach_server(core_of(js))
             assert not for_nobody.done()
             for_nobody.cancel()

@@ -1,4 +1,4 @@
-"""The provider `gpuplatform` as a plugin that the real CLI starts for somebody else's program."""
+"""The provider `gpuplatform` as a plugin that the real CLI starts for a program from elsewhere."""
 
 import json
 from collections.abc import AsyncIterator

@@ -207,7 +207,7 @@ async def test_whoever_waits_for_a_stack_keeps_nobody_from_renting(api: httpx.As
         asyncio.create_task(api.post(UNITS, json=rest_unit("shelf-held"), params={"wait": "recorded"}))
         for _ in range(LANES + 4)
     ]
-    # Whoever asks later is accepted later: then all of those wait.
+    # A later request is accepted later: then all of those wait.
     assert (await api.post(UNITS, json=rest_unit("shelf-held"))).status_code == 200
     assert (await api.post(UNITS, json=rest_unit("shelf-free"))).status_code == 201
     assert not any(task.done() for task in waiting)

@@ -57,7 +57,7 @@ DELAYS = (0.0, 0.05, 0.15, 0.3, 0.5)
 
 QUICK = {"RESYNC_SECONDS": "10", "PARALLEL": "2"}
 HEALTHY = {**QUICK, "LEASE_SECONDS": "60"}
-"""Nobody is to die, and a busy machine is to make nobody look dead."""
+"""No process dies in this test, and none may look dead on a busy machine."""
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -63,7 +63,7 @@ async def test_a_program_declares_a_storage_and_the_unit_that_mounts_it(
     project.up()
     grown = await get_storage_view(api, "declared-data")
     assert (grown["size"], grown["retain"]) == ("2Gi", True)
-    # A smaller one is refused, and costs nobody the data.
+    # A smaller one is refused, and no data is lost.
     project.settings["STORAGE"] = json.dumps({"size": "1Gi"})
     said = project.fail("up", "--yes", "--skip-preview")
     assert "a storage cannot shrink" in said

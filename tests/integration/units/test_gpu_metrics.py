@@ -122,7 +122,7 @@ async def test_a_silent_exporter_is_a_503_and_delays_nobody(
         asked = exporter.asked
         for _ in range(CALLS):
             assert words in (await health_of(asking))["nvidiaMetricsError"]
-        # Whoever calls asks nobody: the exporter is asked now and then, and hangs alone.
+        # A request does not ask the exporter, which is asked at its own pace, and hangs alone.
         assert exporter.asked - asked < CALLS / 2
     finally:
         exporter.is_silent = False

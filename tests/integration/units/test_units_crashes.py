@@ -1,6 +1,6 @@
 """Processes die in the middle of an acceptance: it is finished or undone without help, and a replay gives one unit.
 
-How soon somebody else takes over is decided by the plan of an operation, see test_operations_plan.
+When the reconciler takes over is decided by the plan of an operation: see test_operations_plan.
 """
 
 import asyncio

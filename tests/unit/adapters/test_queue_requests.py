@@ -1,4 +1,4 @@
-"""How long somebody waits for a call whose request was lost, in virtual time."""
+"""How long a worker waits for an invocation whose request was lost, in virtual time."""
 
 import asyncio
 from types import SimpleNamespace

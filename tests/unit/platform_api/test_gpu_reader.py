@@ -1,4 +1,4 @@
-"""What becomes of the GPUs' figures when their exporter is in trouble: no figures, and a reason in words."""
+"""What becomes of the GPUs' figures when their exporter is in trouble: no figures, and a reason."""
 
 import asyncio
 from datetime import UTC, datetime
