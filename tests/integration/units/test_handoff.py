@@ -1,13 +1,15 @@
 """A unit takes over the GPUs of the stock that was claimed for it."""
 
+from collections import Counter
 from typing import Any
 
 import pytest
 
 from gpu_platform.adapters.kube import KubeClient
-from gpu_platform.adapters.kube.paths import GPU_UNITS, PODS, STOCK_POOLS
+from gpu_platform.adapters.kube.paths import GPU_UNITS, NODES, PODS, STOCK_POOLS
+from gpu_platform.devcluster.hostnode.names import NODE_NAME
 from gpu_platform.domain import names
-from tests.support.clusters import GPUS, NODES
+from tests.support.clusters import GPUS
 from tests.support.fault_report import FaultReport
 from tests.support.units_and_stock import (
     STOCK,
@@ -23,7 +25,7 @@ from tests.support.units_and_stock import (
     wait_unit_phase,
 )
 from tests.support.units_api import spec_body
-from tests.support.waiting import eventually
+from tests.support.waiting import NotYet, eventually
 
 Json = dict[str, Any]
 
@@ -40,12 +42,29 @@ async def ready_stock_pods(kube: KubeClient, pool: str) -> dict[str, str]:
     }
 
 
+async def count_room(kube: KubeClient, gpus: int) -> int:
+    """How many pods with so many GPUs fit onto the simulated nodes, once the pods of earlier tests are gone."""
+
+    async def list_settled() -> list[Json] | NotYet:
+        pods = (await kube.get(PODS.collection()))["items"]
+        ending = [pod["metadata"]["name"] for pod in pods if "deletionTimestamp" in pod["metadata"]]
+        return [{}, *pods] if not ending else NotYet(ending)
+
+    used: Counter[str] = Counter()
+    for pod in (await eventually(list_settled))[1:]:
+        for container in pod["spec"]["containers"]:
+            requests = container.get("resources", {}).get("requests", {})
+            used[pod["spec"].get("nodeName", "")] += int(requests.get(names.GPU_RESOURCE, 0))
+    nodes = [node["metadata"]["name"] for node in (await kube.get(NODES.collection()))["items"]]
+    return sum((GPUS - used[node]) // gpus for node in nodes if node != NODE_NAME)
+
+
 @pytest.mark.parametrize(("gpus", "rounds"), [(GPUS, 3), pytest.param(1, 20, marks=pytest.mark.faults)])
 async def test_in_a_full_cluster_the_unit_runs_where_its_stock_was_and_no_other_stock_is_evicted(
     kube: KubeClient, gpus: int, rounds: int, faults: FaultReport
 ) -> None:
     """One stock more than there is room for, so that a pending stock pod lurks for every GPU that becomes free."""
-    spec, capacity = f"handoff.{gpus}", NODES * GPUS // gpus
+    spec, capacity = f"handoff.{gpus}", await count_room(kube, gpus)
     await ensure_spec(kube, spec_body(spec, gpu=gpus))
     async with stock_pool(kube, "full", capacity, specName=spec):
         await kube.patch(STOCK_POOLS.item("full", STOCK), {"spec": {"replicas": capacity + 1}})
