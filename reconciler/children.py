@@ -54,7 +54,7 @@ def build_replacement(desired: Json, live: Json) -> Json:
     metadata["labels"] = {**metadata.get("labels", {}), **desired["metadata"]["labels"]}
     metadata["ownerReferences"] = desired["metadata"]["ownerReferences"]
     wanted = desired["metadata"].get("annotations", {})
-    dropped = _own_annotations(live) - wanted.keys()
+    dropped = own_annotations(live) - wanted.keys()
     kept = {key: value for key, value in live["metadata"].get("annotations", {}).items() if key not in dropped}
     if kept or wanted:
         metadata["annotations"] = {**kept, **wanted}
@@ -68,11 +68,11 @@ def _annotations_differ(desired: Json, live: Json) -> bool:
     """Others may have theirs: controllers remember things there."""
     wanted = desired["metadata"].get("annotations", {})
     there = live["metadata"].get("annotations", {})
-    return not _contains(there, wanted) or not _own_annotations(live) <= wanted.keys()
+    return not _contains(there, wanted) or not own_annotations(live) <= wanted.keys()
 
 
-def _own_annotations(live: Json) -> set[str]:
-    """The annotations that we have set."""
+def own_annotations(live: Json) -> set[str]:
+    """The annotations that we have set. Of one that another writer has changed since, we are no longer the owner."""
     return {
         path.removeprefix("f:")
         for entry in live["metadata"].get("managedFields", [])
@@ -105,6 +105,20 @@ def _has_foreign_spec_fields(desired: Json, live: Json) -> bool:
         and _adds_fields(entry.get("fieldsV1", {}).get("f:spec", {}), desired["spec"])
         for entry in live["metadata"].get("managedFields", [])
     )
+
+
+def has_foreign_template_fields(live: Json) -> bool:
+    """Whether another writer has set a field of the pod template, and we have not set it to the same value."""
+    ours: list[Json] = []
+    theirs: list[Json] = []
+    for entry in live["metadata"].get("managedFields", []):
+        fields = entry.get("fieldsV1", {}).get("f:spec", {}).get("f:template", {})
+        (ours if entry.get("manager") == FIELD_MANAGER else theirs).append(fields)
+    return any(fields and not any(_covers(own, fields) for own in ours) for fields in theirs)
+
+
+def _covers(ours: Json, theirs: Json) -> bool:
+    return all(path in ours and _covers(ours[path], inner) for path, inner in theirs.items())
 
 
 def _adds_fields(owned: Json, desired: Any) -> bool:

@@ -40,6 +40,7 @@ from reconciler.storages.status import (
     judge_accessor,
     status_of,
 )
+from reconciler.templates import choose_template, with_template
 
 Json = dict[str, Any]
 
@@ -130,7 +131,7 @@ def _plan_children(observed: Observed, spec: GPUStorageSpec, settings: StorageSe
         *_policy_writes(observed, build),
         *_prepare_writes(observed, build, prepare),
         *plan_child(ChildKind.SERVICE, build_accessor_service(build) if shows_files else None, observed.service),
-        *plan_child(ChildKind.DEPLOYMENT, build_accessor(build) if shows_files else None, observed.deployment),
+        *plan_child(ChildKind.DEPLOYMENT, _accessor(observed, build) if shows_files else None, observed.deployment),
     )
     accessor = judge_accessor(observed, enabled=spec.accessor.enabled)
     return Plan(writes, build_status(observed, verdict, prepare.status, accessor, now))
@@ -213,6 +214,26 @@ def _build(observed: Observed, spec: GPUStorageSpec, settings: StorageSettings) 
         settings=settings,
         beside_unit=mounting_unit_of(observed.storage) if observed.is_unit_running else None,
     )
+
+
+def _accessor(observed: Observed, build: StorageBuild) -> Json:
+    """The file browser. Like a unit it keeps its pod template while only the platform's version changes."""
+    deployment = build_accessor(build)
+    live = observed.deployment
+    template = deployment["spec"]["template"]
+    chosen = choose_template(
+        template,
+        {"besideUnit": build.beside_unit},
+        live,
+        replicas=deployment["spec"]["replicas"],
+        is_made_for_inputs=live is not None and _affinity_of(live["spec"]["template"]) == _affinity_of(template),
+    )
+    return with_template(deployment, chosen)
+
+
+def _affinity_of(template: Json) -> Json | None:
+    affinity: Json | None = template["spec"].get("affinity")
+    return affinity
 
 
 def _claim_writes(observed: Observed, build: StorageBuild, prepare: PreparePlan) -> tuple[Write, ...]:

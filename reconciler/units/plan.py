@@ -14,6 +14,7 @@ from gpu_platform.domain.metadata import find_instant
 from gpu_platform.domain.quantities import QuantityError, parse_amount
 from gpu_platform.domain.stock import HANDOFF_LIMIT, claimed_at
 from reconciler.child_writes import ChildWrite, plan_child, plan_removal
+from reconciler.templates import choose_template
 from reconciler.units.observed import ChildKind, Observed
 from reconciler.units.pods import find_node, find_unschedulable
 from reconciler.units.resources import (
@@ -28,7 +29,7 @@ from reconciler.units.resources import (
 from reconciler.units.route_resources import ROUTES, RouteSettings, find_access_problem, plan_route
 from reconciler.units.serverless_resources import SidecarSettings, find_serverless_problem, plan_worker
 from reconciler.units.ssh_resources import SshSettings, find_ssh_problem, find_token_secret, plan_ssh
-from reconciler.units.status import Verdict, build_status, judge, plain_status, status_of
+from reconciler.units.status import Verdict, build_status, judge, plain_status, reason_of, status_of
 from reconciler.units.storage_mounts import find_mount_problem, find_waits
 
 Json = dict[str, Any]
@@ -44,6 +45,13 @@ and a tenant waits."""
 LURKER_LIMIT = timedelta(seconds=2)
 """How long claimed stock keeps its GPUs until other stock's pods no longer wait for them."""
 
+
+WRITTEN = (
+    None,
+    *(Reason.UNIT_READY, Reason.UNIT_PROGRESSING),
+    *(Reason.STOCK_READY, Reason.STOCK_NOT_READY),
+)
+"""Reasons of a status that comes after the Deployment. The others may stand beside one that an earlier spec left."""
 
 TOKEN_INTERVAL = timedelta(seconds=15)
 """Between two looks for a token that was lost: nobody says when somebody sends it again."""
@@ -262,7 +270,7 @@ def _build(
     observed: Observed, spec: GPUUnitSpec, catalogue: GPUSpecSpec, settings: UnitSettings, *, replicas: int
 ) -> UnitBuild:
     metadata = observed.unit["metadata"]
-    return UnitBuild(
+    build = UnitBuild(
         namespace=metadata["namespace"],
         name=metadata["name"],
         uid=metadata["uid"],
@@ -285,6 +293,21 @@ def _build(
         ssh=plan_ssh(spec, metadata["namespace"], metadata["name"], settings.ssh, settings.blocked_egress),
         route=plan_route(spec, metadata["namespace"], metadata["name"], settings.route),
     )
+    chosen = choose_template(
+        build.pod_template,
+        build.template_inputs,
+        observed.deployment,
+        replicas=replicas,
+        is_made_for_inputs=is_made_for_spec(observed.unit),
+    )
+    return replace(build, kept_template=chosen)
+
+
+def is_made_for_spec(unit: Json) -> bool:
+    """Whether the Deployment was made for the spec as it is now, as far as the status says: of these reasons the
+    Deployment was written before the status was, and only the first spec can have a Deployment without a status."""
+    status = status_of(unit)
+    return unit["metadata"].get("generation", 1) == (status.observed_generation or 1) and reason_of(status) in WRITTEN
 
 
 def _preferred_node(observed: Observed) -> str | None:

@@ -5,14 +5,18 @@ Values are in the form in which the API server stores them, so that a live objec
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
+
+from pydantic.main import IncEx
 
 from gpu_platform.domain import names
 from gpu_platform.domain.gpu_specs import GPUSpecSpec
 from gpu_platform.domain.gpu_units import GPUUnitSpec, Probe, StorageMount
 from gpu_platform.domain.quantities import canonical_quantity, format_bytes, parse_amount
+from reconciler.templates import PodTemplate, with_template
 from reconciler.units.capabilities import DROPPED_CAPABILITIES
 from reconciler.units.network_peers import build_peer
 from reconciler.units.observed import ChildKind
@@ -38,6 +42,14 @@ STOCK_GRACE_SECONDS = 0
 """A placeholder has nothing to finish, and a tenant waits for its GPUs."""
 
 UNIT_GRACE_SECONDS = 30
+
+NOT_OF_THE_POD: Mapping[str, IncEx | bool] = {
+    "access": True,
+    "running": True,
+    "serverless": {"min_available_count", "idle_timeout_seconds"},
+}
+"""Fields of a unit's spec that its pod template is not made of: a change of them must not restart a unit that an
+earlier version of the platform started."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +77,9 @@ class UnitBuild:
     route: RouteBuild | None = None
     """Of a public one."""
 
+    kept_template: PodTemplate | None = None
+    """The pod template that was chosen; None: today's, without a record."""
+
     @property
     def is_stock(self) -> bool:
         return names.is_stock_namespace(self.namespace)
@@ -85,9 +100,19 @@ class UnitBuild:
     def mounts(self) -> tuple[StorageMount, ...]:
         return self.spec.storage_mounts
 
+    @property
+    def template_inputs(self) -> Json:
+        """What the pod template is made of and is the tenant's. Without defaults: a field that a later version adds
+        changes no unit that does not use it."""
+        spec = self.spec.model_dump(mode="json", by_alias=True, exclude_defaults=True, exclude=NOT_OF_THE_POD)
+        function = self.worker.inputs if self.worker is not None else {}
+        return {"spec": spec, **({"function": function} if function else {})}
+
     @cached_property
     def pod_template(self) -> Json:
         """Made once: the status and the Deployment both need its hash."""
+        if self.kept_template is not None:
+            return self.kept_template.body
         pod = _pod(self) if self.worker is None else with_sidecar(_pod(self), self.worker)
         if self.ssh is not None:
             pod = with_ssh(pod, self.ssh, names.child_name(self.name))
@@ -105,7 +130,7 @@ class UnitBuild:
 
 
 def build_deployment(build: UnitBuild) -> Json:
-    return {
+    deployment = {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
         "metadata": _metadata(build),
@@ -118,6 +143,7 @@ def build_deployment(build: UnitBuild) -> Json:
             "template": build.pod_template,
         },
     }
+    return deployment if build.kept_template is None else with_template(deployment, build.kept_template)
 
 
 def template_hash(build: UnitBuild) -> str:

@@ -87,6 +87,17 @@ class WorkerBuild:
     claimed_at: datetime | None = None
     """How it came, if calls brought it: the sidecar writes it into the records of those."""
 
+    @property
+    def inputs(self) -> Json:
+        """What of it is the function's, without defaults: a change of it restarts the worker."""
+        said = {
+            "concurrency": self.concurrency,
+            "max_attempts": self.max_attempts,
+            "ack_wait_seconds": self.ack_wait_seconds,
+        }
+        defaults = GPUFunctionSpec.model_fields
+        return {name: value for name, value in said.items() if value != defaults[name].default}
+
 
 def find_egress(
     url: str, namespace: str | None, labels: tuple[tuple[str, str], ...], cidr: str | None

@@ -75,12 +75,14 @@ def make_pod(
 
 def as_stored(desired: Json, **status: Any) -> Json:
     """A child as the API server shows it after we wrote it."""
+    annotations: Json = {f"f:{key}": {} for key in desired["metadata"].get("annotations", {})}
+    fields = {"f:metadata": {"f:annotations": {".": {}, **annotations}}, "f:spec": {}}
     metadata = {
         **desired["metadata"],
         "uid": "uid-child",
         "resourceVersion": "9",
         "generation": 1,
-        "managedFields": [{"manager": "gpu-platform-reconciler", "fieldsV1": {"f:spec": {}}}],
+        "managedFields": [{"manager": "gpu-platform-reconciler", "fieldsV1": fields}],
     }
     return {**desired, "metadata": metadata, "status": status}
 

@@ -4,6 +4,9 @@ import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
+
+import aiohttp
 
 from gpu_platform.devcluster import lifecycle
 from tests.support.clusters import RunningCluster
@@ -35,5 +38,22 @@ async def wait_passes(cluster: RunningCluster, controller: str, passes: int) -> 
     async def has_passed() -> bool | NotYet:
         made = await count_passes(cluster, controller) - before
         return made >= passes or NotYet(f"{made} passes of {controller}")
+
+    await eventually(has_passed)
+
+
+async def restart_reconciler(cluster: RunningCluster, *, passes: int) -> None:
+    """Until the next process, which remembers nothing of the first one, has made so many passes over units."""
+    first = pid_of(cluster, "reconciler")
+    os.kill(first, signal.SIGTERM)
+
+    async def has_passed() -> bool | NotYet:
+        if Path(f"/proc/{first}").exists():
+            return NotYet("on its way out it still answers for itself")
+        try:
+            made = await count_passes(cluster, "units")
+        except aiohttp.ClientError as error:
+            return NotYet(error)
+        return made >= passes or NotYet(f"{made} passes")
 
     await eventually(has_passed)

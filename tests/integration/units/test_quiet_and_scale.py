@@ -1,19 +1,15 @@
 """An unchanged world is left in peace, and many units cost few writes each; `make faults` makes a thousand."""
 
 import asyncio
-import os
-import signal
-from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
 
 from gpu_platform.adapters.kube import KubeClient, KubeError, UnreachableError
 from gpu_platform.adapters.kube.paths import DEPLOYMENTS, GPU_UNITS
 from gpu_platform.domain import names
 from tests.support.audit_log import AuditLog
-from tests.support.cluster_processes import pid_of
+from tests.support.cluster_processes import restart_reconciler
 from tests.support.clusters import RunningCluster
 from tests.support.fault_report import FaultReport
 from tests.support.figures import count_passes, count_queued
@@ -97,19 +93,7 @@ async def test_a_second_pass_over_unchanged_units_sends_no_mutating_request(
     await wait_all_ready(kube, prefix, count)
     await wait_at_rest(cluster)
     log = AuditLog.from_here(cluster.directory.audit_log)
-    first = pid_of(cluster, "reconciler")
-    os.kill(first, signal.SIGTERM)
-
-    async def has_passed_all() -> bool | NotYet:
-        if Path(f"/proc/{first}").exists():
-            return NotYet("on its way out it still answers for itself")
-        try:
-            passed = await count_passes(cluster, "units")
-        except aiohttp.ClientError as error:
-            return NotYet(error)
-        return passed >= count or NotYet(f"{passed} passes")
-
-    await eventually(has_passed_all)
+    await restart_reconciler(cluster, passes=count)
     faults.hit("units met by a new process", count)
     assert log.counts() == {}
     faults.held("no write for what is as it should be")

@@ -372,7 +372,7 @@ REFUSED = {"status": "False", "reason": "NotAllowedByListeners", "message": "not
 )
 def test_the_table_of_find_route_wait(route: RouteSettings, status: Json | None, wait: str | None) -> None:
     live = running(status or {}, route).children[route.kind]
-    desired = {**live, "metadata": {key: live["metadata"][key] for key in ("labels", "ownerReferences")}}
+    desired = {**live, "metadata": {key: live["metadata"][key] for key in ("labels", "annotations", "ownerReferences")}}
 
     assert find_route_wait(desired, None if status is None else live) == wait
 

@@ -222,6 +222,27 @@ def test_the_file_browser_is_on_the_node_of_the_unit_that_runs_with_the_storage(
     assert term["labelSelector"] == {"matchLabels": {names.LABEL_UNIT: "train"}}
 
 
+@pytest.mark.parametrize("has_record", [True, False], ids=["with its record", "of a version without records"])
+def test_a_newer_version_does_not_restart_the_file_browser(has_record: bool) -> None:
+    storage = make_storage(**ENABLED)
+    observed = settled(storage)
+    assert observed.deployment is not None
+    if not has_record:
+        observed.deployment["metadata"]["annotations"].pop(names.ANNOTATION_TEMPLATE)
+    newer = replace(SETTINGS, accessor_image="dufs:2")
+
+    writes = plan_storage(observed, newer, NOW).writes
+    bodies = [write.body for write in writes if isinstance(write, ReplaceChild)]
+    assert len(bodies) == (0 if has_record else 1)
+    assert all(body["spec"]["template"] == observed.deployment["spec"]["template"] for body in bodies)
+
+    storage["metadata"]["annotations"] = {names.ANNOTATION_MOUNTED_BY: "unit/train"}
+    mounted = replace(observed, storage=storage, hold=Hold(unit_holder("train"), NOW, "u"), is_unit_running=True)
+    [moved] = plan_storage(mounted, newer, NOW).writes
+    assert isinstance(moved, ReplaceChild)
+    assert moved.body["spec"]["template"]["spec"]["containers"][0]["image"] == "dufs:2"
+
+
 def test_the_file_browser_is_away_while_another_storage_is_filled_from_this_one() -> None:
     """A volume is on one node at a time, and the Job of a copy may be on another."""
     observed = settled(make_storage(**ENABLED))
