@@ -8,7 +8,8 @@ from pathlib import Path
 
 from gpu_platform.domain.stacks import StackAddress, parse_address
 from gpu_platform.settings import SettingsError
-from stacks.runner.backend import build_absolute_url, build_root_url
+from stacks.runner.backend import StackFiles, build_absolute_url, build_root_url, find_directory
+from stacks.runner.launch import hold_pid_file
 from stacks.worker.settings import StackWorkerSettings, choose_backend, load_stack_worker_settings, read_passphrase
 
 MISUSED = 2
@@ -37,6 +38,9 @@ def main(arguments: list[str]) -> int:
         return MISUSED
     command = str(settings.pulumi.absolute()) if settings.pulumi else "pulumi"
     os.chdir(PROJECTS / address.project)
+    if (root := find_directory(environment["PULUMI_BACKEND_URL"])) is not None:
+        # The stack worker sees by it that this process lives, when it finds the stack locked.
+        hold_pid_file(str(StackFiles(root, address).pids))
     try:
         os.execvpe(command, build_command(command, address, chosen.arguments), environment)  # noqa: S606 - no shell wanted
     except FileNotFoundError:

@@ -70,6 +70,11 @@ class StackFiles:
         return self._below("locks", "organization") / self.address.stack
 
     @property
+    def pids(self) -> Path:
+        """Pid files of the CLI processes that work on the stack. Not among Pulumi's files, all of which it reads."""
+        return self.root.joinpath(".gpu-platform", "pids", self.address.project, self.address.stack)
+
+    @property
     def history(self) -> Path:
         return self._below("history") / self.address.stack
 
@@ -122,10 +127,13 @@ class StackFiles:
         for suffix in STATE_SUFFIXES:
             for ending in (".bak", ".bak.attrs"):
                 (states / f"{self.address.stack}{suffix}{ending}").unlink(missing_ok=True)
-        for directory in (self.history, self._below("backups") / self.address.stack):
+        for unfinished in states.glob(f"{self.address.stack}.json*.tmp"):
+            # Of a state that was being saved when the CLI was killed.
+            unfinished.unlink(missing_ok=True)
+        for directory in (self.history, self.pids, self._below("backups") / self.address.stack):
             shutil.rmtree(directory, ignore_errors=True)
         with suppress(OSError):
-            # Not with a lock in it: that is somebody's.
+            # Not with a lock in it: that one has a live holder.
             self.locks.rmdir()
 
     def _below(self, *names: str) -> Path:

@@ -24,8 +24,9 @@ from stacks.runner.encryption import ensure_salt
 from stacks.runner.event_loops import AsyncioLogLevel, quiet_lost_connections
 from stacks.runner.failures import Fault, RunnerStoppedError, StackFailedError
 from stacks.runner.files import write_file
+from stacks.runner.launch import PID_FILES
 from stacks.runner.listing import ask_cli, list_files
-from stacks.runner.locks import remove_dead_locks
+from stacks.runner.locks import find_nameless, remove_dead_locks, remove_free_pid_files
 from stacks.runner.previews import Preview
 from stacks.runner.programs import ObservedProgram
 from stacks.runner.workplace import Workplace
@@ -110,7 +111,8 @@ class StackRunner:
 
     def record(self, address: StackAddress, program: Program, *, refresh: bool = False) -> Recorded:
         """Two processes for a new stack, one for any other. `refresh` looks at the cluster instead of the state."""
-        files, place = self._open(address), self._place(address)
+        files = self._open(address)
+        place = self._place(address, files=files)
         observed = self._observe(program)
         with self._ended_cleanly(files, place):
             place.prepare(self._salt)
@@ -125,6 +127,7 @@ class StackRunner:
             finally:
                 if files:
                     files.prune_history()
+                    remove_free_pid_files(files)
         self._recorded.add(address)
         pass_point("runner.up-done")
         return Recorded(observed.outputs, run.resources, run.changes)
@@ -132,7 +135,8 @@ class StackRunner:
     def remove(self, address: StackAddress) -> None:
         """Forgets the stack, and touches nothing of what it recorded: that is gone by now, or is somebody else's. One
         that is not there is fine."""
-        files, place = self._open(address), self._place(address)
+        files = self._open(address)
+        place = self._place(address, files=files)
         with self._ended_cleanly(files, place):
             if files is None or files.find_state():
                 place.prepare(self._salt)
@@ -145,7 +149,7 @@ class StackRunner:
         self._recorded.discard(address)
         if files:
             # Of a `stack rm` that was killed with nothing left to do but this.
-            remove_dead_locks(files.locks, address.stack, lease_expired=False)
+            remove_dead_locks(files, lease_expired=False)
             files.remove_remains()
         shutil.rmtree(place.directory, ignore_errors=True)
 
@@ -233,14 +237,15 @@ class StackRunner:
         self._salt = salt
 
     def heal_lock(self, address: StackAddress, *, lease_expired: bool) -> bool:
-        """Whether a lock was removed and the stack is free now. A live holder's lock is never touched.
+        """Whether a lock, or what is left of one, was removed and the stack is free now. A live holder's lock is never
+        touched.
 
         `lease_expired` says that the holder's lease ran out, and the longest possible run after it: the only proof
         there is for a holder on another host.
         """
         files = self._open(address)
         if files:
-            return remove_dead_locks(files.locks, address.stack, lease_expired=lease_expired)
+            return remove_dead_locks(files, lease_expired=lease_expired)
         if not lease_expired:
             return False
         place = self._place(address)
@@ -265,14 +270,25 @@ class StackRunner:
         self._log_level.remember()
         return ObservedProgram(program, self._log_level)
 
-    def _place(self, address: StackAddress, directory: Path | None = None, url: str | None = None) -> Workplace:
+    def _place(
+        self,
+        address: StackAddress,
+        directory: Path | None = None,
+        url: str | None = None,
+        files: StackFiles | None = None,
+    ) -> Workplace:
+        """With `files` for processes that lock the stack, which keep pid files there."""
         parent = self._work_directory / "stacks" / shard_of(address.stack)
         url = url or build_root_url(self._backend_url, address.stack)
         return Workplace(
             address=address,
             directory=directory or parent / f"{address.project}.{address.stack}",
             home=self._home,
-            environment={**self._environment, "PULUMI_BACKEND_URL": url},
+            environment={
+                **self._environment,
+                "PULUMI_BACKEND_URL": url,
+                **({PID_FILES: str(files.pids)} if files else {}),
+            },
             processes=self._processes,
         )
 
@@ -310,5 +326,14 @@ class StackRunner:
         except (RunnerStoppedError, StackFailedError) as error:
             is_ended = isinstance(error, RunnerStoppedError) or error.fault in {Fault.TIMEOUT, Fault.CANCELLED}
             if files and is_ended:
-                remove_dead_locks(files.locks, files.address.stack, lease_expired=False)
+                remove_dead_locks(files, lease_expired=False)
+            if files and isinstance(error, StackFailedError) and error.fault in {Fault.BACKEND, Fault.OTHER}:
+                _refuse_nameless(files, error)
             raise
+
+
+def _refuse_nameless(files: StackFiles, error: StackFailedError) -> None:
+    """The CLI does not say that a stack is locked by a file that it cannot read, only that it cannot."""
+    if (path := find_nameless(files.locks)) is not None:
+        message = f"locked by {path}, which names no process: {error.message}"
+        raise StackFailedError(Fault.LOCKED, message, error.exit_code) from error

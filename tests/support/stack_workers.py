@@ -50,7 +50,8 @@ class StackPlace:
         return sorted(str(path.relative_to(self.root)) for path in named)
 
     def locks(self) -> list[Path]:
-        return list(self.backend.rglob("locks/**/*.json"))
+        """Every file that Pulumi reads as a lock."""
+        return [path for path in self.backend.rglob("locks/**/*") if path.is_file()]
 
     def keep_only(self, addresses: Iterable[StackAddress]) -> None:
         """Without the states of all other stacks: what another test has left in the cluster is recorded here, too."""

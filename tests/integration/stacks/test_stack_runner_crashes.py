@@ -18,6 +18,7 @@ from gpu_platform.domain.stacks import StackAddress
 from stacks.runner import Fault, Recorded, RunnerStoppedError, StackFailedError, StackRunner
 from stacks.runner.locks import observe_process, parse_lock
 from tests.architecture.repository import ROOT
+from tests.support.fault_report import FaultReport
 from tests.support.stack_runners import RunnerBench, build_program, open_bench, unit
 from tests.support.waiting import eventually
 
@@ -51,7 +52,8 @@ def start_and_hold(bench: RunnerBench, runner: StackRunner, pool: ThreadPoolExec
 
 
 def list_locks(bench: RunnerBench, address: StackAddress = ONE) -> list[Path]:
-    return sorted(bench.files(address).locks.glob("*.json"))
+    """Every file that the CLI reads as a lock."""
+    return sorted(bench.files(address).locks.glob("*"))
 
 
 def holder_of(lock: Path) -> int:
@@ -92,6 +94,7 @@ def test_a_killed_cli_leaves_a_lock_that_goes_on_proof_and_the_next_run_succeeds
     assert list_locks(bench) == []
     bench.shelves.let_go("one")
     assert runner.record(ONE, build_program("one")).changes == {"create": 1}
+    assert list(bench.files(ONE).pids.iterdir()) == []
     state = runner.read_state(ONE)
     assert state is not None
     assert not state["checkpoint"]["latest"].get("pending_operations")
@@ -113,6 +116,78 @@ def test_a_lock_of_another_host_goes_with_the_lease_only(bench: RunnerBench) -> 
 
     assert runner.heal_lock(ONE, lease_expired=True) is True
     assert runner.record(ONE, build_program("one")).changes == {"same": 1}
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "lease_expired"),
+    [
+        pytest.param("6f1e.json.18a0c5.tmp", "", False, id="empty"),
+        pytest.param("6f1e.json.18a0c5.tmp", '{"pid": 4', False, id="torn", marks=pytest.mark.faults),
+        pytest.param("6f1e.json.18a0c5.tmp", None, False, id="whole", marks=pytest.mark.faults),
+        pytest.param("6f1e.json", "", True, id="empty-lock", marks=pytest.mark.faults),
+    ],
+)
+def test_what_is_left_of_a_lock_goes_on_proof_and_the_next_run_succeeds(
+    bench: RunnerBench,
+    pool: ThreadPoolExecutor,
+    faults: FaultReport,
+    name: str,
+    content: str | None,
+    lease_expired: bool,
+) -> None:
+    """The CLI writes a temporary file and renames it: a kill or a full disk in between leaves that file, and the CLI
+    itself reads it as a lock from then on."""
+    runner = bench.build_runner()
+    running = start_and_hold(bench, runner, pool)
+    (lock,) = list_locks(bench)
+    whole = lock.read_text()
+    leftover = lock.with_name(name)
+    leftover.write_text(whole if content is None else content)
+
+    assert runner.heal_lock(ONE, lease_expired=True) is False
+    assert list_locks(bench) == sorted([lock, leftover]), "a process of the stack runs"
+    pid = holder_of(lock)
+    os.kill(pid, signal.SIGKILL)
+    failure_of(running)
+    bench.shelves.let_go("one")
+    lock.unlink()
+
+    for call in (lambda: runner.record(ONE, build_program("one")), lambda: runner.remove(ONE)):
+        with pytest.raises(StackFailedError) as locked:
+            call()
+        assert locked.value.fault is Fault.LOCKED
+        assert (f"pid {pid}" if content is None else name) in locked.value.message
+    faults.hit(f"left in the lock directory: {name}")
+
+    assert runner.heal_lock(ONE, lease_expired=False) is not lease_expired
+    assert runner.heal_lock(ONE, lease_expired=True) is lease_expired
+    assert list_locks(bench) == []
+    assert runner.record(ONE, build_program("one")).changes == {"create": 1}
+    faults.held("the next run succeeds")
+
+
+def test_a_pid_that_another_process_has_at_once_keeps_no_lock(bench: RunnerBench, pool: ThreadPoolExecutor) -> None:
+    """As in a container that is restarted, where pids begin at 1 again and the host name stays."""
+    runner = bench.build_runner()
+    running = start_and_hold(bench, runner, pool)
+    (lock,) = list_locks(bench)
+    os.kill(holder_of(lock), signal.SIGKILL)
+    failure_of(running)
+    bench.shelves.let_go("one")
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as another:
+        began = observe_process(another.pid)
+        assert began is not None
+        [pid_file] = bench.files(ONE).pids.iterdir()
+        pid_file.rename(pid_file.with_name(pid_file.name.replace(str(holder_of(lock)), str(another.pid))))
+        content = json.loads(lock.read_text())
+        lock.write_text(json.dumps({**content, "pid": another.pid, "timestamp": began.started_at.isoformat()}))
+
+        with pytest.raises(StackFailedError) as locked:
+            runner.record(ONE, build_program("one"))
+        assert f"pid {another.pid}" in locked.value.message
+        assert runner.heal_lock(ONE, lease_expired=False) is True
+        assert runner.record(ONE, build_program("one")).changes == {"create": 1}
+        another.communicate(b"\n")
 
 
 def test_a_run_that_takes_too_long_ends_and_leaves_neither_process_nor_lock(bench: RunnerBench) -> None:

@@ -17,6 +17,7 @@ from gpu_platform.adapters.kube.paths import GPU_UNITS, LEASES
 from gpu_platform.adapters.stack_leases import find_record
 from gpu_platform.domain import names
 from gpu_platform.domain.names import SYSTEM_NAMESPACE
+from stacks.runner.backend import StackFiles, shard_of
 from tests.support.api import UNITS
 from tests.support.clusters import RunningCluster
 from tests.support.fault_report import FaultReport
@@ -260,6 +261,31 @@ async def test_a_pulumi_process_that_is_killed_at_any_moment_is_started_again(
         await all_forgotten(kube, units)
     assert place.locks() == []
     faults.held("no stock is claimed twice", "one Pulumi per stack", "no lock is left")
+
+
+async def test_an_unfinished_lock_file_does_not_keep_a_stack_from_being_recorded_or_removed(
+    cluster: RunningCluster, api: httpx.AsyncClient, kube: KubeClient, place: StackPlace, faults: FaultReport
+) -> None:
+    """A kill or a full disk leaves one, and Pulumi reads it as a lock."""
+    address = unit_stack("unfinished")
+    locks = StackFiles(place.backend / shard_of(address.stack), address).locks
+
+    def leave() -> None:
+        locks.mkdir(parents=True, exist_ok=True)
+        (locks / "6f1e.json.18a0c5.tmp").touch()
+        faults.hit("an empty temporary file among the locks")
+
+    leave()
+    await accept(api, ["unfinished"])
+    async with stack_worker(cluster, place, settings=HEALTHY) as worker:
+        await all_recorded(kube, ["unfinished"])
+        assert place.locks() == []
+        await wait_idle(worker)
+        leave()
+        await delete(api, ["unfinished"])
+        await all_forgotten(kube, ["unfinished"])
+    assert place.locks() == []
+    faults.held("the stack is recorded, and removed")
 
 
 @pytest.mark.parametrize("count", [2, pytest.param(10, marks=pytest.mark.faults)])
