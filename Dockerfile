@@ -25,8 +25,11 @@ COPY --chmod=0755 tools/image/gpu-platform /usr/local/bin/gpu-platform
 ENV PATH=/opt/venv/bin:/usr/local/bin:/usr/bin:/bin \
     PYTHONPATH=/opt/gpu-platform \
     PYTHONDONTWRITEBYTECODE=1 \
-    PYTHONUNBUFFERED=1
-# A number, so that Kubernetes can see that it is not root. The file system may be read-only but for /tmp.
+    PYTHONUNBUFFERED=1 \
+    USER=gpu-platform \
+    HOME=/tmp
+# A number, so that Kubernetes can see that it is not root. It has no passwd entry: Pulumi takes USER and HOME
+# instead. The file system may be read-only but for /tmp.
 USER 65532:65532
 WORKDIR /tmp
 ENTRYPOINT ["gpu-platform"]

@@ -26,6 +26,10 @@ VERSION_SECONDS = 30
 INHERITED = frozenset({"PULUMI_ACCESS_TOKEN", "PULUMI_OPTION_TRACING"})
 """Of the caller's PULUMI_ variables only these: another backend, stack or passphrase must not slip in."""
 
+USER = "gpu-platform"
+"""Written into locks and history. The CLI refuses to run without USER and HOME where the UID has no passwd entry, as in
+a container with a number for its user."""
+
 
 class Ending(Enum):
     """How a process came to its end."""
@@ -181,6 +185,8 @@ def build_environment(inherited: Mapping[str, str], ours: Mapping[str, str], com
     if Path(command).is_absolute():
         # What belongs to this CLI lies next to it.
         kept["PATH"] = os.pathsep.join([str(Path(command).parent), kept.get("PATH", os.defpath)])
+    kept["USER"] = kept.get("USER") or USER
+    kept["HOME"] = kept.get("HOME") or ours["PULUMI_HOME"]
     return {**kept, "PULUMI_AUTOMATION_API": "true", **ours}
 
 

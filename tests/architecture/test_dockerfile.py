@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from infra.objects.workloads import build_processes
+from infra.objects.security import NONROOT
+from infra.objects.workloads import STACK_WORKER, build_deployment, build_processes
 from infra.sections import Nats, Workloads
+from stacks.runner.cli import USER
 from tests.architecture.repository import ROOT, list_files
 
 INSTRUCTIONS = re.sub(r"\\\n\s*", "", re.sub(r"(?m)^\s*#.*\n", "", (ROOT / "Dockerfile").read_text())).splitlines()
@@ -67,9 +69,24 @@ def test_the_command_of_the_manifests_is_the_one_of_the_image() -> None:
 
 
 def test_the_image_runs_as_nobody_in_particular_and_is_made_of_pinned_packages() -> None:
-    assert "USER 65532:65532" in INSTRUCTIONS
+    assert f"USER {NONROOT}:{NONROOT}" in INSTRUCTIONS
     [install] = [line for line in INSTRUCTIONS if "pip install" in line]
     assert "--require-hashes" in install
     stages = [line.split()[1] for line in INSTRUCTIONS if line.startswith("FROM")]
     assert len(stages) == 3
     assert all(":" in image and not image.endswith(":latest") for image in stages)
+
+
+def test_pulumi_finds_a_user_and_a_writable_home_under_a_uid_without_a_passwd_entry() -> None:
+    """The CLI fails without USER and HOME there. The Deployment sets neither, and mounts a directory at that home."""
+    [settings] = [line.split()[1:] for line in INSTRUCTIONS if line.startswith("ENV")]
+    environment = dict(each.split("=", 1) for each in settings)
+    [process] = [each for each in build_processes(EVERYTHING, Nats()) if each.name == STACK_WORKER]
+    pod = build_deployment(process, EVERYTHING)["spec"]["template"]["spec"]
+    [container] = pod["containers"]
+    mounts = {mount["mountPath"]: mount for mount in container["volumeMounts"]}
+
+    assert pod["securityContext"]["runAsUser"] == NONROOT
+    assert "env" not in container
+    assert environment["USER"] == USER
+    assert not mounts[environment["HOME"]].get("readOnly")

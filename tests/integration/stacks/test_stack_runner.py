@@ -2,6 +2,7 @@
 
 import json
 import logging
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -294,3 +295,25 @@ def test_a_stopped_runner_begins_nothing(runner: StackRunner) -> None:
 
     with pytest.raises(RunnerStoppedError):
         runner.record(ONE, build_program("one"))
+
+
+WITHOUT_A_NAME = ("unshare", "--user", "--map-user=54321", "--map-group=54321")
+"""Runs a command under a UID without a passwd entry, as a container with a number for its user does."""
+
+
+def test_a_stack_is_recorded_under_a_uid_without_a_passwd_entry(
+    bench: RunnerBench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("USER", "HOME"):
+        monkeypatch.delenv(name, raising=False)
+    try:
+        asked = subprocess.run([*WITHOUT_A_NAME, "whoami"], capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        pytest.skip("there is no unshare on PATH")
+    if "54321" not in asked.stderr:
+        pytest.skip(f"no user namespaces for this user: {asked.stderr.strip()}")
+    nameless = tmp_path / "nameless-pulumi"
+    nameless.write_text(f'#!/bin/sh\nexec {" ".join(WITHOUT_A_NAME)} {bench.pulumi} "$@"\n')
+    nameless.chmod(0o755)
+
+    assert bench.build_runner(pulumi=nameless).record(ONE, build_program("one")).changes == {"create": 1}

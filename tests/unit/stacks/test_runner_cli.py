@@ -178,7 +178,24 @@ def test_no_setting_of_somebody_elses_pulumi_slips_in() -> None:
     assert environment == {
         "PATH": "/opt/pulumi:/bin",
         "HOME": "/root",
+        "USER": "gpu-platform",
         "PULUMI_ACCESS_TOKEN": "t",
         "PULUMI_AUTOMATION_API": "true",
         "PULUMI_HOME": "/work",
     }
+
+
+@pytest.mark.parametrize(
+    ("inherited", "user", "home"),
+    [
+        ({}, "gpu-platform", "/work"),
+        ({"USER": "", "HOME": ""}, "gpu-platform", "/work"),
+        ({"USER": "ada", "HOME": "/home/ada"}, "ada", "/home/ada"),
+    ],
+    ids=["unset", "empty", "set"],
+)
+def test_the_cli_has_a_user_and_a_home_also_where_the_uid_has_no_name(
+    inherited: dict[str, str], user: str, home: str
+) -> None:
+    environment = build_environment(inherited, {"PULUMI_HOME": "/work"}, "pulumi")
+    assert (environment["USER"], environment["HOME"]) == (user, home)
