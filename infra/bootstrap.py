@@ -9,6 +9,7 @@ import json
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 from pulumi import automation
 
@@ -26,6 +27,9 @@ INTERRUPTED = 130
 HOLDER_SECONDS = 30.0
 """For a CLI that works on the stack on this machine to end."""
 
+SHOWN = 3
+"""Protected resources that a refusal names. Chosen by feel."""
+
 SIGNS = {"create": "+", "update": "~", "replace": "±", "delete": "-", "refresh": "~"}
 """How a change is shown, by its first word; what stays as it is, is not shown."""
 
@@ -42,8 +46,8 @@ class Progress:
             self.problems.append(" ".join(event.diagnostic_event.message.split()))
         done = event.res_outputs_event
         if done is not None and not self._is_quiet and (sign := SIGNS.get(done.metadata.op.split("-")[0])):
-            kind, _, name = done.metadata.urn.rpartition("::")
-            self._say(f"  {sign} {kind.rpartition('$')[2].rpartition('::')[2]:<60} {name}")
+            kind, name = _parse(done.metadata.urn)
+            self._say(f"  {sign} {kind:<60} {name}")
 
     def tell(self, line: str) -> None:
         if not self._is_quiet:
@@ -55,7 +59,11 @@ class Progress:
 
 
 class LockedError(Exception):
-    """Somebody else works on the stack, or seems to."""
+    """Another process works on the stack, or seems to."""
+
+
+class ProtectedError(Exception):
+    """The stack has resources that Pulumi would refuse to delete, after it had deleted all others."""
 
 
 def main(arguments: list[str]) -> int:
@@ -87,7 +95,7 @@ def main(arguments: list[str]) -> int:
                 refresh=chosen.refresh,
                 expect_no_changes=chosen.expect_no_changes,
             )
-    except (automation.errors.CommandError, LockedError) as error:
+    except (automation.errors.CommandError, LockedError, ProtectedError) as error:
         if command.is_interrupted:
             sys.stderr.write(f"error: interrupted; `{chosen.action}` again finishes what is missing\n")
             return INTERRUPTED
@@ -142,6 +150,9 @@ def run(
     """How many resources were, or would be, changed in which way."""
     options = automation.LocalWorkspaceOptions(work_dir=str(ROOT), pulumi_command=command)
     stack = automation.create_or_select_stack(stack_name, project_name=PROJECT, program=platform, opts=options)
+    if action == "destroy":
+        exported = command.run(["stack", "export", "--stack", stack_name], str(ROOT), {})
+        refuse_protected(stack_name, json.loads(exported.stdout)["deployment"])
     if action == "preview":
         preview = stack.preview(on_event=progress.take, expect_no_changes=expect_no_changes)
         return {str(what): count for what, count in preview.change_summary.items()}
@@ -152,6 +163,30 @@ def run(
     else:
         summary = stack.destroy(on_event=progress.take).summary
     return {str(what): count for what, count in (summary.resource_changes or {}).items()}
+
+
+def refuse_protected(stack_name: str, state: dict[str, Any]) -> None:
+    """Pulumi itself deletes what is not protected first: roles, policies and processes, of a platform that stays."""
+    protected = [_name_of(each["urn"]) for each in state.get("resources") or () if each.get("protect")]
+    if protected:
+        some = ", ".join(protected[:SHOWN])
+        raise ProtectedError(
+            f"the stack {stack_name} is not destroyed, and nothing was changed: {len(protected)} of its resources are "
+            f"protected ({some}, …). To delete the platform with everything in it, set gpu-platform:protect to false "
+            f"in Pulumi.{stack_name}.yaml, run `gpu-platform bootstrap up --stack {stack_name}`, then `destroy` again"
+        )
+
+
+def _name_of(urn: str) -> str:
+    """Such as `Namespace runtime-stock`."""
+    kind, name = _parse(urn)
+    return f"{kind.rpartition(':')[2]} {name}"
+
+
+def _parse(urn: str) -> tuple[str, str]:
+    """The resource's own type, without those of its parents, and its name."""
+    kind, _, name = urn.rpartition("::")
+    return kind.rpartition("$")[2].rpartition("::")[2], name
 
 
 if __name__ == "__main__":

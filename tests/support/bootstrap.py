@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from gpu_platform.adapters.kube import KubeClient, ResourcePath
-from gpu_platform.adapters.kube.paths import NAMESPACES
+from gpu_platform.adapters.kube.paths import DEPLOYMENTS, NAMESPACES, NETWORK_POLICIES, SECRETS
 from gpu_platform.domain import names
 from tests.architecture.repository import ROOT
 from tests.support.clusters import RunningCluster
@@ -26,6 +26,8 @@ SECONDS = 300
 CRDS = ResourcePath("apiextensions.k8s.io/v1", "customresourcedefinitions", namespaced=False)
 CLUSTER_ROLES = ResourcePath("rbac.authorization.k8s.io/v1", "clusterroles", namespaced=False)
 PRIORITY_CLASSES = ResourcePath("scheduling.k8s.io/v1", "priorityclasses", namespaced=False)
+
+ROLE_BINDINGS = ResourcePath("rbac.authorization.k8s.io/v1", "rolebindings")
 
 PLATFORM = (sys.executable, "-m", "gpu_platform.cli")
 
@@ -95,6 +97,11 @@ class BootstrapStack:
         """A process works on the stack, or died while it did."""
         return any(self._state.glob(".pulumi/locks/**/*.json"))
 
+    def export(self) -> Json:
+        """The state, without the time at which it was written."""
+        exported: Json = json.loads(self._run("stack", "export").stdout)["deployment"]
+        return {key: value for key, value in exported.items() if key != "manifest"}
+
     def outputs(self) -> Json:
         shown: Json = json.loads(self._run("stack", "output", "--json").stdout)
         return shown
@@ -150,3 +157,13 @@ async def list_remains(kube: KubeClient) -> list[str]:
         items = (await kube.get(path.collection()))["items"]
         found += [item["metadata"]["name"] for item in items]
     return [name for name in found if name.startswith(("runtime-", "gpu-")) or name.endswith(names.GROUP)]
+
+
+async def list_uids(kube: KubeClient) -> dict[str, str]:
+    """What the cluster has of the kinds that the program declares most of, by uid."""
+    kinds = (NAMESPACES, CRDS, CLUSTER_ROLES, PRIORITY_CLASSES, ROLE_BINDINGS, DEPLOYMENTS, NETWORK_POLICIES, SECRETS)
+    return {
+        item["metadata"]["uid"]: f"{path.plural} {item['metadata']['name']}"
+        for path in kinds
+        for item in (await kube.get(path.collection()))["items"]
+    }
