@@ -1,11 +1,14 @@
 """`gpu-platform storages`: a tenant's storages, which units mount."""
 
+from functools import partial
 from typing import Annotated
 
 import typer
 
+from gpu_platform.cli.client import PlatformClient
 from gpu_platform.cli.connection import connect
 from gpu_platform.cli.endings import delete_each, finish_ready, print_ready, print_replay
+from gpu_platform.cli.errors import ApiError
 from gpu_platform.cli.options import (
     DEFAULT_TIMEOUT,
     AsJson,
@@ -31,10 +34,11 @@ from gpu_platform.cli.tables import (
     print_rows,
     print_table,
 )
-from gpu_platform.cli.verdicts import build_state, judge_recovered
+from gpu_platform.cli.verdicts import build_state, judge_accepted, judge_recovered
 from gpu_platform.cli.views import Json, StorageView
 from gpu_platform.cli.waiting import Deadline, wait_for
 from gpu_platform.cli.words import Follow, Previous, Tail, Timestamps, build_log_params, print_events, print_logs
+from gpu_platform.domain.storage_mounts import will_release
 
 app = typer.Typer(help="Your storages: volumes that outlive the units which mount them.", no_args_is_help=True)
 
@@ -184,10 +188,12 @@ def recover(
 def delete(
     names: Names, wait: Wait = False, timeout: Timeout = DEFAULT_TIMEOUT, as_json: AsJson = False, url: Url = None
 ) -> None:
-    """Delete storages, with their data. One that a unit mounts is kept, and does not keep the others."""
+    """Delete storages, with their data. One that a unit mounts is kept, and does not keep the others; with --wait, one
+    whose unit is being deleted is deleted as soon as that unit has released it."""
     with connect(url) as client:
         deadline = Deadline(timeout) if wait else None
-        delete_each(names, client.delete_storage, client.find_storage, deadline, as_json=as_json)
+        delete = partial(_delete_released, client, deadline) if deadline else client.delete_storage
+        delete_each(names, delete, client.find_storage, deadline, as_json=as_json)
 
 
 @app.command()
@@ -219,6 +225,25 @@ def stack(name: Name, as_json: AsJson = False, url: Url = None) -> None:
     """Show what Pulumi has recorded of a storage."""
     with connect(url) as client:
         print_stack(client.get_storage_stack(name), as_json=as_json)
+
+
+def _delete_released(client: PlatformClient, deadline: Deadline, name: str) -> None:
+    def look() -> str:
+        """Why it is not deleted yet."""
+        try:
+            client.delete_storage(name)
+        except ApiError as error:
+            if error.code != "storage_in_use" or not _will_be_released(client, name):
+                raise
+            return str(error)
+        return ""
+
+    wait_for(name, look, judge_accepted, deadline, goal="deleted", absence_is_news=False)
+
+
+def _will_be_released(client: PlatformClient, name: str) -> bool:
+    storage = client.find_storage(name)
+    return storage is None or all(will_release(client.find_unit(unit), name) for unit in storage["mountedBy"])
 
 
 def _changes(size: str | None, accessor: bool | None, retain: bool | None) -> Json:

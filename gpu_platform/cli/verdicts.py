@@ -58,6 +58,11 @@ def judge_gone(seen: UnitView | StorageView | None) -> Verdict:
     return Verdict(Outcome.NOT_YET, build_state(seen["phase"], build_why(seen)))
 
 
+def judge_accepted(refusal: str | None) -> Verdict:
+    """Of a request that is sent again and again; without a refusal it was accepted."""
+    return Verdict(Outcome.NOT_YET, refusal) if refusal else Verdict(Outcome.DONE, "accepted")
+
+
 def judge_job(job: JobView) -> Verdict:
     if job["status"] == "failed":
         return Verdict(Outcome.FAILED, f"failed: {job.get('error') or 'the platform does not say why'}")

@@ -14,6 +14,7 @@ A hold that nobody confirmed is kept for `HOLD_GRACE`, because its request may s
 ends as soon as its holder, read from the API server and not from a cache, needs it no more.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
@@ -50,6 +51,11 @@ class Hold:
     taken_at: datetime
     uid: str | None
     """Of the holder, once it was seen to need the storage."""
+
+
+RELEASE_SECONDS = HOLD_GRACE.total_seconds() + 60
+"""How long the deletion of a storage waits for a unit that needs it no more: the hold of one that was never confirmed
+lasts for `HOLD_GRACE`."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +96,21 @@ def mounting_unit_of(storage: Json) -> str | None:
     """The unit that mounts it, or is about to."""
     hold = hold_of(storage)
     return hold.holder.name if hold is not None and hold.holder.kind is HolderKind.UNIT else None
+
+
+def will_release(unit: Mapping[str, Any] | None, storage: str) -> bool:
+    """Whether a unit that holds the storage needs it no more, so that its release is a matter of time. The unit is as
+    the REST API shows it.
+
+    | unit                      | will release |
+    | ------------------------- | ------------ |
+    | gone, or Terminating      | yes          |
+    | does not mount it any more | yes         |
+    | any other, also Stopped   | no           |
+    """
+    if unit is None or unit["phase"] == "Terminating":
+        return True
+    return all(mount["name"] != storage for mount in unit.get("storageMounts") or ())
 
 
 def is_holdable(storage: Json, holder: Holder) -> bool:

@@ -3,6 +3,7 @@
 Objects are never applied: created by POST, changed by PUT as they were seen, deleted by their uid.
 """
 
+import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -13,14 +14,15 @@ from pydantic import ValidationError
 
 from gpu_platform.adapters.fault_points import pass_point
 from gpu_platform.adapters.kube import AlreadyExistsError, ConflictError, KubeClient, KubeError, NotFoundError
-from gpu_platform.adapters.kube.paths import GPU_STORAGES, OPERATIONS
+from gpu_platform.adapters.kube.paths import GPU_STORAGES, GPU_UNITS, OPERATIONS
 from gpu_platform.adapters.kube.requests import delete_that, find
 from gpu_platform.adapters.ledger import build_deletion, open_operation, settle_creation
 from gpu_platform.adapters.storage_deletions import delete_unused_storage
 from gpu_platform.adapters.storage_mounts import StorageHeldError, release_storages
+from gpu_platform.adapters.unit_writes import mounted_storages
 from gpu_platform.domain.operations import OPERATORS, delete_operation_name
 from gpu_platform.domain.stock import is_from
-from gpu_platform.domain.storage_mounts import hold_of
+from gpu_platform.domain.storage_mounts import RELEASE_SECONDS, Holder, HolderKind, hold_of
 from gpu_platform.domain.tenants import tenant_of
 from gpu_platform.domain.unit_requests import build_started
 from providers.cluster.claiming import claim_stock, give_back
@@ -51,7 +53,7 @@ GONE_SECONDS = 60.0
 
 
 UNMOUNTED_SECONDS = 30.0
-"""For a storage to be free: of a unit that has just gone, the reconciler gives it back within a second or two."""
+"""For a live unit to release a storage that is to be deleted: Pulumi may be about to delete the unit, too."""
 
 
 @dataclass(frozen=True)
@@ -106,25 +108,26 @@ class Lifecycle:
     async def delete(self, resource: Resource, object_id: str, outputs: Json) -> None:
         namespace, name = parse_id(self._kind, object_id)
         uid = outputs.get("uid")
-        live = await self._find(namespace, name)
-        if live is None or live["metadata"]["uid"] != uid:
-            return
-        if self._kind.path == GPU_STORAGES:
-            await self._wait_until_unmounted(resource, live)
-            # Read again: what was read before the wait still carries the mount.
+        for tries_left in reversed(range(TRIES)):
+            if self._kind.path == GPU_STORAGES:
+                await self._wait_until_unmounted(resource, namespace, name, uid)
             live = await self._find(namespace, name)
             if live is None or live["metadata"]["uid"] != uid:
                 return
-        try:
-            await self._delete_on_record(live)
-        except StorageHeldError as error:
-            raise ResourceFailedError(f"{self._label(namespace, name)} is not deleted: {error}") from error
-        except (NotFoundError, ConflictError):
-            # Gone, and perhaps another one has its name by now. That one was not meant.
+            try:
+                await self._delete_on_record(live)
+            except StorageHeldError as error:
+                # Taken since it was looked at: its release is waited for as well.
+                if not tries_left:
+                    raise ResourceFailedError(f"{self._label(namespace, name)} is not deleted: {error}") from error
+                continue
+            except (NotFoundError, ConflictError):
+                # Gone, and perhaps another one has its name by now. That one was not meant.
+                return
+            except KubeError as error:
+                raise self._failure(error, namespace, name) from error
+            await self._wait_until_gone(resource, live)
             return
-        except KubeError as error:
-            raise self._failure(error, namespace, name) from error
-        await self._wait_until_gone(resource, live)
 
     async def _make_or_adopt(self, resource: Resource, wanted: Wanted) -> Json:
         for _ in range(TRIES):
@@ -231,16 +234,31 @@ class Lifecycle:
             await settle_creation(self._client, live, tenant, self._now())
         return (await open_operation(self._client, build_deletion(live, tenant))).operation
 
-    async def _wait_until_unmounted(self, resource: Resource, live: Json) -> None:
-        namespace, name = live["metadata"]["namespace"], live["metadata"]["name"]
+    async def _wait_until_unmounted(self, resource: Resource, namespace: str | None, name: str, uid: Any) -> None:
+        clock = asyncio.get_running_loop().time
+        hopeless_at = clock() + (resource.timeout_seconds or UNMOUNTED_SECONDS)
 
         async def look() -> Verdict:
             found = await self._find(namespace, name)
-            hold = hold_of(found) if found is not None else None
-            return READY if hold is None else Verdict(ready=False, reason=f"{hold.holder} uses it")
+            hold = hold_of(found) if found is not None and found["metadata"]["uid"] == uid else None
+            if hold is None:
+                return READY
+            if await self._needs(hold.holder, namespace, name):
+                return Verdict(ready=False, reason=f"{hold.holder} uses it", hopeless=clock() > hopeless_at)
+            return Verdict(ready=False, reason=f"{hold.holder} is about to release it")
 
-        patience = self._patience(resource, UNMOUNTED_SECONDS)
+        patience = self._patience(resource, RELEASE_SECONDS)
         await wait_until(look, patience, f"{self._label(namespace, name)} is in use", ResourceFailedError)
+
+    async def _needs(self, holder: Holder, namespace: str | None, storage: str) -> bool:
+        """Not a copy of the storage, which has an end, nor a unit that goes or has unmounted it."""
+        if holder.kind is not HolderKind.UNIT:
+            return False
+        try:
+            unit = await find(self._client, GPU_UNITS, holder.name, namespace)
+        except KubeError as error:
+            raise self._failure(error, namespace, storage) from error
+        return unit is not None and "deletionTimestamp" not in unit["metadata"] and storage in mounted_storages(unit)
 
     async def _wait_until_gone(self, resource: Resource, live: Json) -> None:
         namespace, name, uid = (live["metadata"].get(key) for key in ("namespace", "name", "uid"))

@@ -8,8 +8,10 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 from urllib.parse import quote
 
+from gpu_platform.domain.storage_mounts import RELEASE_SECONDS, will_release
 from providers.rest.api import Answer, PlatformError, RefusedError, RestApi
 from providers.rest.forms import Form
+from providers.rest.units import UNITS
 
 Json = dict[str, Any]
 T = TypeVar("T")
@@ -37,11 +39,12 @@ class NotSettledError(PlatformError):
 class Things:
     """A tenant's units, storages or functions."""
 
-    def __init__(self, form: Form[Any], api: RestApi, key: str) -> None:
+    def __init__(self, form: Form[Any], api: RestApi, key: str, stock_seconds: float = STOCK_SECONDS) -> None:
         self._form = form
         self._words = form.words
         self._api = api
         self._key = key
+        self._stock_seconds = stock_seconds
 
     def find(self, name: str, operation_id: str | None) -> Answer | None:
         """The one that this operation made. Without one, whichever has the name."""
@@ -107,9 +110,11 @@ class Things:
             )
 
     def _delete(self, name: str, operation_id: str | None) -> Answer | None:
-        """That very one, as it was seen: another one of its name is not meant. None when it is gone already. A storage
-        is waited for: of a unit that has just gone, it is given back within a second or two."""
-        deadline = time.monotonic() + STOCK_SECONDS
+        """That very one, as it was seen: another one of its name is not meant. None when it is gone already.
+
+        A storage waits until its unit has released it: for `RELEASE_SECONDS` if that unit is being deleted or is gone,
+        for `stock_seconds` if it lives, because Pulumi may be about to delete it, too."""
+        began_at = time.monotonic()
         tries = 0
         while tries < CHANGES:
             answer = self.find(name, operation_id)
@@ -118,9 +123,11 @@ class Things:
             try:
                 self._api.call("DELETE", self._path(name), etag=answer.etag)
             except RefusedError as error:
-                if error.code == "storage_in_use" and time.monotonic() < deadline:
-                    time.sleep(LONGEST_PAUSE_SECONDS)
-                    continue
+                if error.code == "storage_in_use":
+                    limit_seconds = RELEASE_SECONDS if self._will_be_released(answer.data) else self._stock_seconds
+                    if time.monotonic() - began_at < limit_seconds:
+                        time.sleep(LONGEST_PAUSE_SECONDS)
+                        continue
                 if error.code == "precondition_failed":
                     tries += 1
                     continue
@@ -129,11 +136,17 @@ class Things:
             return answer
         raise PlatformError(f"{self._called(name)} is changed by somebody else again and again; try later")
 
+    def _will_be_released(self, storage: Json) -> bool:
+        """Also while it is being copied, which has an end."""
+        paths = (f"{UNITS.collection}/{quote(name, safe='')}" for name in storage["mountedBy"])
+        units = (self._find(path, UNITS.absence) for path in paths)
+        return all(will_release(unit.data if unit else None, storage["name"]) for unit in units)
+
     def _accept(self, inputs: Json, operation_id: str) -> Answer:
         """A new one; or the one that an earlier try of this very resource made and could not write down."""
         name, owner = inputs["name"], inputs.get("owner")
         request = self._form.build_request(inputs, operation_id)
-        deadline = time.monotonic() + STOCK_SECONDS
+        deadline = time.monotonic() + self._stock_seconds
         while True:
             try:
                 return self._api.call("POST", self._form.collection, request)

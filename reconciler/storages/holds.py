@@ -34,7 +34,7 @@ async def tend_hold(world: World, client: StorageClient, storage: Json, now: dat
     hold = hold_of(storage)
     if hold is None:
         unit = find_next_unit(world, storage)
-        if unit is None or "deletionTimestamp" in storage["metadata"]:
+        if unit is None or "deletionTimestamp" in storage["metadata"] or not await _mounts_now(client, unit, storage):
             return False, None
         await try_hold(client, storage, unit_holder(unit["metadata"]["name"]), now)
         return True, None
@@ -58,6 +58,14 @@ def find_next_unit(world: World, storage: Json) -> Json | None:
     return min(
         candidates, key=lambda unit: (unit["metadata"]["creationTimestamp"], unit["metadata"]["name"]), default=None
     )
+
+
+async def _mounts_now(client: StorageClient, unit: Json, storage: Json) -> bool:
+    """The cache may still show a unit that has just released the storage. A hold for it would be confirmed by no
+    unit, and keep the storage from being deleted for `HOLD_GRACE`. The unit's own event brings the next look."""
+    namespace, name = storage["metadata"]["namespace"], storage["metadata"]["name"]
+    live = await find(client, GPU_UNITS, unit["metadata"]["name"], namespace)
+    return live is not None and "deletionTimestamp" not in live["metadata"] and mounts(live, name)
 
 
 def _is_seen_to_be_needed(world: World, storage: Json, hold: Hold) -> bool:

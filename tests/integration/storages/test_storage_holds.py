@@ -1,8 +1,9 @@
 """Who mounts a storage is decided once, whoever asks at the same time."""
 
 import asyncio
+from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -17,6 +18,8 @@ from gpu_platform.adapters.storage_mounts import (
 )
 from gpu_platform.domain import names
 from gpu_platform.domain.storage_mounts import HOLD_GRACE, hold_of, mounting_unit_of
+from reconciler.storages.holds import tend_hold
+from reconciler.world import World
 from tests.support.fault_report import FaultReport
 from tests.support.storages import (
     create_storage,
@@ -105,6 +108,27 @@ async def test_a_hold_whose_unit_never_came_ends_after_its_grace(kube: KubeClien
         await wait_storage_reason(kube, "forgotten", "StorageReady")
         assert await holder_of(kube, "forgotten") == "never-came"
         await end_by_age(kube, "forgotten")
+
+
+@dataclass(frozen=True)
+class LaggingWorld:
+    """The cache of a reconciler that has not heard yet of this unit's deletion."""
+
+    unit: Json
+
+    def units_mounting(self, _namespace: str, _storage: str) -> list[Json]:
+        return [self.unit]
+
+
+async def test_a_storage_that_was_released_is_not_held_again_for_a_unit_that_is_gone(kube: KubeClient) -> None:
+    """Such a hold would keep the storage from being deleted for two minutes."""
+    async with storage_object(kube, "released"):
+        unit = host_unit("just-gone", "released")
+        unit["metadata"].update(namespace=INSTANCES, creationTimestamp="2026-11-18T00:00:00Z", uid="gone")
+        storage = await get_storage(kube, "released")
+
+        assert await tend_hold(cast(World, LaggingWorld(unit)), kube, storage, now_utc()) == (False, None)
+        assert await holder_of(kube, "released") is None
 
 
 async def test_a_hold_ends_with_its_unit_and_when_it_is_unmounted(kube: KubeClient) -> None:

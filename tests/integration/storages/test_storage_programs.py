@@ -1,24 +1,32 @@
 """Pulumi programs of others that declare a storage and the unit that mounts it, with the plugin and over REST."""
 
+import asyncio
 import json
 import os
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
 import providers.cluster
 from gpu_platform.adapters.kube import KubeClient
-from gpu_platform.adapters.kube.paths import GPU_STORAGES, GPU_UNITS
+from gpu_platform.adapters.kube.paths import GPU_STORAGES, GPU_UNITS, PODS
 from gpu_platform.domain import names
+from providers.cluster.lifecycle import UNMOUNTED_SECONDS
+from providers.rest.things import STOCK_SECONDS
 from tests.support.api import UNITS
 from tests.support.clusters import RunningCluster
-from tests.support.pulumi_projects import PulumiProject
+from tests.support.fault_report import FaultReport
+from tests.support.pulumi_projects import LIMIT_SECONDS, PulumiProject
 from tests.support.storages_api import STORAGES, get_storage_view, wait_unmounted
 from tests.support.tenant_programs import configure, outputs_of
 from tests.support.units_and_stock import INSTANCES, ensure_spec, find, stock_pool
 from tests.support.units_api import delete_operations, spec_body
+from tests.support.waiting import eventually
+
+Json = dict[str, Any]
 
 SPEC = "programs.0"
 POOL = "programs"
@@ -45,14 +53,19 @@ if "UNIT" in os.environ:
 """
 
 
-async def test_a_program_declares_a_storage_and_the_unit_that_mounts_it(
-    cluster: RunningCluster, api: httpx.AsyncClient, kube: KubeClient, tmp_path: Path
-) -> None:
-    project = PulumiProject.create(tmp_path / "project", cluster, PROGRAM, name="shop")
+def create_declared(cluster: RunningCluster, directory: Path) -> PulumiProject:
+    project = PulumiProject.create(directory, cluster, PROGRAM, name="shop")
     project.environment["PATH"] = os.pathsep.join([str(BIN), project.environment["PATH"]])
     project.settings["STORAGE"] = json.dumps({"size": "1Gi"})
     project.settings["UNIT"] = json.dumps({"specName": SPEC, "image": "example/train"})
     project.up()
+    return project
+
+
+async def test_a_program_declares_a_storage_and_the_unit_that_mounts_it(
+    cluster: RunningCluster, api: httpx.AsyncClient, kube: KubeClient, tmp_path: Path
+) -> None:
+    project = create_declared(cluster, tmp_path / "project")
     project.succeed("preview", "--expect-no-changes")
     storage = await kube.get(GPU_STORAGES.item("declared-data", INSTANCES))
     assert storage["metadata"]["finalizers"] == [names.STORAGE_FINALIZER]
@@ -102,14 +115,19 @@ pulumi.export("capacity", data.capacity)
 """
 
 
-async def test_a_tenants_program_makes_a_storage_over_rest_mounts_it_and_takes_both_away(
-    cluster: RunningCluster, api: httpx.AsyncClient, kube: KubeClient, tmp_path: Path
-) -> None:
-    project = PulumiProject.create(tmp_path / "project", cluster, DYNAMIC_PROGRAM, name="tenant")
+def create_tenants(cluster: RunningCluster, directory: Path) -> PulumiProject:
+    project = PulumiProject.create(directory, cluster, DYNAMIC_PROGRAM, name="tenant")
     project.environment["GPU_PLATFORM_URL"] = cluster.record.platform_url
     project.environment["GPU_PLATFORM_KEY"] = cluster.record.api_key
     configure(project, **{"tenant:size": "1Gi", "tenant:specName": SPEC, "tenant:mounts": "true"})
     project.up()
+    return project
+
+
+async def test_a_tenants_program_makes_a_storage_over_rest_mounts_it_and_takes_both_away(
+    cluster: RunningCluster, api: httpx.AsyncClient, kube: KubeClient, tmp_path: Path
+) -> None:
+    project = create_tenants(cluster, tmp_path / "project")
     project.succeed("preview", "--expect-no-changes")
     assert outputs_of(project, "pulumi:pulumi:Stack") == {"stack": "gpu-storage/default.tenant-data", "capacity": "1Gi"}
     assert (await get_storage_view(api, "tenant-data"))["mountedBy"] == ["tenant-user"]
@@ -133,3 +151,49 @@ async def test_a_tenants_program_makes_a_storage_over_rest_mounts_it_and_takes_b
     assert (await api.get(f"{UNITS}/tenant-user")).status_code == 404
     for name in ("tenant-data", "tenant-user"):
         await delete_operations(kube, name)
+
+
+def lingering_pod(unit: str, storage: str) -> Json:
+    """Of a unit that is gone, a pod that may still write: no node takes it, and so it neither runs nor ends."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": f"lingers-{unit}", "namespace": INSTANCES, "labels": {names.LABEL_UNIT: unit}},
+        "spec": {
+            "nodeSelector": {"example.com/no-such-node": "true"},
+            "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": storage}}],
+            "containers": [{"name": "worker", "image": "example/train"}],
+        },
+    }
+
+
+@pytest.mark.faults
+async def test_a_destroyed_program_waits_for_a_unit_that_is_slow_to_release_its_storage(
+    cluster: RunningCluster, api: httpx.AsyncClient, kube: KubeClient, tmp_path: Path, faults: FaultReport
+) -> None:
+    """With the plugin and over REST: for longer than either waits for a unit that lives."""
+    projects = {
+        ("declared-user", "declared-data"): create_declared(cluster, tmp_path / "declared"),
+        ("tenant-user", "tenant-data"): create_tenants(cluster, tmp_path / "tenant"),
+    }
+    for unit, storage in projects:
+        await kube.create(PODS.collection(INSTANCES), lingering_pod(unit, storage))
+    running = [project.start("destroy", "--yes", "--skip-preview") for project in projects.values()]
+
+    async def are_units_gone() -> bool:
+        return all([await find(kube, GPU_UNITS.item(unit, INSTANCES)) is None for unit, _ in projects])
+
+    await eventually(are_units_gone)
+    await asyncio.sleep(max(UNMOUNTED_SECONDS, STOCK_SECONDS) + 5)
+    for unit, storage in projects:
+        assert (await get_storage_view(api, storage))["mountedBy"] == [unit]
+        await kube.delete(PODS.item(f"lingers-{unit}", INSTANCES))
+    faults.hit("a storage is released late", len(projects))
+    for process in running:
+        said, _ = await asyncio.to_thread(process.communicate, timeout=LIMIT_SECONDS)
+        assert process.returncode == 0, said
+    for unit, storage in projects:
+        assert await find(kube, GPU_STORAGES.item(storage, INSTANCES)) is None
+        for name in (unit, storage):
+            await delete_operations(kube, name)
+    faults.held("the program is destroyed")

@@ -141,6 +141,36 @@ def test_one_that_is_mounted_does_not_keep_the_others_from_being_deleted(api: Ap
     assert message in result.stderr
 
 
+IN_USE = refusal(409, "storage_in_use", "the storage 'weights' is mounted by the unit 'train'")
+MOUNTS = [{"name": "weights", "mountPath": "/weights"}]
+
+
+def test_deleting_with_wait_waits_for_the_release_by_a_unit_that_is_being_deleted(api: ApiServer, shell: Shell) -> None:
+    gone = refusal(404, "gpustorage_not_found", "no storage 'weights'")
+    api.on("GET", f"{STORAGES}/weights", data(views.storage()), data(views.storage()), gone)
+    leaving = views.unit("train", phase="Terminating", storageMounts=MOUNTS)
+    api.on("GET", "/gpu-units/train", data(leaving), refusal(404, "gpuunit_not_found", "no unit 'train'"))
+    api.on("DELETE", f"{STORAGES}/weights", IN_USE, IN_USE, NO_CONTENT)
+
+    result = shell.run("storages", "delete", "weights", "--wait")
+
+    assert (result.exit_code, result.stdout) == (0, "weights is being deleted\nweights is gone\n")
+    assert "weights: the storage 'weights' is mounted by the unit 'train'" in result.stderr
+    assert len(api.asked("DELETE", f"{STORAGES}/weights")) == 3
+
+
+@pytest.mark.parametrize("options", [(), ("--wait",)])
+def test_one_that_a_live_unit_mounts_is_not_waited_for(api: ApiServer, shell: Shell, options: tuple[str, ...]) -> None:
+    api.on("GET", f"{STORAGES}/weights", data(views.storage()))
+    api.on("GET", "/gpu-units/train", data(views.unit("train", storageMounts=MOUNTS)))
+    api.on("DELETE", f"{STORAGES}/weights", IN_USE)
+
+    result = shell.run("storages", "delete", "weights", *options)
+
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert len(api.asked("DELETE", f"{STORAGES}/weights")) == 1
+
+
 def test_its_stack_is_shown(api: ApiServer, shell: Shell) -> None:
     stack = {"name": "gpu-storage/default.weights", "recorded": True, "acceptedHash": "ab" * 32, "failures": 0}
     api.on("GET", f"{STORAGES}/weights/stack", data(stack))

@@ -1,12 +1,16 @@
 """What a tenant's program may wish of a storage, and what of a change needs a new one."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from pulumi.output import Unknown
 
+from providers.rest.api import RefusedError, RestApi
 from providers.rest.storages import STORAGES
+from providers.rest.things import Things
 from providers.rest.units import UNITS
+from tests.unit.cli.api_server import NO_CONTENT, Answer, ApiServer, data, refusal, running_server
 
 Json = dict[str, Any]
 
@@ -126,3 +130,48 @@ def test_a_unit_that_no_longer_mounts_is_told_so() -> None:
     assert (found.changed, found.replacing) == (("storageMounts",), ())
     assert UNITS.build_change(after)["storageMounts"] == []
     assert before["storageMounts"] == [{"name": "weights", "mountPath": "/weights", "readOnly": False}]
+
+
+@pytest.fixture
+def api() -> Iterator[ApiServer]:
+    with running_server() as server:
+        yield server
+
+
+IN_USE = refusal(409, "storage_in_use", "the storage 'weights' is mounted by the unit 'train'")
+GONE = refusal(404, "gpustorage_not_found", "no storage 'weights'")
+
+
+def take_away(api: ApiServer) -> None:
+    Things(STORAGES, RestApi(api.url, "key"), "key", stock_seconds=0).take_away("weights", None)
+
+
+@pytest.mark.parametrize(
+    "unit",
+    [
+        refusal(404, "gpuunit_not_found", "no unit 'train'"),
+        data({"name": "train", "phase": "Terminating", "storageMounts": [{"name": "weights"}]}),
+        data({"name": "train", "phase": "Ready", "storageMounts": []}),
+    ],
+    ids=["gone", "being deleted", "unmounted"],
+)
+def test_a_storage_waits_for_its_release_by_a_unit_that_needs_it_no_more(api: ApiServer, unit: Answer) -> None:
+    view = data(view_of(checked(), mountedBy=["train"]))
+    api.on("GET", "/gpu-storages/weights", view, view, GONE)
+    api.on("GET", "/gpu-units/train", unit)
+    api.on("DELETE", "/gpu-storages/weights", IN_USE, NO_CONTENT)
+
+    take_away(api)
+
+    assert len(api.asked("DELETE", "/gpu-storages/weights")) == 2
+
+
+def test_a_storage_that_a_live_unit_mounts_is_not_deleted(api: ApiServer) -> None:
+    api.on("GET", "/gpu-storages/weights", data(view_of(checked(), mountedBy=["train"])))
+    api.on(
+        "GET", "/gpu-units/train", data({"name": "train", "phase": "Stopped", "storageMounts": [{"name": "weights"}]})
+    )
+    api.on("DELETE", "/gpu-storages/weights", IN_USE)
+
+    with pytest.raises(RefusedError, match="is mounted by the unit 'train'"):
+        take_away(api)

@@ -1,15 +1,18 @@
-"""Deleting a storage whose unit has just gone: it is deleted as soon as the reconciler has given it back."""
+"""Deleting a storage: as soon as its unit has released it, where that unit needs it no more."""
 
 from datetime import UTC, datetime
 from typing import Any
 
-from gpu_platform.adapters.kube.paths import GPU_STORAGES
+import pytest
+
+from gpu_platform.adapters.kube.paths import GPU_STORAGES, GPU_UNITS
 from gpu_platform.domain import names
 from providers.cluster.kinds import KINDS
 from providers.cluster.lifecycle import Lifecycle
 from providers.cluster.package import GPU_STORAGE
 from providers.cluster.sessions import Session
 from providers.protocol.engine_log import EngineLog
+from providers.protocol.failures import ResourceFailedError
 from providers.protocol.resource import Resource
 from tests.support.scripted_kube import StoredObjects
 from tests.support.virtual_time import run_in_virtual_time
@@ -26,18 +29,71 @@ def make_storage(version: str, **annotations: str) -> Json:
     return {**kind, "metadata": {**metadata, "resourceVersion": version}, "spec": {"size": "1Gi"}}
 
 
-def test_a_storage_that_is_given_back_meanwhile_is_deleted() -> None:
+def make_unit(*mounts: str, **metadata: str) -> Json:
+    spec = {"storageMounts": [{"name": name, "mountPath": "/data"} for name in mounts]}
+    return {"metadata": {"namespace": "runtime-instance", "name": "user", "uid": "uid-user", **metadata}, "spec": spec}
+
+
+HELD = {names.ANNOTATION_MOUNTED_BY: "unit/user"}
+UNIT = GPU_UNITS.item("user", "runtime-instance")
+PATIENT_LOOKS = 120
+"""Of the storage: more than `UNMOUNTED_SECONDS` at one a second."""
+
+
+def build_lifecycle(server: StoredObjects) -> Lifecycle:
+    return Lifecycle(server, KINDS[GPU_STORAGE], Session(EngineLog("")), lambda: datetime.now(UTC))
+
+
+def delete(server: StoredObjects) -> None:
+    run_in_virtual_time(build_lifecycle(server).delete(RESOURCE, "runtime-instance/data", {"uid": "uid-data"}))
+
+
+@pytest.mark.parametrize(
+    "unit",
+    [None, make_unit("data", deletionTimestamp="2026-11-18T00:00:00Z"), make_unit("other")],
+    ids=["gone", "being deleted", "unmounted"],
+)
+def test_a_storage_is_deleted_once_a_unit_that_needs_it_no_more_has_released_it(unit: Json | None) -> None:
     server = StoredObjects()
-    server.store.objects[PATH] = make_storage("1", **{names.ANNOTATION_MOUNTED_BY: "unit/user"})
+    server.store.objects[PATH] = make_storage("1", **HELD)
+    if unit is not None:
+        server.store.objects[UNIT] = unit
     looks = 0
 
-    def give_back(method: str, path: str) -> None:
+    def release(method: str, path: str) -> None:
         nonlocal looks
         looks += (method, path) == ("get", PATH)
-        if looks == 3:
+        if looks == PATIENT_LOOKS:
             server.store.objects[PATH] = make_storage("2")
 
-    server.fault = give_back
-    lifecycle = Lifecycle(server, KINDS[GPU_STORAGE], Session(EngineLog("")), lambda: datetime.now(UTC))
-    run_in_virtual_time(lifecycle.delete(RESOURCE, "runtime-instance/data", {"uid": "uid-data"}))
+    server.fault = release
+    delete(server)
+    assert PATH not in server.store.objects
+    assert looks > PATIENT_LOOKS
+
+
+def test_a_storage_that_a_live_unit_mounts_is_not_deleted() -> None:
+    server = StoredObjects()
+    server.store.objects[PATH] = make_storage("1", **HELD)
+    server.store.objects[UNIT] = make_unit("data")
+    with pytest.raises(ResourceFailedError, match="GPUStorage runtime-instance/data is in use: unit/user uses it"):
+        delete(server)
+    assert PATH in server.store.objects
+
+
+def test_a_storage_that_is_taken_once_more_at_the_last_moment_is_waited_for_again() -> None:
+    server = StoredObjects()
+    server.store.objects[PATH] = make_storage("1")
+    looks = 0
+
+    def take(method: str, path: str) -> None:
+        nonlocal looks
+        looks += (method, path) == ("get", PATH)
+        if looks == 2:
+            server.store.objects[PATH] = make_storage("2", **HELD)
+        if looks == 5:
+            server.store.objects[PATH] = make_storage("3")
+
+    server.fault = take
+    delete(server)
     assert PATH not in server.store.objects
