@@ -189,6 +189,11 @@ class Invocation(Value):
 
     is_cancel_asked: bool = False
     attempts: int = 0
+    """Those that count: see `charged_attempts`."""
+
+    is_alone: bool = False
+    """While it runs: no other call runs in its worker. While it waits: it is a suspect, and will run alone."""
+
     worker: str | None = None
     first_started_at: AwareDatetime | None = None
     """Of the first attempt, where there was more than one."""
@@ -265,25 +270,42 @@ def retry(call: Invocation, now: datetime) -> Invocation:
     )
 
 
+def charged_attempts(call: Invocation) -> int:
+    """Attempts that count against the limit. One that was cut off beside others does not: any of them may have ended
+    the process, and the suspects run again, each of them alone."""
+    is_cut_off_beside_others = call.state is InvocationState.RUNNING and not call.is_alone
+    return max(call.attempts - 1, 0) if is_cut_off_beside_others else call.attempts
+
+
 def begin(
     call: Invocation,
     worker: str,
     now: datetime,
     queued_at: datetime | None = None,
     start: ColdStart | None = None,
+    *,
+    is_alone: bool = False,
 ) -> Invocation:
-    """One more attempt, by a worker that came in this way."""
-    is_cold = start is not None and not call.attempts and call.accepted_at < start.ready_at
+    """One more attempt, by a worker that came in this way. `is_alone`: the worker runs nothing else until it ends."""
+    is_first = not call.attempts and call.started_at is None
+    is_cold = start is not None and is_first and call.accepted_at < start.ready_at
     return _changed(
         call,
         state=InvocationState.RUNNING,
         worker=worker,
-        attempts=call.attempts + 1,
+        attempts=charged_attempts(call) + 1,
+        is_alone=is_alone,
         queued_at=call.queued_at or queued_at,
         first_started_at=call.first_started_at or call.started_at,
         started_at=now,
         cold_start=start if is_cold else call.cold_start,
     )
+
+
+def put_back(call: Invocation, *, is_charged: bool, is_alone: bool) -> Invocation:
+    """It waits again, after an attempt without an answer. `is_alone`: its next attempt runs alone."""
+    attempts = call.attempts if is_charged else max(call.attempts - 1, 0)
+    return _changed(call, state=InvocationState.QUEUED, attempts=attempts, is_alone=is_alone)
 
 
 def answer(

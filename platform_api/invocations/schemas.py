@@ -74,7 +74,7 @@ class InvocationView(Value):
     serverless_request_id: Annotated[str, Field(alias="serverlessRequestID", description="The function.")]
     mode: Mode
     state: InvocationState
-    attempts: Annotated[int, Field(description="How often it was begun.")]
+    attempts: Annotated[int, Field(description="How many of its attempts count.")]
     worker: Annotated[str | None, Field(description="Who ran it last.")] = None
     cancel_asked: Annotated[bool | None, Field(description="It runs, and is asked to end.")] = None
     retry_of: Annotated[str | None, Field(description="The call that this one is tried again for.")] = None

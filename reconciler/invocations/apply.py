@@ -6,13 +6,13 @@ from datetime import datetime
 from gpu_platform.adapters.queue.errors import OutdatedError, TooLargeError
 from gpu_platform.adapters.queue.records import Records, Seen
 from gpu_platform.domain.invocations import Invocation, call_off, expire, without_contents
-from gpu_platform.domain.sweep_plan import Sweep
+from gpu_platform.domain.sweep_plan import Sweep, last_step_at
 
 
 async def apply_sweep(records: Records, call: Invocation, action: Sweep, now: datetime) -> bool:
     """Whether it was done; if not, somebody else was faster, and the next look shows what is left to do."""
     seen = await records.find(call.tenant, call.id, call.function)
-    if seen is None or seen.call.is_over or seen.call.attempts != call.attempts:
+    if seen is None or seen.call.is_over or last_step_at(seen.call) != last_step_at(call):
         return False
     if action is Sweep.ENQUEUE:
         await records.enqueue(seen.call)

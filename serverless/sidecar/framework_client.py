@@ -10,6 +10,7 @@ from typing import Self
 import aiohttp
 from pydantic import ValidationError
 
+from gpu_platform.domain.delivery_plan import Loss
 from gpu_platform.domain.invocations import LARGEST_BODY, InvocationResult
 from serverless.framework.calls import CANCEL, HEALTH, INVOKE, Call
 
@@ -23,7 +24,11 @@ MARGIN = 1 << 20
 
 
 class NoAnswerError(Exception):
-    """The framework died, or does not speak as it should: the call may be tried again."""
+    """The call has no result, and may be tried again; `loss` says what the framework has seen of it."""
+
+    def __init__(self, message: str, loss: Loss) -> None:
+        super().__init__(message)
+        self.loss = loss
 
 
 class _TooMuchError(Exception):
@@ -87,14 +92,20 @@ class FrameworkClient:
                 content = await self._read(answer)
             if not 200 <= answer.status < 300:
                 said = content[:200].decode(errors="replace")
-                raise NoAnswerError(f"the framework refused the call: {answer.status} {said}")
+                raise NoAnswerError(f"the framework refused the call: {answer.status} {said}", Loss.REFUSED)
             result = InvocationResult.model_validate(json.loads(content))
         except _TooMuchError:
             # To run it again would only make the same answer again.
             error = f"the answer is too large: more than {self._largest_answer} bytes"
             return InvocationResult(status_code=500, error=error)
-        except (aiohttp.ClientError, OSError, ValidationError, ValueError, RecursionError) as error:
-            raise NoAnswerError(f"the framework gave no answer: {type(error).__name__}") from error
+        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
+            raise NoAnswerError(f"the framework is away: {type(error).__name__}", Loss.NOT_RECEIVED) from error
+        except (aiohttp.ClientResponseError, ValidationError, ValueError, RecursionError) as error:
+            raise NoAnswerError(
+                f"the framework's answer is unreadable: {type(error).__name__}", Loss.REFUSED
+            ) from error
+        except (aiohttp.ClientError, OSError) as error:
+            raise NoAnswerError(f"the framework gave no answer: {type(error).__name__}", Loss.DIED) from error
         self._answered_at = time.monotonic()
         return result
 

@@ -3,8 +3,8 @@
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
@@ -15,7 +15,7 @@ from gpu_platform.adapters.clock import wait_at_most
 from gpu_platform.adapters.fault_points import pass_point
 from gpu_platform.adapters.queue.bodies import Bodies, MissingBodyError
 from gpu_platform.adapters.queue.connection import JetStream
-from gpu_platform.adapters.queue.deliveries import Delivered, take_call
+from gpu_platform.adapters.queue.deliveries import Delivered, kept, take_call
 from gpu_platform.adapters.queue.errors import (
     OutdatedError,
     QueueFullError,
@@ -23,7 +23,7 @@ from gpu_platform.adapters.queue.errors import (
     TooLargeError,
 )
 from gpu_platform.adapters.queue.records import Records, Seen
-from gpu_platform.domain.delivery_plan import Delivery, plan_delivery
+from gpu_platform.domain.delivery_plan import Delivery, PutBack, plan_delivery, plan_loss
 from gpu_platform.domain.invocations import (
     INLINE_BODY,
     LARGEST_BODY,
@@ -36,10 +36,12 @@ from gpu_platform.domain.invocations import (
     bury,
     cancel,
     expire,
+    put_back,
 )
 from serverless.framework.calls import Call, NotJsonError, encode_json
 from serverless.sidecar.framework_client import FrameworkClient, NoAnswerError
 from serverless.sidecar.smaller_ends import End, bare, without_the_answer
+from serverless.sidecar.turns import Turns
 
 log = logging.getLogger(__name__)
 
@@ -54,10 +56,6 @@ LOOK_AGAIN_SECONDS = 1.0
 
 LOOKS_FOR_BEGUN = 5
 """For a beginning of which nobody knows whether it was written. A server that was started again is back by then."""
-
-LONGEST_SILENCE_SECONDS = 1.0
-"""Between two signs of life. A third of the shortest time to acknowledge: a function may be given that one while its
-workers still go by a longer one."""
 
 OUTDATED_SECONDS = 0.05
 """Before the next look at a record that somebody else changed: a server that is behind must not be asked in a loop."""
@@ -107,6 +105,7 @@ class Worker:
         self._stopping = asyncio.Event()
         self._taking = asyncio.Lock()
         self._under_way: set[str] = set()
+        self._turns = Turns()
         self._start: ColdStart | None = None
 
     def stop(self) -> None:
@@ -155,11 +154,14 @@ class Worker:
             # Not begun, or begun again after it died: a call that it cannot take would only lose an attempt.
             await wait_at_most(LOOK_SECONDS, self._stopping)
             return None
+        if not self._turns.is_open.is_set():
+            await wait_at_most(LOOK_SECONDS, self._turns.is_open)
+            return None
         self._note_ready()
         try:
             for _ in range(REQUESTS):
                 taken = await take_call(self._js, self._settings.tenant, self._settings.function)
-                if taken is not None or self._stopping.is_set():
+                if taken is not None or self._stopping.is_set() or not self._turns.is_open.is_set():
                     return taken
         except QueueUnavailableError as error:
             log.warning("queue.away", extra={"error": str(error)})
@@ -182,7 +184,7 @@ class Worker:
             return
         self._under_way.add(taken.invocation_id)
         try:
-            async with self._kept(taken):
+            async with kept(taken, lambda: self._js, self._settings.ack_wait):
                 say = await self._work_on(taken)
             # Not while it is kept: that would undo the delay of what is given back.
             await say(self._js)
@@ -196,22 +198,42 @@ class Worker:
             return partial(taken.give_back, delay_seconds=LOOK_AGAIN_SECONDS)
         if seen is None or action is Delivery.DROP:
             return taken.drop
-        if action is Delivery.RUN:
-            running = await self._begin(taken, seen)
-            if running is None:
-                # Cancelled in this moment, or another worker has it: look again.
-                return partial(taken.give_back, delay_seconds=LOOK_SECONDS)
-            pass_point("sidecar.begun")
-            if not await self._run(running):
-                return partial(taken.give_back, delay_seconds=RETRY.delay(running.call.attempts))
-        elif not await self._end(seen, self._end_of(action)):
+        if action in (Delivery.RUN, Delivery.RUN_ALONE):
+            try:
+                return await self._attempt(taken, seen, is_suspect=action is Delivery.RUN_ALONE)
+            finally:
+                self._turns.leave(seen.call.id)
+        if not await self._end(seen, self._end_of(action)):
             return partial(taken.give_back, delay_seconds=LOOK_AGAIN_SECONDS)
         pass_point("sidecar.ended")
         return taken.finish
 
-    async def _begin(self, taken: Delivered, seen: Seen) -> Seen | None:
+    async def _attempt(self, taken: Delivered, seen: Seen, *, is_suspect: bool) -> LastWord:
+        has_turn = await self._wait_to_be_alone(seen.call) if is_suspect else self._turns.join(seen.call.id)
+        running = await self._begin(taken, seen, is_alone=is_suspect) if has_turn else None
+        if running is None:
+            # Cancelled in this moment, or another worker has it, or this one runs another call alone: look again.
+            return partial(taken.give_back, delay_seconds=LOOK_SECONDS)
+        pass_point("sidecar.begun")
+        if not await self._run(running):
+            return partial(taken.give_back, delay_seconds=RETRY.delay(running.call.attempts))
+        pass_point("sidecar.ended")
+        return taken.finish
+
+    async def _wait_to_be_alone(self, call: Invocation) -> bool:
+        """False: it cannot run here now, or is not wanted any more."""
+        if not self._turns.reserve(call.id):
+            return False
+        if await self._wait_until_unwanted(call, self._turns.is_idle) is not None or self._stopping.is_set():
+            return False
+        self._turns.enter_alone(call.id)
+        return True
+
+    async def _begin(self, taken: Delivered, seen: Seen, *, is_alone: bool) -> Seen | None:
         """None: somebody else was faster."""
-        begun = begin(seen.call, self._settings.name, self._now(), taken.queued_at, self._start)
+        settings = self._settings
+        is_alone = is_alone or settings.concurrency == 1
+        begun = begin(seen.call, settings.name, self._now(), taken.queued_at, self._start, is_alone=is_alone)
         try:
             return await self._records.change(seen, begun)
         except OutdatedError:
@@ -246,10 +268,19 @@ class Worker:
             end = await self._call(call)
         except NoAnswerError as error:
             log.warning("call.no_answer", extra={"invocation": call.id, "error": str(error)})
-            if call.attempts < self._settings.max_attempts:
+            had_company = self._turns.had_company(call.id)
+            back = plan_loss(call, error.loss, self._settings.max_attempts, had_company=had_company)
+            if back is not None:
+                await self._insist(call, lambda: self._put_back(running, back))
                 return False
             end = partial(bury, reason=str(error), now=self._now())
         return await self._insist(call, lambda: self._end(running, end))
+
+    async def _put_back(self, running: Seen, back: PutBack) -> None:
+        # Outdated: it was cancelled, or another worker has it. Its next delivery finds that.
+        with suppress(OutdatedError):
+            waiting = put_back(running.call, is_charged=back.is_charged, is_alone=back.is_alone)
+            await self._records.change(running, waiting)
 
     async def _insist(self, call: Invocation, step: Callable[[], Awaitable[T]]) -> T:
         """Once it has begun. An attempt, and what was computed in it, is not thrown away because NATS is away or full
@@ -359,20 +390,3 @@ class Worker:
             if (seen := await self._find(invocation_id)) is not None:
                 return seen
         return None
-
-    @asynccontextmanager
-    async def _kept(self, taken: Delivered) -> AsyncIterator[None]:
-        """Tells the queue again and again that the call is being worked on."""
-
-        async def tell() -> None:
-            while True:
-                await asyncio.sleep(min(self._settings.ack_wait.total_seconds() / 3, LONGEST_SILENCE_SECONDS))
-                await taken.keep(self._js)
-
-        telling = asyncio.create_task(tell())
-        try:
-            yield
-        finally:
-            telling.cancel()
-            with suppress(asyncio.CancelledError):
-                await telling

@@ -13,6 +13,7 @@ from tests.support.daemons import Daemon, running_daemon
 PREFIX = "GPU_PLATFORM_SIDECAR_"
 
 GATED = "tests/support/gated_function.py:wait"
+POISON = "tests/support/poison_function.py:gather"
 """In place of the example function."""
 
 
@@ -28,6 +29,7 @@ class WorkerPlace:
     attempts: int = 3
     nats_credentials: Path | None = None
     handler: str = "examples/functions/words.py:count"
+    concurrency: int = 2
 
     @asynccontextmanager
     async def framework(self, name: str = "worker") -> AsyncIterator[None]:
@@ -59,7 +61,7 @@ class WorkerPlace:
             f"{PREFIX}FUNCTION": self.function,
             f"{PREFIX}WORKER": name,
             f"{PREFIX}SOCKET": self._socket(name),
-            f"{PREFIX}CONCURRENCY": "2",
+            f"{PREFIX}CONCURRENCY": str(self.concurrency),
             f"{PREFIX}MAX_ATTEMPTS": str(self.attempts),
             f"{PREFIX}ACK_WAIT_SECONDS": str(self.ack_seconds),
         }

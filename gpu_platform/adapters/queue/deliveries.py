@@ -1,11 +1,12 @@
 """Calls as the queue hands them out: one at a time, kept while they are worked on, given back or done."""
 
+import asyncio
 import json
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import nats.errors
 from nats.aio.msg import Msg
@@ -32,6 +33,10 @@ REQUEST = json.dumps({"batch": 1, "expires": int(REQUEST_SECONDS * NANOSECONDS)}
 NONE_CAME = (StatusCode.REQUEST_TIMEOUT, StatusCode.NO_MESSAGES)
 
 ACK_SECONDS = 5.0
+
+LONGEST_SILENCE_SECONDS = 1.0
+"""Between two signs of life. A third of the shortest time to acknowledge: a function may be given that one while its
+workers still go by a longer one."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +79,26 @@ class Delivered:
     async def drop(self, js: JetStreamContext) -> None:
         with translated():
             await core_of(js).publish(self.message.reply, Msg.Ack.Term)
+
+
+@asynccontextmanager
+async def kept(
+    delivered: Delivered, js_now: Callable[[], JetStreamContext], ack_wait: timedelta
+) -> AsyncIterator[None]:
+    """Tells the queue again and again that the call is being worked on, over the connection that there is then."""
+
+    async def tell() -> None:
+        while True:
+            await asyncio.sleep(min(ack_wait.total_seconds() / 3, LONGEST_SILENCE_SECONDS))
+            await delivered.keep(js_now())
+
+    telling = asyncio.create_task(tell())
+    try:
+        yield
+    finally:
+        telling.cancel()
+        with suppress(asyncio.CancelledError):
+            await telling
 
 
 async def take_call(js: JetStreamContext, tenant: str, function: str) -> Delivered | None:

@@ -10,8 +10,11 @@ import pytest
 from gpu_platform.domain.invocations import InvocationState
 from gpu_platform.domain.queue_subjects import QUEUE, consumer_name
 from tests.support.fault_report import FaultReport
+from tests.support.function_workers import POISON
 from tests.support.waiting import eventually
 from tests.support.worker_ground import ACK_SECONDS, FUNCTION, WorkerGround, open_worker_ground, says_queue_away
+
+INNOCENT = ("innocent-1", "innocent-2", "innocent-3")
 
 
 @pytest.fixture
@@ -57,13 +60,15 @@ async def test_a_worker_that_is_killed_in_the_middle_leaves_its_calls_to_the_nex
         async with place.sidecar("second"):
             call = await ground.ends("left")
 
-    assert (call.state, call.worker, call.attempts) == (InvocationState.SUCCEEDED, "second", 2)
+    # It ran in a worker that could run others beside it, so the first attempt does not count.
+    assert (call.state, call.worker, call.attempts) == (InvocationState.SUCCEEDED, "second", 1)
     # The queue gives it away again after this time.
     assert (await ground.js.consumer_info(QUEUE, consumer_name("acme", FUNCTION))).config.ack_wait == ACK_SECONDS
 
 
 async def test_a_worker_that_is_killed_at_the_last_attempt_leaves_a_dead_letter(ground: WorkerGround) -> None:
-    last = replace(ground.place, attempts=1)
+    """It ran alone: nothing else can have ended the worker."""
+    last = replace(ground.place, attempts=1, concurrency=1)
     async with last.framework("first"), last.framework("second"):
         async with last.sidecar("first") as first:
             await ground.send("last", delay=600)
@@ -74,6 +79,47 @@ async def test_a_worker_that_is_killed_at_the_last_attempt_leaves_a_dead_letter(
             call = await ground.ends("last")
 
     assert (call.state, call.attempts, call.worker) == (InvocationState.DEAD_LETTERED, 1, "first")
+
+
+async def send_poisoned(ground: WorkerGround) -> None:
+    """One poison call and three innocent ones, which run beside each other."""
+    names = ("poison", *INNOCENT)
+    for name in names:
+        await ground.send(name, place=str(ground.place.root), poison=name == "poison")
+
+    async def run_together() -> bool:
+        return all((ground.place.root / f"{name}.0").exists() for name in names)
+
+    await eventually(run_together)
+
+
+@pytest.mark.parametrize("dies", ["framework", "worker"])
+async def test_only_the_call_that_ends_its_process_alone_pays_for_it(
+    ground: WorkerGround, faults: FaultReport, dies: str
+) -> None:
+    place = replace(ground.place, attempts=1, concurrency=4, handler=POISON)
+    async with place.sidecar("first") as first:
+        async with place.framework("first"):
+            await send_poisoned(ground)
+            if dies == "worker":
+                first.signal(signal.SIGKILL)
+                assert await first.ends() == -signal.SIGKILL
+            else:
+                (ground.place.root / "go").touch()
+                await first.says("call.no_answer")
+                calls = [await ground.ends(name) for name in ("poison", *INNOCENT)]
+        if dies == "worker":
+            async with place.worker("second"):
+                calls = [await ground.ends(name) for name in ("poison", *INNOCENT)]
+    faults.hit(f"the death of a {dies} with four calls")
+
+    poison, *innocent = calls
+    assert (poison.state, poison.attempts) == (InvocationState.DEAD_LETTERED, 1)
+    assert [(call.state, call.attempts) for call in innocent] == [(InvocationState.SUCCEEDED, 1)] * len(INNOCENT)
+    # Suspects run one at a time.
+    assert [call.result.body for call in innocent if call.result] == [{"beside": []}] * len(INNOCENT)
+    runs = {name: len(list(ground.place.root.glob(f"{name}.[0-9]"))) for name in ("poison", *INNOCENT)}
+    assert runs == dict.fromkeys(("poison", *INNOCENT), 2)
 
 
 async def test_a_worker_that_is_told_to_end_finishes_what_it_has(ground: WorkerGround) -> None:

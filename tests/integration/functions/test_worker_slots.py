@@ -4,7 +4,7 @@ import asyncio
 import threading
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -19,7 +19,14 @@ from gpu_platform.adapters.queue.consumers import read_backlog
 from gpu_platform.adapters.queue.errors import OutdatedError, QueueUnavailableError
 from gpu_platform.adapters.queue.layout import ensure_consumer, ensure_streams
 from gpu_platform.adapters.queue.records import Records, Seen
-from gpu_platform.domain.invocations import BodyReference, Invocation, InvocationRequest, InvocationState, accept
+from gpu_platform.domain.invocations import (
+    BodyReference,
+    Invocation,
+    InvocationRequest,
+    InvocationState,
+    accept,
+    cancel,
+)
 from gpu_platform.domain.queue_subjects import QUEUE, consumer_name
 from serverless import Function, handler
 from serverless.framework.server import served
@@ -42,20 +49,21 @@ class Ground:
     @asynccontextmanager
     async def working(
         self,
-        function: Function,
+        function: Function | None,
         records: Records | None = None,
         *,
+        client: type[FrameworkClient] = FrameworkClient,
         workers: int = 1,
         slots: int = 2,
         attempts: int = 3,
         ack_wait: float = 30,
     ) -> AsyncIterator[None]:
-        """Until the end of the block; then they are told to stop, and waited for."""
+        """Until the end of the block; then they are told to stop, and waited for. Nothing serves without a function."""
         wait = timedelta(seconds=ack_wait)
         await ensure_consumer(self.js, TENANT, FUNCTION, wait)
         settings = WorkerSettings(TENANT, FUNCTION, "worker", slots, attempts, wait, started_at=now_utc())
-        with served(function, self.socket):
-            async with FrameworkClient(self.socket) as framework, asyncio.TaskGroup() as group:
+        with served(function, self.socket) if function else nullcontext():
+            async with client(self.socket) as framework, asyncio.TaskGroup() as group:
                 for _ in range(workers):
                     worker = Worker(self.js, records or Records(self.js, RETENTION), framework, settings, now_utc)
                     self.workers.append(worker)
@@ -66,10 +74,15 @@ class Ground:
                     for worker in self.workers:
                         worker.stop()
 
-    async def send(self, invocation_id: str, payload: Any = None) -> None:
+    async def send(self, invocation_id: str, payload: Any = None, **changes: Any) -> None:
         records = Records(self.js, RETENTION)
         request = InvocationRequest(function=FUNCTION, id=invocation_id, payload=payload)
-        await records.enqueue((await records.accept(accept(TENANT, request, now_utc()))).seen.call)
+        call = accept(TENANT, request, now_utc()).model_copy(update=changes)
+        await records.enqueue((await records.accept(call)).seen.call)
+
+    async def begins(self, invocation_id: str) -> bool:
+        seen = await Records(self.js, RETENTION).find(TENANT, invocation_id)
+        return seen is not None and seen.call.state is InvocationState.RUNNING
 
     async def ends(self, invocation_id: str) -> Invocation:
         async def is_over() -> Invocation | None:
@@ -262,13 +275,72 @@ class RecordsBehind(Records):
         return await super().find(*place, **how)
 
 
-@pytest.mark.parametrize(("looks", "attempts"), [(10, 1), (LOOKS_FOR_CHANGED, 2)])
+@pytest.mark.parametrize(("looks", "deliveries"), [(10, 1), (LOOKS_FOR_CHANGED, 2)])
 async def test_a_call_whose_record_cannot_be_found_for_a_while_is_not_taken_for_done(
-    ground: Ground, looks: int, attempts: int
+    ground: Ground, looks: int, deliveries: int
 ) -> None:
     """After that while it is given back."""
     async with ground.working(handler(lambda payload: payload), RecordsBehind(ground.js, looks)):
         await ground.send("behind")
         call = await ground.ends("behind")
 
-    assert (call.state, call.attempts, await ground.given()) == (InvocationState.SUCCEEDED, attempts, attempts)
+    assert (call.state, call.attempts, await ground.given()) == (InvocationState.SUCCEEDED, 1, deliveries)
+
+
+class TrustingClient(FrameworkClient):
+    """Takes the framework for ready, as one does that has had an answer from it a moment ago."""
+
+    async def seems_ready(self) -> bool:
+        return True
+
+
+async def test_calls_that_a_dead_framework_never_received_wait_for_the_next_one_and_pay_nothing(
+    ground: Ground,
+) -> None:
+    names = [f"innocent-{number}" for number in range(4)]
+
+    async def were_all_refused() -> bool:
+        return await ground.given() > 2 * len(names) or await ground.is_empty()
+
+    async with ground.working(None, client=TrustingClient, slots=4, attempts=1):
+        for name in names:
+            await ground.send(name)
+        await eventually(were_all_refused)
+        with served(handler(lambda payload: payload), ground.socket):
+            calls = [await ground.ends(name) for name in names]
+
+    assert [(call.state, call.attempts) for call in calls] == [(InvocationState.SUCCEEDED, 1)] * len(names)
+
+
+@pytest.mark.parametrize("end", [InvocationState.CANCELLED, InvocationState.EXPIRED])
+async def test_a_suspect_that_waits_to_run_alone_can_still_be_cancelled_and_expire(
+    ground: Ground, end: InvocationState
+) -> None:
+    """And then it keeps the worker from nothing."""
+    may_end = threading.Event()
+
+    async def is_taken() -> bool:
+        return await ground.given() > 1
+
+    def run(payload: Any) -> Any:
+        return may_end.wait(PATIENCE_SECONDS) if payload == "long" else payload
+
+    async with ground.working(handler(concurrency=2)(run)):
+        await ground.send("long", "long")
+        await eventually(lambda: ground.begins("long"))
+        expires_at = now_utc() + timedelta(seconds=2 if end is InvocationState.EXPIRED else 600)
+        await ground.send("suspect", is_alone=True, expires_at=expires_at)
+        if end is InvocationState.CANCELLED:
+            await eventually(is_taken)
+            records = Records(ground.js, RETENTION)
+            seen = await records.find(TENANT, "suspect")
+            assert seen is not None
+            await records.change(seen, cancel(seen.call, now_utc()))
+        suspect = await ground.ends("suspect")
+        await ground.send("next")
+        following = await ground.ends("next")
+        may_end.set()
+        assert (await ground.ends("long")).state is InvocationState.SUCCEEDED
+
+    assert (suspect.state, suspect.attempts) == (end, 0)
+    assert following.state is InvocationState.SUCCEEDED

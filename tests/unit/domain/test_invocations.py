@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from gpu_platform.domain.delivery_plan import Delivery, plan_delivery
+from gpu_platform.domain.delivery_plan import Delivery, Loss, PutBack, plan_delivery, plan_loss
 from gpu_platform.domain.invocations import (
     ENDS,
     INVOCATION_ID,
@@ -28,6 +28,7 @@ from gpu_platform.domain.invocations import (
     cancel,
     expire,
     phases_of_cold_start,
+    put_back,
     retry,
     retry_id,
 )
@@ -174,7 +175,7 @@ def test_a_record_is_read_as_it_was_written() -> None:
 
 
 def test_each_step_leaves_its_time() -> None:
-    first = begin(queued(), "worker-1", NOW + timedelta(seconds=2), NOW + timedelta(seconds=1))
+    first = begin(queued(), "worker-1", NOW + timedelta(seconds=2), NOW + timedelta(seconds=1), is_alone=True)
     assert (first.attempts, first.accepted_at, first.queued_at) == (1, NOW, NOW + timedelta(seconds=1))
     assert (first.first_started_at, first.started_at) == (None, NOW + timedelta(seconds=2))
 
@@ -213,7 +214,9 @@ def test_only_what_is_over_is_tried_again() -> None:
 CALLS: dict[str, Invocation | None] = {
     "none": None,
     "waits": queued(),
-    "runs": queued(state=InvocationState.RUNNING),
+    "waits as suspect": queued(is_alone=True),
+    "runs beside others": queued(state=InvocationState.RUNNING),
+    "runs alone": queued(state=InvocationState.RUNNING, is_alone=True),
     "asked to end": queued(state=InvocationState.RUNNING, is_cancel_asked=True),
     **{state.value: queued(state=state) for state in sorted(ENDS)},
 }
@@ -222,13 +225,15 @@ LIMIT = 3
 
 def expected(name: str, deliveries: int, attempts: int, *, is_late: bool) -> Delivery:
     """The table once more, as a list of rows: what the first fitting one says."""
+    counted = attempts - 1 if name == "runs beside others" else attempts
     rows = (
         (name == "none" and deliveries == 1, Delivery.LOOK_AGAIN),
         (name == "none", Delivery.DROP),
-        (name not in ("waits", "runs", "asked to end"), Delivery.DONE),
+        (name in ENDS, Delivery.DONE),
         (name == "asked to end", Delivery.CANCEL),
         (is_late, Delivery.EXPIRE),
-        (attempts >= LIMIT, Delivery.BURY),
+        (counted >= LIMIT, Delivery.BURY),
+        (name != "waits", Delivery.RUN_ALONE),
         (True, Delivery.RUN),
     )
     return next(action for fits, action in rows if fits)
@@ -236,7 +241,7 @@ def expected(name: str, deliveries: int, attempts: int, *, is_late: bool) -> Del
 
 @pytest.mark.parametrize(
     ("name", "deliveries", "attempts", "is_late"),
-    list(product(CALLS, (1, 2, 99), (0, LIMIT - 1, LIMIT), (False, True))),
+    list(product(CALLS, (1, 2, 99), (0, LIMIT - 1, LIMIT, LIMIT + 1), (False, True))),
 )
 def test_every_delivery_has_one_answer(name: str, deliveries: int, attempts: int, is_late: bool) -> None:
     now = NOW + timedelta(seconds=60 if is_late else 59)
@@ -248,3 +253,68 @@ def test_every_delivery_has_one_answer(name: str, deliveries: int, attempts: int
 
 def test_a_message_that_was_only_given_back_costs_no_attempt() -> None:
     assert plan_delivery(queued(), 99, LIMIT, NOW) is Delivery.RUN
+
+
+@pytest.mark.parametrize("is_last", [False, True], ids=["one of several", "the last attempt"])
+@pytest.mark.parametrize("was_suspect", [False, True], ids=["", "suspect"])
+@pytest.mark.parametrize(
+    ("loss", "had_company", "is_charged", "makes_suspect"),
+    [
+        (Loss.NOT_RECEIVED, False, False, False),
+        (Loss.NOT_RECEIVED, True, False, False),
+        (Loss.REFUSED, False, True, False),
+        (Loss.REFUSED, True, True, False),
+        (Loss.DIED, False, True, True),
+        (Loss.DIED, True, False, True),
+    ],
+)
+def test_every_loss_has_one_answer(
+    loss: Loss, had_company: bool, is_charged: bool, makes_suspect: bool, was_suspect: bool, is_last: bool
+) -> None:
+    call = queued(state=InvocationState.RUNNING, attempts=LIMIT if is_last else LIMIT - 1, is_alone=was_suspect)
+    back = plan_loss(call, loss, LIMIT, had_company=had_company)
+
+    if is_last and is_charged:
+        assert back is None
+    else:
+        assert back == PutBack(is_charged, is_alone=makes_suspect or was_suspect)
+
+
+@pytest.mark.parametrize("limit", [1, 3])
+@pytest.mark.parametrize("dies", ["process", "worker"])
+def test_a_call_whose_process_always_dies_is_run_once_more_than_its_attempts_at_most(dies: str, limit: int) -> None:
+    """Whether its worker lives to put it back, or dies with it."""
+    call = queued()
+    runs: list[bool] = []
+    while (action := plan_delivery(call, len(runs) + 1, limit, NOW)) is not Delivery.BURY:
+        is_alone = action is Delivery.RUN_ALONE
+        call = begin(call, "worker-1", NOW, is_alone=is_alone)
+        runs.append(is_alone)
+        if dies == "process":
+            back = plan_loss(call, Loss.DIED, limit, had_company=not is_alone)
+            if back is None:
+                break
+            call = put_back(call, is_charged=back.is_charged, is_alone=back.is_alone)
+
+    assert runs == [False, *[True] * limit]
+    assert call.attempts == limit
+
+
+def test_a_call_that_is_put_back_waits_and_keeps_when_it_was_begun() -> None:
+    running = begin(queued(), "worker-1", NOW)
+    free = put_back(running, is_charged=False, is_alone=True)
+    again = begin(free, "worker-2", NOW + timedelta(seconds=5), is_alone=True)
+
+    assert (free.state, free.attempts, free.started_at) == (InvocationState.QUEUED, 0, NOW)
+    assert put_back(running, is_charged=True, is_alone=False).attempts == 1
+    assert (again.attempts, again.first_started_at) == (1, NOW)
+    assert begin(free, "worker-2", NOW, start=came(timedelta(seconds=9))).cold_start is None
+
+
+def test_a_record_of_a_version_without_suspects_is_read_as_one_that_ran_beside_others() -> None:
+    written = begin(queued(), "worker-1", NOW).to_json()
+    del written["isAlone"]
+    read = Invocation.model_validate(written)
+
+    assert plan_delivery(read, 2, 1, NOW) is Delivery.RUN_ALONE
+    assert begin(read, "worker-2", NOW, is_alone=True).attempts == 1
