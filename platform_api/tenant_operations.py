@@ -146,16 +146,20 @@ class OperationEnds:
         return await self._awaited.join(operation["metadata"]["uid"], lambda: self._poll(operation))
 
     async def find_made(self, operation: Json, wanted: Json, path: ResourcePath, what: str) -> Json | None:
-        """The object of an earlier try of the same request; None when that try came to nothing."""
+        """The object of an earlier try of the same request; None when that try came to nothing. A 409 from the deletion
+        of the object on."""
         recorded = check_replay(operation, wanted)
         if await self.wait(operation) is None:
             return None
         item = await find(self._client, path, recorded.target.name, recorded.target.namespace)
         # By its marks, not by its uid: what was made again from its stack has a new one.
-        if item is None or not is_made_by(item, recorded):
+        is_there = item is not None and is_made_by(item, recorded)
+        if item is None or not is_there or "deletionTimestamp" in item["metadata"]:
+            # The answer is the same while the object is Terminating and once it is gone: the deletion was accepted.
+            state = "is being deleted" if is_there else "has been deleted"
             raise conflict(
-                f"operation {recorded.operation_id!r} made the {what} {recorded.target.name!r}, which has been "
-                f"deleted; a new {what} needs a new operationID"
+                f"operation {recorded.operation_id!r} made the {what} {recorded.target.name!r}, which {state}; "
+                f"a new {what} needs a new operationID"
             )
         return item
 

@@ -23,12 +23,21 @@ from tests.support.units_and_stock import (
     stock_pool,
     wait_pool_available,
 )
-from tests.support.units_api import SPEC, post_ready_unit, remove_unit, rest_unit, spec_body, wait_unit_view
+from tests.support.units_api import (
+    SPEC,
+    delete_operations,
+    post_ready_unit,
+    remove_unit,
+    rest_unit,
+    spec_body,
+    wait_unit_view,
+)
 from tests.support.waiting import eventually
 
 Json = dict[str, Any]
 
 
+HELD = "example.com/held-by-a-test"
 HTTP = {"ports": [{"name": "http", "port": 8080}]}
 
 
@@ -200,6 +209,32 @@ async def test_parity_25_an_unknown_unit_is_404_and_a_deleted_one_goes(
     shown = await api.get(f"{UNITS}/parity-25")
     assert shown.status_code == 404 or shown.json()["data"]["phase"] == "Terminating"
     await remove_unit(api, kube, "parity-25")
+
+
+@pytest.mark.usefixtures("pool")
+async def test_a_replay_after_the_deletion_is_refused_also_while_the_unit_is_terminating(
+    api: httpx.AsyncClient, kube: KubeClient
+) -> None:
+    await post_ready_unit(api, "leaving")
+    path = GPU_UNITS.item("leaving", INSTANCES)
+    # Until the test removes it, the unit stays Terminating.
+    await kube.patch(path, {"metadata": {"finalizers": [HELD]}})
+    assert (await api.delete(f"{UNITS}/leaving")).status_code == 204
+    assert (await api.get(f"{UNITS}/leaving")).json()["data"]["phase"] == "Terminating"
+
+    replayed = await api.post(UNITS, json=rest_unit("leaving"))
+    assert (replayed.status_code, code_of(replayed)) == (409, "operation_conflict")
+    assert "is being deleted" in replayed.json()["error"]["message"]
+
+    async def nothing_else_holds_it() -> bool:
+        return bool((await kube.get(path))["metadata"]["finalizers"] == [HELD])
+
+    await eventually(nothing_else_holds_it)
+    await kube.patch(path, {"metadata": {"finalizers": []}})
+    replayed = await api.post(UNITS, json=rest_unit("leaving"))
+    assert (replayed.status_code, code_of(replayed)) == (409, "operation_conflict")
+    assert "has been deleted" in replayed.json()["error"]["message"]
+    await delete_operations(kube, "leaving")
 
 
 async def test_parity_26_a_change_keeps_what_it_does_not_name(api: httpx.AsyncClient, rented: Json) -> None:
