@@ -61,10 +61,19 @@ def root_of(request: Request) -> str:
     return (deps_of(request).settings.public_url or str(request.base_url)).rstrip("/")
 
 
-async def stream(request: Request, caller: Caller, parts: AsyncGenerator[bytes, None], media_type: str) -> Response:
-    """As it comes, for as long as the caller's key is good."""
+async def stream(
+    request: Request,
+    caller: Caller,
+    parts: AsyncGenerator[bytes, None],
+    media_type: str,
+    *,
+    has_opening: bool = False,
+) -> Response:
+    """As it comes, for as long as the caller's key is good; `has_opening` as in `Streams.respond`."""
     deps = deps_of(request)
-    return await deps.streams.respond(parts, media_type, caller.tenant, lambda: deps.key_ring.knows(caller))
+    return await deps.streams.respond(
+        parts, media_type, caller.tenant, lambda: deps.key_ring.knows(caller), has_opening=has_opening
+    )
 
 
 def cluster_of(request: Request) -> Cluster:

@@ -69,7 +69,8 @@ async def list_units(
     root = root_of(request)
     if watch:
         changes = watch_units(units.client, caller.namespace, last_seen, lambda unit: units.views.show(unit, root))
-        return await stream(request, caller, changes, EVENT_STREAM)
+        # Who goes on from an event gets no list, and waits for the next change.
+        return await stream(request, caller, changes, EVENT_STREAM, has_opening=last_seen is None)
     found, next_token = await units.reads.list_page(caller, limit, token, spec_name, phase)
     beside = {"continue": next_token} if next_token else {}
     return answer([units.views.show(unit, root) for unit in found], beside=beside)

@@ -14,7 +14,7 @@ EVENT_STREAM = "text/event-stream"
 RETRY_SECONDS = 5
 
 FIRST_PART_SECONDS = 1.0
-"""How long an answer waits for its first part. Longer than Kubernetes takes to refuse."""
+"""How long an answer without an opening waits for its first part. Longer than Kubernetes takes to refuse."""
 
 LOOK_SECONDS = 2.0
 """How often a stream asks whether its caller may still listen, also while it has nothing to say."""
@@ -32,17 +32,24 @@ class Streams:
         self._metrics = metrics
 
     async def respond(
-        self, parts: AsyncGenerator[bytes, None], media_type: str, tenant: str, may_listen: Callable[[], bool]
+        self,
+        parts: AsyncGenerator[bytes, None],
+        media_type: str,
+        tenant: str,
+        may_listen: Callable[[], bool],
+        *,
+        has_opening: bool = False,
     ) -> StreamingResponse:
-        """Begins when the first part is there, so that whatever is wrong from the start is still an error; or after
-        a moment without one, so that a caller who waits for a silent unit is not taken for one who gets no answer."""
+        """Begins when the first part is there, so that whatever is wrong from the start is still an error. A stream
+        without an opening, such as the log of a silent unit, begins after a moment without one. One that has an
+        opening (a list) sends it or fails in bounded time, so that it is waited for."""
         if self._is_full(tenant):
             await parts.aclose()
             raise too_many("too many streams are open here; close one, or try again later", RETRY_SECONDS)
         self._count(tenant, 1)
         stream = _Parts(parts, may_listen, lambda: self._count(tenant, -1))
         try:
-            await stream.wait_first()
+            await stream.wait_first(None if has_opening else FIRST_PART_SECONDS)
         except BaseException:
             await stream.end()
             raise
@@ -68,8 +75,8 @@ class _Parts:
         self._on_end = on_end
         self._next: asyncio.Future[bytes | None] = asyncio.ensure_future(anext(parts, None))
 
-    async def wait_first(self) -> None:
-        await asyncio.wait([self._next], timeout=FIRST_PART_SECONDS)
+    async def wait_first(self, seconds: float | None) -> None:
+        await asyncio.wait([self._next], timeout=seconds)
         if self._next.done():
             self._next.result()
 

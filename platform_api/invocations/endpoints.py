@@ -68,7 +68,8 @@ async def list_invocations(
     """The tenant's calls, the one that changed longest ago first; or (`watch=true`) every change from now on. A page
     may be empty and still have a next one. Bodies of results are in the view of one call."""
     if watch:
-        return await stream(request, caller, invocations.watch(caller, function, last_seen), EVENT_STREAM)
+        changes = invocations.watch(caller, function, last_seen)
+        return await stream(request, caller, changes, EVENT_STREAM, has_opening=True)
     return await _page(invocations, caller, token, limit, function, state)
 
 

@@ -152,6 +152,19 @@ async def test_while_kubernetes_is_lost_everybody_is_told(
     faults.held("every caller is answered", "no caller waits for Kubernetes", "the API recovers by itself")
 
 
+async def test_a_watch_that_cannot_list_is_refused_before_it_begins(served: Served) -> None:
+    """The list of a hanging API server is given up after the moment for which a silent stream is waited for."""
+    served.break_it(HANGS)
+    try:
+        async with served.api.stream("GET", UNITS, params={"watch": "true"}) as answer:
+            await answer.aread()
+            assert_unavailable(answer)
+            assert "Kubernetes does not answer" in answer.json()["error"]["message"]
+    finally:
+        served.mend()
+    await wait_ready(served.api)
+
+
 async def units_of_operation(kube: KubeClient, operation_id: str) -> list[Json]:
     found = (await kube.get(GPU_UNITS.collection(INSTANCES)))["items"]
     return [

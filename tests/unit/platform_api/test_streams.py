@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator
 
 import pytest
 
-from platform_api.http.errors import ApiError
+from platform_api.http.errors import ApiError, unavailable
 from platform_api.http.streams import Streams
 from platform_api.metrics import ApiMetrics
 from tests.support.virtual_time import now, run_in_virtual_time
@@ -57,6 +57,31 @@ def test_a_silent_stream_begins_within_two_seconds_and_ends_within_five_of_its_k
         await asyncio.sleep(5)
         with pytest.raises(StopAsyncIteration):
             waiting.result()
+        await stream._parts.end()  # type: ignore[attr-defined]
+
+    run_in_virtual_time(main())
+
+
+@pytest.mark.parametrize("seconds", [0.5, 5, 60])
+def test_a_stream_with_an_opening_waits_for_it_and_fails_before_it_begins(seconds: float) -> None:
+    """A list that times out after the moment for which other streams are waited for is an error, and no stream."""
+
+    async def failing() -> AsyncGenerator[bytes, None]:
+        for part in list[bytes]():
+            yield part
+        await asyncio.sleep(seconds)
+        raise unavailable("Kubernetes does not answer")
+
+    async def slow() -> AsyncGenerator[bytes, None]:
+        await asyncio.sleep(seconds)
+        yield b"list"
+
+    async def main() -> None:
+        streams = Streams(4, ApiMetrics())
+        with pytest.raises(ApiError):
+            await streams.respond(failing(), "text/plain", "tenant", lambda: True, has_opening=True)
+        stream = await streams.respond(slow(), "text/plain", "tenant", lambda: True, has_opening=True)
+        assert await anext(stream.body_iterator.__aiter__()) == b"list"
         await stream._parts.end()  # type: ignore[attr-defined]
 
     run_in_virtual_time(main())
