@@ -1,13 +1,15 @@
 """Kubernetes for a request: an answer within seconds, or none at all.
 
-While the pulse is lost a call fails at once, so that callers do not pile up behind a server that is away.
+While the pulse is lost a call fails at once, so that callers do not pile up behind a server that is away. A call that
+is answered tells the pulse so.
 """
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
-from gpu_platform.adapters.kube import KubeClient, PatchType, UnreachableError
-from platform_api.pulse import Pulse
+from gpu_platform.adapters.kube import KubeClient, KubeError, PatchType, UnreachableError
+from platform_api.pulse import Pulse, is_answer
 
 Json = dict[str, Any]
 Params = Mapping[str, str]
@@ -22,24 +24,24 @@ class BoundedClient:
         self._pulse = pulse
 
     async def get(self, path: str, params: Params | None = None) -> Json:
-        self._check()
-        return await self._client.get(path, params, timeout=CALL_SECONDS)
+        with self._noted():
+            return await self._client.get(path, params, timeout=CALL_SECONDS)
 
     async def create(self, path: str, body: Json, params: Params | None = None) -> Json:
-        self._check()
-        return await self._client.create(path, body, params, timeout=CALL_SECONDS)
+        with self._noted():
+            return await self._client.create(path, body, params, timeout=CALL_SECONDS)
 
     async def replace(self, path: str, body: Json, params: Params | None = None) -> Json:
-        self._check()
-        return await self._client.replace(path, body, params, timeout=CALL_SECONDS)
+        with self._noted():
+            return await self._client.replace(path, body, params, timeout=CALL_SECONDS)
 
     async def patch(self, path: str, body: Json, patch_type: PatchType = PatchType.MERGE) -> Json:
-        self._check()
-        return await self._client.patch(path, body, patch_type, timeout=CALL_SECONDS)
+        with self._noted():
+            return await self._client.patch(path, body, patch_type, timeout=CALL_SECONDS)
 
     async def delete(self, path: str, body: Json | None = None) -> Json:
-        self._check()
-        return await self._client.delete(path, body, timeout=CALL_SECONDS)
+        with self._noted():
+            return await self._client.delete(path, body, timeout=CALL_SECONDS)
 
     async def lines(self, path: str, params: Params | None = None, *, silence: float) -> AsyncGenerator[bytes, None]:
         self._check()
@@ -50,6 +52,17 @@ class BoundedClient:
         self._check()
         async for chunk in self._client.chunks(path, params, silence=silence):
             yield chunk
+
+    @contextmanager
+    def _noted(self) -> Iterator[None]:
+        self._check()
+        try:
+            yield
+        except KubeError as error:
+            if is_answer(error):
+                self._pulse.note_answer()
+            raise
+        self._pulse.note_answer()
 
     def _check(self) -> None:
         if self._pulse.problem is not None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -19,6 +20,9 @@ TIMING = WatchTiming(resync=timedelta(minutes=10))
 
 class Away(StoredObjects):
     async def text(self, path: str, params: Mapping[str, str] | None = None, *, timeout: float = 10.0) -> str:
+        raise UnreachableError(0, "Timeout", f"{path} {params}: no answer in {timeout} s")
+
+    async def get(self, path: str, params: Mapping[str, str] | None = None, *, timeout: float = 10.0) -> dict[str, Any]:
         raise UnreachableError(0, "Timeout", f"{path} {params}: no answer in {timeout} s")
 
 
