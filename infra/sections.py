@@ -1,6 +1,7 @@
 """What a stack's configuration may say, section by section. `settings` reads it, and checks how they fit together."""
 
 import re
+from decimal import Decimal
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, ConfigDict, Field, model_validator
@@ -8,7 +9,8 @@ from pydantic import AfterValidator, ConfigDict, Field, model_validator
 from gpu_platform.domain.api_keys import KeyRecord
 from gpu_platform.domain.gpu_specs import GPUSpecSpec, Toleration
 from gpu_platform.domain.pool_requests import CatalogueName
-from gpu_platform.domain.quantities import QuantityError, parse_amount, parse_quantity
+from gpu_platform.domain.quantities import QuantityError, format_bytes, parse_amount, parse_quantity
+from gpu_platform.domain.queue_subjects import RESERVED_BYTES
 from gpu_platform.domain.stock_pools import StockPoolSpec
 from gpu_platform.settings import Settings
 from infra.process_settings import HostedApiSettings, HostedReconcilerSettings, HostedStackWorkerSettings
@@ -18,6 +20,14 @@ ObjectName = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])
 Replicas = Annotated[int, Field(ge=1, le=100)]
 
 IMAGE = re.compile(r"[a-z0-9][a-z0-9._:/-]*(:(?P<tag>\w[\w.-]{0,127})|@sha256:[0-9a-f]{64})")
+
+
+STORED_SHARE = Decimal("0.9")
+"""Of NATS' volume that JetStream may fill: the file system wants some, and a full one stops every write."""
+
+LEAST_NATS_STORAGE = "10Gi"
+LEAST_NATS_MEMORY = "256Mi"
+"""Chosen by feel: a server with the platform's streams ran in a container of this size."""
 
 
 def _check_amount(text: str) -> str:
@@ -151,7 +161,7 @@ class Nats(Settings):
     """Odd, because they vote."""
 
     storage: Amount = "20Gi"
-    """Of each replica."""
+    """Of each replica: the streams reserve 9Gi, and JetStream gets nine tenths."""
 
     storage_class: ObjectName | None = None
     """Without one, the cluster's default."""
@@ -171,6 +181,25 @@ class Nats(Settings):
         if self.enabled and self.url is not None:
             raise ValueError("url is of servers that somebody else runs; ours have an address of their own")
         return self
+
+    @model_validator(mode="after")
+    def _check_sizes(self) -> Self:
+        if self.enabled and self.stored_bytes < RESERVED_BYTES:
+            raise ValueError(
+                f"storage is {self.storage!r}, of which JetStream may fill {STORED_SHARE:.0%}, and the streams reserve "
+                f"{format_bytes(RESERVED_BYTES)}; write {LEAST_NATS_STORAGE} or more"
+            )
+        if self.enabled and parse_amount(self.resources.memory) < parse_amount(LEAST_NATS_MEMORY):
+            raise ValueError(
+                f"resources.memory is {self.resources.memory!r}, too little for the server and its indexes; "
+                f"write {LEAST_NATS_MEMORY} or more"
+            )
+        return self
+
+    @property
+    def stored_bytes(self) -> int:
+        """What JetStream may fill of each volume."""
+        return int(parse_amount(self.storage) * STORED_SHARE)
 
 
 class Placement(Settings):

@@ -16,6 +16,11 @@ QUEUE = "SERVERLESS_INVOKE"
 RECORDS = "KV_invocations"
 BODIES = "SERVERLESS_BODIES"
 
+STREAM_BYTES = {QUEUE: 1 << 30, RECORDS: 4 << 30, BODIES: 4 << 30}
+"""The most that each may hold. JetStream reserves it when the stream is made."""
+
+RESERVED_BYTES = sum(STREAM_BYTES.values())
+
 RECORD_PREFIX = "$KV.invocations"
 QUEUE_PREFIX = "serverless.invoke"
 BODY_PREFIX = "serverless.body"

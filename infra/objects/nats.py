@@ -1,6 +1,7 @@
 """NATS with JetStream: a StatefulSet that asks everybody for a user and TLS, and keeps what it accepted."""
 
 import hashlib
+from decimal import Decimal
 
 from gpu_platform.domain.names import SYSTEM_NAMESPACE
 from gpu_platform.domain.quantities import canonical_quantity, parse_amount
@@ -14,8 +15,9 @@ PEERS = "nats-peers"
 """The headless Service, by which the servers know each other."""
 
 CLIENT_PORT, CLUSTER_PORT, MONITOR_PORT = 4222, 6222, 8222
-STORED_SHARE = 0.9
-"""Of a volume that JetStream may fill: the file system wants some, and a full one cannot be mended."""
+MEMORY_SHARE = Decimal("0.25")
+"""Of a container's memory that messages may take. The platform's streams keep theirs in files; without a limit, the
+server takes the memory of the whole node for its own."""
 
 CONFIGURATION_DIRECTORY = "/etc/nats"
 
@@ -50,7 +52,8 @@ def render_configuration(nats: Nats, directory: str = CONFIGURATION_DIRECTORY, d
         f"tls: {tls} }}",
         "jetstream {",
         f'  store_dir: "{data}"',
-        f"  max_file_store: {int(float(parse_amount(nats.storage)) * STORED_SHARE)}",
+        f"  max_file_store: {nats.stored_bytes}",
+        f"  max_memory_store: {int(parse_amount(nats.resources.memory) * MEMORY_SHARE)}",
         # An acknowledged message survives the power cut of all servers, not only the end of one.
         "  sync_interval: always",
         "}",
@@ -185,7 +188,7 @@ def _container(nats: Nats) -> Json:
             {"name": "POD_NAME", "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.name"}}},
         ],
         "ports": [{"name": name, "containerPort": port, "protocol": "TCP"} for name, port in ports.items()],
-        "livenessProbe": _probe("/healthz?js-enabled-only=true", failures=3),
+        "livenessProbe": _probe(_liveness_path(nats), failures=3),
         "readinessProbe": _probe("/healthz?js-server-only=true", failures=3),
         # It reads everything that it stored before it answers.
         "startupProbe": _probe("/healthz", failures=90),
@@ -198,6 +201,12 @@ def _container(nats: Nats) -> Json:
             {"name": "data", "mountPath": "/data"},
         ],
     }
+
+
+def _liveness_path(nats: Nats) -> str:
+    """A write error, as of a full disk, stays with a server until it is restarted. One of several switches JetStream
+    off then. A single one goes on without the stream, and says so only where every stream is asked about."""
+    return "/healthz?js-enabled-only=true" if nats.replicas > 1 else "/healthz"
 
 
 def _probe(path: str, *, failures: int) -> Json:

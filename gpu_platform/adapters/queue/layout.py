@@ -22,6 +22,7 @@ from gpu_platform.domain.queue_subjects import (
     QUEUE_PREFIX,
     RECORD_PREFIX,
     RECORDS,
+    STREAM_BYTES,
     consumer_name,
     queue_subject,
 )
@@ -34,10 +35,6 @@ LARGEST_RECORD = 1_000_000
 
 ROOM_FOR_HEADERS = 4_096
 """They count as a part of the message."""
-
-QUEUE_BYTES = 1 << 30
-RECORD_BYTES = 4 << 30
-BODY_BYTES = 4 << 30
 
 
 async def ensure_streams(js: JetStreamContext, replicas: int = 1) -> None:
@@ -58,7 +55,7 @@ def build_streams(replicas: int) -> tuple[StreamConfig, ...]:
         discard=DiscardPolicy.NEW,
         max_msgs_per_subject=1,
         max_msg_size=LARGEST_RECORD + ROOM_FOR_HEADERS,
-        max_bytes=RECORD_BYTES,
+        max_bytes=STREAM_BYTES[RECORDS],
         num_replicas=replicas,
         # A record goes some time after its end, by itself.
         allow_msg_ttl=True,
@@ -74,7 +71,7 @@ def build_streams(replicas: int) -> tuple[StreamConfig, ...]:
         storage=StorageType.FILE,
         # What does not fit is refused, so that its caller learns of it.
         discard=DiscardPolicy.NEW,
-        max_bytes=QUEUE_BYTES,
+        max_bytes=STREAM_BYTES[QUEUE],
         num_replicas=replicas,
         allow_direct=True,
     )
@@ -84,7 +81,7 @@ def build_streams(replicas: int) -> tuple[StreamConfig, ...]:
         storage=StorageType.FILE,
         discard=DiscardPolicy.NEW,
         max_msgs_per_subject=1,
-        max_bytes=BODY_BYTES,
+        max_bytes=STREAM_BYTES[BODIES],
         num_replicas=replicas,
         # Each chunk goes by itself, after its call's record.
         allow_msg_ttl=True,

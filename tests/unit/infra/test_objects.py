@@ -22,7 +22,7 @@ from infra.objects.namespaces import build_container_defaults, build_namespace, 
 from infra.objects.nats import build_nats, nats_url, peer_hosts, render_configuration
 from infra.objects.workloads import API, RECONCILER, build_processes, build_service_monitors, build_workload
 from infra.process_settings import HostedApiSettings, HostedReconcilerSettings, render_settings
-from infra.sections import ApiKey, ContainerDefaults, Nats, ServiceMonitors, StockPool, Workloads
+from infra.sections import Amounts, ApiKey, ContainerDefaults, Nats, ServiceMonitors, StockPool, Workloads
 from platform_api.keys.key_ring import read_records
 from platform_api.settings import load_api_settings
 from reconciler.rules import LEASE
@@ -257,6 +257,28 @@ def test_a_nats_of_somebody_else_has_the_address_and_the_authority_that_are_said
     assert list(mounted(API, bodies).values()) == ["theirs"]
     bodies = workload_objects(Nats(url="tls://nats.example.com:4222", ca_secret="believed"))  # noqa: S106
     assert sorted(mounted(API, bodies).values()) == ["believed", "nats-api"]
+
+
+def test_nats_is_told_how_much_of_its_volume_and_its_container_it_may_take() -> None:
+    lines = render_configuration(
+        Nats(enabled=True, image="nats:2.12.2", storage="20Gi", resources=Amounts(cpu="1", memory="2Gi"))
+    ).splitlines()
+    assert f"  max_file_store: {18 << 30}" in lines
+    assert f"  max_memory_store: {512 << 20}" in lines
+
+
+@pytest.mark.parametrize(
+    ("replicas", "path"), [(1, "/healthz"), (3, "/healthz?js-enabled-only=true"), (5, "/healthz?js-enabled-only=true")]
+)
+def test_a_server_of_nats_that_stores_nothing_any_more_is_restarted(replicas: Literal[1, 3, 5], path: str) -> None:
+    """Of several, one switches JetStream off; a single one tells of the stream only where all are asked about."""
+    [stateful] = [
+        body
+        for body in build_nats(Nats(enabled=True, image="nats:2.12.2", replicas=replicas))
+        if body["kind"] == "StatefulSet"
+    ]
+    [container] = stateful["spec"]["template"]["spec"]["containers"]
+    assert container["livenessProbe"]["httpGet"]["path"] == path
 
 
 def test_every_server_of_nats_knows_the_others() -> None:

@@ -9,6 +9,7 @@ import yaml
 
 from gpu_platform.domain.api_keys import build_key, hash_secret
 from gpu_platform.domain.tenants import Role
+from infra.sections import Amounts, Nats
 from infra.settings import PlatformSettings, parse_settings, with_administrator
 from tests.architecture.repository import ROOT
 
@@ -140,6 +141,21 @@ def test_the_production_example_shows_every_setting_of_a_section(section: str) -
         ),
         ({"environment": "dev", "workloads": {"enabled": True}}, "workloads: image is needed where enabled is true"),
         ({"environment": "dev", "nats": {"enabled": True}}, "nats: image is needed where enabled is true"),
+        *(
+            (
+                {"environment": "dev", "nats": {"enabled": True, "image": "nats:2.12.2", "storage": storage}},
+                f"nats: storage is '{storage}', of which JetStream may fill 90%, and the streams reserve 9Gi; "
+                "write 10Gi or more",
+            )
+            for storage in ("5Gi", "10G", "10239Mi")
+        ),
+        (
+            {
+                "environment": "dev",
+                "nats": {"enabled": True, "image": "nats:2.12.2", "resources": {"cpu": "1", "memory": "64Mi"}},
+            },
+            "nats: resources.memory is '64Mi', too little for the server and its indexes; write 256Mi or more",
+        ),
         (
             {"environment": "dev", "gpuOperator": {"enabled": True}},
             "gpuOperator: version is needed where enabled is true",
@@ -233,3 +249,8 @@ def test_without_an_administrators_key_the_environment_is_not_asked() -> None:
     settings = parse(environment="dev")
 
     assert with_administrator(PROJECT, settings, {"GPU_PLATFORM_KEY": build_key("devkey01", "s" * 43)}) is settings
+
+
+def test_sizes_of_nats_do_not_matter_where_it_is_off() -> None:
+    assert not Nats(storage="1Gi", resources=Amounts(cpu="1", memory="1Mi")).enabled
+    assert Nats(enabled=True, image="nats:2.12.2", storage="10Gi").stored_bytes == 9 << 30
