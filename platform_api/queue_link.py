@@ -8,8 +8,11 @@ from gpu_platform.adapters.queue.connection import JetStream, QueueAccess, open_
 from gpu_platform.adapters.queue.core import core_of, wait_until_closed
 from gpu_platform.adapters.queue.errors import QueueUnavailableError
 from gpu_platform.adapters.queue.hints import Hints
+from gpu_platform.adapters.queue.storage import StorageWatch
 from gpu_platform.domain.queue_permissions import QueueUser, inbox_prefix_of
+from platform_api.http.errors import unavailable
 from platform_api.settings import ApiSettings
+from platform_api.shared_tasks import SharedTasks
 
 log = logging.getLogger(__name__)
 
@@ -23,6 +26,8 @@ class QueueLink:
         self._access = access
         self._name = name
         self._js: JetStream | None = None
+        self._storage = StorageWatch()
+        self._looks: SharedTasks[str, str | None] = SharedTasks()
         self.hints = Hints()
 
     @property
@@ -31,6 +36,23 @@ class QueueLink:
         if self._access is None:
             return NOT_CONFIGURED
         return None if self._js is not None and core_of(self._js).is_connected else AWAY
+
+    @property
+    def storage_problem(self) -> str | None:
+        """Why it stores nothing, in words for everybody; None while it does, or cannot be asked. It can be read all
+        the same."""
+        return self._storage.problem if self.problem is None else None
+
+    def check_storage(self) -> None:
+        """503 at once, where a write could only be waited for in vain."""
+        if self.storage_problem is not None:
+            raise unavailable(f"{self.storage_problem}; calls that were accepted are safe")
+
+    async def explain(self, error: QueueUnavailableError) -> str:
+        """Why a write failed: what a look at the storage finds, or else the error's own words."""
+        if self._js is None or self.problem is not None:
+            return str(error)
+        return await self._look(self._js) or str(error)
 
     @property
     def is_configured(self) -> bool:
@@ -59,7 +81,20 @@ class QueueLink:
             await self.hints.follow(js)
             self._js = js
             log.info("queue.connected", extra={"server": access.place})
-            await wait_until_closed(js)
+            async with asyncio.TaskGroup() as group:
+                watching = group.create_task(self._watch_storage(js))
+                await wait_until_closed(js)
+                watching.cancel()
+
+    async def _watch_storage(self, js: JetStream) -> None:
+        while True:
+            await self._look(js)
+            obey_cancellation()
+            await asyncio.sleep(self._storage.pause_seconds)
+
+    async def _look(self, js: JetStream) -> str | None:
+        """Shared by all who ask at once."""
+        return await self._looks.join("storage", lambda: self._storage.look(js))
 
 
 def build_queue_link(settings: ApiSettings, name: str) -> QueueLink:

@@ -98,6 +98,7 @@ def build_loops(
     loops: list[Loop] = list(controllers.values())
     if "functions" in controllers:
         scaler.on_news = functions.look_again = controllers["functions"].look_again
+        queue.on_storage = functions.look_at_all
         loops.append(WhileLeading(queue.run))
     return world.caches, loops
 

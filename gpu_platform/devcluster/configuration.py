@@ -12,6 +12,7 @@ from gpu_platform.devcluster.files import write_atomically
 from gpu_platform.devcluster.ports import LOOPBACK
 from gpu_platform.devcluster.queue_identity import ensure_identities
 from gpu_platform.devcluster.record import ClusterRecord
+from gpu_platform.domain.queue_subjects import RESERVED_BYTES
 
 COMPONENTS_WITH_KUBECONFIG = ("kube-controller-manager", "kube-scheduler", "kwok", "host-node")
 
@@ -26,6 +27,12 @@ AUDIT_POLICY: dict[str, Any] = {
         {"level": "None"},
     ],
 }
+
+NATS_FILE_BYTES = 2 * RESERVED_BYTES
+"""Tests make streams of their own beside the platform's."""
+
+NATS_MEMORY_BYTES = 256 << 20
+"""For messages. The platform's streams keep theirs in files."""
 
 PULUMI_PASSPHRASE = "development-only"  # noqa: S105
 """The same everywhere, because `Pulumi.dev.yaml` carries the salt that belongs to it. It protects nothing: whoever
@@ -73,6 +80,9 @@ listen: "{LOOPBACK}:{record.ports["nats"]}"
 http: "{LOOPBACK}:{record.ports["nats-monitor"]}"
 jetstream {{
   store_dir: "{directory.nats_data}"
+  # By default it is a share of the disk, which may be too small for them.
+  max_file_store: {NATS_FILE_BYTES}
+  max_memory_store: {NATS_MEMORY_BYTES}
   # An acknowledged message is on disk: the default would lose up to two minutes of them with the machine.
   sync_interval: always
 }}

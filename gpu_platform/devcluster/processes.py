@@ -15,6 +15,7 @@ from gpu_platform.devcluster.hostnode.names import HOST_NODE_TAINT, NODE_NAME
 from gpu_platform.devcluster.ports import LOOPBACK
 from gpu_platform.devcluster.queue_identity import credentials_file, signing_key_file
 from gpu_platform.devcluster.record import ClusterRecord
+from gpu_platform.devcluster.store_repair import Store
 from gpu_platform.domain.queue_permissions import QueueUser
 
 SERVICE_RANGE = "10.0.0.0/16"
@@ -65,6 +66,8 @@ class ProcessSpec:
     """Processes that must be ready before this one starts; it stops before them."""
 
     environment: Mapping[str, str] = field(default_factory=dict)
+    store: Store | None = None
+    """What the process writes to, if it is restarted when it can write there again; see `store_repair`."""
 
 
 def plan_processes(directory: ClusterDirectory, record: ClusterRecord, path: str) -> tuple[ProcessSpec, ...]:
@@ -113,11 +116,13 @@ def _etcd(directory: ClusterDirectory, record: ClusterRecord) -> ProcessSpec:
 
 
 def _nats(directory: ClusterDirectory, record: ClusterRecord) -> ProcessSpec:
+    health = f"http://{LOOPBACK}:{record.ports['nats-monitor']}/healthz"
     return ProcessSpec(
         name="nats-server",
         argv=(record.binaries["nats-server"], "--config", str(directory.nats_config)),
-        ready=HttpReady(f"http://{LOOPBACK}:{record.ports['nats-monitor']}/healthz"),
+        ready=HttpReady(health),
         address=record.nats_url,
+        store=Store(health, directory.nats_data),
     )
 
 

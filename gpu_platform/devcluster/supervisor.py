@@ -1,4 +1,4 @@
-"""Keeps the cluster's processes running: starts them in order, restarts what dies, stops all of it at the end.
+"""Keeps the cluster's processes running: starts them in order, restarts what dies or cannot store, stops all of it.
 
 One supervisor per directory, a process of its own (`python -m gpu_platform.devcluster.supervisor DIRECTORY`).
 `lifecycle` starts and stops it; its words are the status file and its log.
@@ -6,12 +6,13 @@ One supervisor per directory, a process of its own (`python -m gpu_platform.devc
 
 import asyncio
 import contextlib
+import logging
 import os
 import shutil
 import signal
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -24,6 +25,9 @@ from gpu_platform.devcluster.processes import Finished, ProcessSpec, plan_proces
 from gpu_platform.devcluster.readiness import admin_tls, is_ready
 from gpu_platform.devcluster.record import ClusterRecord, get_record
 from gpu_platform.devcluster.status import ClusterPhase, ClusterStatus, ProcessStatus, write_status
+from gpu_platform.devcluster.store_repair import Store, observe_restart
+
+log = logging.getLogger(__name__)
 
 POLL_SECONDS = 0.05
 READY_SECONDS = 60.0
@@ -38,6 +42,9 @@ STEP_TRIES = 3
 STOP_SECONDS = 6.0
 """Between SIGTERM and SIGKILL; the host node gives its pods' processes 3 of them."""
 
+STORE_SECONDS = 2.0
+"""Between two looks at whether a process can still write to its store."""
+
 RESTART_SECONDS = (0.2, 5.0)
 """Delay before a restart: first and longest. It starts over once a process has been ready."""
 
@@ -46,10 +53,10 @@ ALREADY_RUNNING = 3
 
 
 class Supervisor:
-    def __init__(self, directory: ClusterDirectory, record: ClusterRecord) -> None:
+    def __init__(self, directory: ClusterDirectory, record: ClusterRecord, specs: Sequence[ProcessSpec]) -> None:
         self._directory = directory
         self._record = record
-        self._specs = plan_processes(directory, record, os.environ.get("PATH", ""))
+        self._specs = specs
         self._status = ClusterStatus(
             phase="starting",
             supervisor_pid=os.getpid(),
@@ -152,11 +159,24 @@ class Supervisor:
             process.state = "ready"
             self._ready[spec.name].set()
             self._publish()
+            if spec.store is not None:
+                await self._end_when_store_is_broken(spec.name, spec.store, child, ended)
         else:
             child.kill()
         process.exit_code = await ended
         process.pid = None
         return not was_ready.cancelled() and was_ready.done() and was_ready.result()
+
+    async def _end_when_store_is_broken(
+        self, name: str, store: Store, child: asyncio.subprocess.Process, ended: asyncio.Task[int]
+    ) -> None:
+        """Returns when the process has ended, by itself or for its restart."""
+        while not ended.done():
+            if (problem := await observe_restart(store)) is not None:
+                log.warning("%s is restarted: %s", name, problem)
+                await _end(child)
+                return
+            await asyncio.wait({ended}, timeout=STORE_SECONDS)
 
     async def _begin(self, spec: ProcessSpec, process: ProcessStatus) -> asyncio.subprocess.Process:
         with Path(process.log).open("ab") as log:
@@ -203,13 +223,7 @@ class Supervisor:
     async def _stop(self, spec: ProcessSpec) -> None:
         child = self._children.get(spec.name)
         if child is not None and child.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                child.terminate()
-            try:
-                await asyncio.wait_for(child.wait(), STOP_SECONDS)
-            except TimeoutError:
-                child.kill()
-                await child.wait()
+            await _end(child)
         process = self._by_name[spec.name]
         process.state, process.pid = "stopped", None
         self._publish()
@@ -218,6 +232,16 @@ class Supervisor:
         if phase:
             self._status.phase = phase
         write_status(self._directory, self._status)
+
+
+async def _end(child: asyncio.subprocess.Process) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        child.terminate()
+    try:
+        await asyncio.wait_for(child.wait(), STOP_SECONDS)
+    except TimeoutError:
+        child.kill()
+        await child.wait()
 
 
 def _first_error(tasks: Iterable[asyncio.Task[None]]) -> str | None:
@@ -236,7 +260,8 @@ def supervise(root: Path) -> int:
         # A supervisor that was killed may have left processes behind, and they hold the ports and the data.
         kill_marked(CLUSTER_MARK, record.id)
         write_configuration(directory, record, datetime.now(UTC))
-        code = asyncio.run(Supervisor(directory, record).run())
+        specs = plan_processes(directory, record, os.environ.get("PATH", ""))
+        code = asyncio.run(Supervisor(directory, record, specs).run())
         kill_marked(CLUSTER_MARK, record.id)
         shutil.rmtree(record.pods, ignore_errors=True)
         return code

@@ -20,6 +20,7 @@ from platform_api.deps import Deps
 from platform_api.gpu_metrics.reader import GpuReader
 from platform_api.gpu_metrics.readings import Reading
 from platform_api.inventory.nodes import GpuNode, read_nodes
+from platform_api.queue_link import QueueLink
 
 Json = dict[str, Any]
 
@@ -49,40 +50,51 @@ class Figures:
     gpus: tuple[Reading, ...] | None = None
     """None where they are not asked, or do not answer."""
 
+    is_queue_up: bool | None = None
+    is_queue_writable: bool | None = None
+    """Whether NATS is connected, and stores what it is given; None where the API has no NATS."""
+
     @property
     def are_current(self) -> bool:
         return self.is_connected and self.is_listed
 
 
 def register_platform_metrics(registry: CollectorRegistry, deps: Deps) -> None:
-    registry.register(PlatformCollector(deps.cluster, deps.gpus))
+    registry.register(PlatformCollector(deps.cluster, deps.gpus, deps.queue))
 
 
 class PlatformCollector(Collector):
-    def __init__(self, cluster: Cluster | None, gpus: GpuReader) -> None:
+    def __init__(self, cluster: Cluster | None, gpus: GpuReader, queue: QueueLink) -> None:
         self._cluster = cluster
         self._gpus = gpus
+        self._queue = queue
 
     def collect(self) -> Iterable[Metric]:
-        return build_metrics(observe_figures(self._cluster, self._gpus))
+        return build_metrics(observe_figures(self._cluster, self._gpus, self._queue))
 
 
-def observe_figures(cluster: Cluster | None, reader: GpuReader) -> Figures:
+def observe_figures(cluster: Cluster | None, reader: GpuReader, queue: QueueLink) -> Figures:
     gpus = reader.readings if reader.is_connected else None
+    is_up = queue.problem is None if queue.is_configured else None
+    is_writable = is_up and queue.storage_problem is None
     if cluster is None:
-        return Figures(is_connected=False, is_listed=False, gpus=gpus)
+        return Figures(is_connected=False, is_listed=False, gpus=gpus, is_queue_up=is_up, is_queue_writable=is_writable)
     return Figures(
         is_connected=cluster.pulse.is_felt,
         is_listed=all(cache.is_synced for cache in cluster.caches),
         nodes=read_nodes(cluster.nodes.objects()),
         units=cluster.units.objects(),
         gpus=gpus,
+        is_queue_up=is_up,
+        is_queue_writable=is_writable,
     )
 
 
 def build_metrics(figures: Figures) -> Iterator[Metric]:
     yield _single("runtime_metrics_scrape_success", "1 when all figures are current", figures.are_current)
     yield _single("runtime_kubernetes_up", "1 when Kubernetes answers", figures.is_connected)
+    yield _single("runtime_nats_up", "1 when NATS is connected", figures.is_queue_up)
+    yield _single("runtime_nats_writable", "1 when NATS stores what it is given", figures.is_queue_writable)
     yield from _node_metrics(figures.nodes if figures.are_current else None)
     yield from _gpu_metrics(figures.gpus)
     yield _unit_metric(figures.units if figures.are_current else ())

@@ -30,4 +30,8 @@ class HealthView(Value):
     used_gpu_memory_mib: Annotated[int, Field(alias="usedGpuMemoryMiB")] = 0
     free_gpu_memory_mib: Annotated[int, Field(alias="freeGpuMemoryMiB")] = 0
     average_gpu_utilization_percent: float = 0
+    nats_connected: bool = False
+    nats_error: Annotated[
+        str | None, Field(description="Why no calls of functions are accepted: NATS is away, or stores nothing.")
+    ] = None
     degraded: Annotated[tuple[str, ...], Field(description="One sentence for each cause; empty when all is well.")]

@@ -35,7 +35,9 @@ class Observed:
     units: tuple[Json, ...] = ()
     pools: tuple[Json, ...] = ()
     queue_error: str | None = None
-    """Why calls cannot be taken; None also where none are to be."""
+    """Why calls cannot be accepted; None also where none are to be."""
+
+    is_queue_connected: bool = False
 
     gpus: tuple[Reading, ...] | None = None
     """What the GPUs themselves say; None where they are not asked, or do not answer."""
@@ -67,7 +69,8 @@ def observe_health(deps: Deps) -> Observed:
         nodes=cluster.nodes.objects(),
         units=cluster.units.objects(),
         pools=cluster.pools.objects(names.STOCK_NAMESPACE),
-        queue_error=deps.queue.problem if deps.queue.is_configured else None,
+        queue_error=(deps.queue.problem or deps.queue.storage_problem) if deps.queue.is_configured else None,
+        is_queue_connected=deps.queue.is_configured and deps.queue.problem is None,
         gpus=gpus,
         gpu_error=gpu_error,
     )
@@ -104,6 +107,8 @@ def build_health(observed: Observed) -> HealthView:
         used_gpu_memory_mib=totals.used_mib,
         free_gpu_memory_mib=totals.free_mib,
         average_gpu_utilization_percent=totals.average_utilization_percent,
+        nats_connected=observed.is_queue_connected,
+        nats_error=observed.queue_error,
         degraded=find_causes(observed, nodes),
     )
 
@@ -118,7 +123,7 @@ def find_causes(observed: Observed, nodes: Sequence[GpuNode]) -> tuple[str, ...]
     | pools are Failed                                   | which, and the first one's reason      |
     | pools hold less than they should (but see below)   | which, and how much                    |
     | the API keys were not read                         | nobody can be let in                   |
-    | NATS is configured, and away                       | no calls are taken                     |
+    | NATS is configured, and away or stores nothing     | no calls are taken, and why            |
     | the GPUs are to be asked, and cannot be            | and why                                |
 
     A pool with `replenish: Never` holds what is left of it: that is no lack.

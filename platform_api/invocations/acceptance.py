@@ -31,6 +31,7 @@ from platform_api.invocations.figures import QueueCounts, RecordRoom
 from platform_api.invocations.functions import find_function
 from platform_api.invocations.store import Store
 from platform_api.keys.key_ring import Caller
+from platform_api.queue_link import QueueLink
 
 
 @dataclass(frozen=True)
@@ -40,8 +41,9 @@ class AcceptedCall:
 
 
 class CallAcceptance:
-    def __init__(self, cluster: Cluster, counts: QueueCounts, now: Callable[[], datetime]) -> None:
+    def __init__(self, cluster: Cluster, link: QueueLink, counts: QueueCounts, now: Callable[[], datetime]) -> None:
         self._cluster = cluster
+        self._link = link
         self._counts = counts
         self._record_room = RecordRoom()
         self._now = now
@@ -49,8 +51,7 @@ class CallAcceptance:
     async def accept(self, store: Store, caller: Caller, request: InvocationRequest) -> AcceptedCall:
         function = await find_function(self._cluster, caller.namespace, request.function)
         try:
-            await self._record_room.check(store.listing)
-            await self._counts.take_room(caller.tenant, request.function, function.queue_limit)
+            await self._take_room(store, caller, request.function, function.queue_limit)
         except ApiError:
             # An earlier call is answered also when there is no room for a new one.
             if (known := await self._find(store, caller, request)) is None:
@@ -67,8 +68,12 @@ class CallAcceptance:
 
     async def take_room(self, store: Store, caller: Caller, function_name: str) -> None:
         function = await find_function(self._cluster, caller.namespace, function_name)
+        await self._take_room(store, caller, function_name, function.queue_limit)
+
+    async def _take_room(self, store: Store, caller: Caller, function_name: str, queue_limit: int) -> None:
+        self._link.check_storage()
         await self._record_room.check(store.listing)
-        await self._counts.take_room(caller.tenant, function_name, function.queue_limit)
+        await self._counts.take_room(caller.tenant, function_name, queue_limit)
 
     async def write(self, store: Store, call: Invocation) -> AcceptedCall:
         """Steps 3 and 4. The answer names the id: its caller may not know it."""
@@ -85,7 +90,7 @@ class CallAcceptance:
         except QueueFullError as error:
             raise unavailable("there is no room for more calls just now; nothing was accepted") from error
         except QueueUnavailableError as error:
-            raise outcome_unknown(call.id, str(error)) from error
+            raise outcome_unknown(call.id, await self._link.explain(error)) from error
         pass_point("api.call-recorded")
         if accepted.is_new:
             await self._enqueue(store, call)
@@ -119,6 +124,9 @@ class CallAcceptance:
             body = await store.bodies.put_payload(call, content)
         except QueueFullError as error:
             raise unavailable("there is no room for large payloads just now; nothing was accepted") from error
+        except QueueUnavailableError as error:
+            problem = await self._link.explain(error)
+            raise unavailable(f"{problem}; nothing was accepted") from error
         return call.model_copy(update={"payload": None, "payload_body": body})
 
 

@@ -39,7 +39,7 @@ class InvocationService:
         self._link = link
         self._retention = settings.result_retention
         self._metrics = metrics
-        self._acceptance = CallAcceptance(cluster, counts, now)
+        self._acceptance = CallAcceptance(cluster, link, counts, now)
         self._reads = CallReads(settings.max_invocation_bytes)
         self._changes = CallChanges(self._acceptance, self._reads, now)
         self._waits = CallWaits(max(1, settings.max_requests_in_flight // WAITING_SHARE), metrics)
@@ -72,17 +72,17 @@ class InvocationService:
         return [view_of(one.call) for one in seen], str(next_sequence) if next_sequence is not None else None
 
     async def cancel(self, caller: Caller, invocation_id: str) -> InvocationView:
-        return view_of(await self._changes.cancel(self._store(), caller, invocation_id))
+        return view_of(await self._changes.cancel(self._writable_store(), caller, invocation_id))
 
     async def retry(self, caller: Caller, invocation_id: str) -> tuple[InvocationView, bool]:
         accepted = await self._changes.retry(self._store(), caller, invocation_id)
         return view_of(accepted.call), accepted.is_new
 
     async def redrive(self, caller: Caller, wish: Redrive) -> Redriven:
-        return await self._changes.redrive(self._store(), caller, wish)
+        return await self._changes.redrive(self._writable_store(), caller, wish)
 
     async def purge(self, caller: Caller, function: str) -> int:
-        store = self._store()
+        store = self._writable_store()
         await find_function(self._cluster, caller.namespace, function)
         return await self._changes.purge(store, caller, function)
 
@@ -102,6 +102,11 @@ class InvocationService:
         if accepted.is_new:
             self._metrics.count_accepted_call(request.mode)
         return store, accepted
+
+    def _writable_store(self) -> Store:
+        """503 at once while NATS stores nothing."""
+        self._link.check_storage()
+        return self._store()
 
     def _store(self) -> Store:
         return open_store(self._link.js, self._retention)

@@ -57,6 +57,9 @@ class Queue(Protocol):
 
     async def read_backlog(self, tenant: str, function: str) -> Backlog | None: ...
 
+    @property
+    def storage_problem(self) -> str | None: ...
+
 
 @dataclass(frozen=True)
 class Refusal:
@@ -107,7 +110,7 @@ class FunctionsController:
         if self._own_writes.are_outdated(_places_of(observed)):
             return RequeueAfter(PATIENCE, "the watch has not shown the last write yet")
         try:
-            queue_problem = await self._prepare(observed)
+            queue_problem = await self._prepare(observed) or self._queue.storage_problem
         except StillConnectingError as error:
             # Nobody knows yet whether anything is wrong: what was said of the function stays.
             return RequeueAfter(CONNECTING, str(error))
@@ -156,6 +159,11 @@ class FunctionsController:
         if backlog is not None:
             self._scaler.take(key, backlog)
         return self._scaler.plan(key, spec, workers).wanted
+
+    def look_at_all(self) -> None:
+        """Brings a pass over every function."""
+        for function in self._world.functions.objects():
+            self.look_again(key_of(function))
 
     def triggers(self) -> tuple[Trigger, ...]:
         world = self._world

@@ -91,7 +91,7 @@ def plan_function(
     | spec or catalogue entry is wrong   | none    | Failed · InvalidSpec                                         |
     | NATS is not configured, or there   | none    | Progressing · QueueUnavailable, what to mend                 |
     | are no credentials for workers     |         |                                                              |
-    | NATS is away                       | workers | Progressing · QueueUnavailable                               |
+    | NATS is away, or stores nothing    | workers | Progressing · QueueUnavailable, and why                      |
     | the API server refused a worker    | removes | Failed · WorkerFailed, the API server's words                |
     | fewer stock than workers to make   | workers | Progressing · NoStock                                        |
     | as many are Ready as are wanted    | workers | Ready · FunctionReady                                        |

@@ -16,6 +16,7 @@ from gpu_platform.adapters.queue.core import wait_until_closed
 from gpu_platform.adapters.queue.durability import NotDurableError, check_durability
 from gpu_platform.adapters.queue.errors import QueueUnavailableError
 from gpu_platform.adapters.queue.layout import ensure_consumer, ensure_streams, remove_consumer
+from gpu_platform.adapters.queue.storage import StorageWatch
 from gpu_platform.domain.queue_permissions import QueueUser, inbox_prefix_of
 
 log = logging.getLogger(__name__)
@@ -57,6 +58,14 @@ class QueueLink:
         self._problem = _not_yet(access) if access else NOT_CONFIGURED
         self._is_connecting = access is not None
         self._connecting_until: float | None = None
+        self._storage = StorageWatch()
+        self.on_storage: Callable[[], None] = lambda: None
+        """Called when `storage_problem` has changed."""
+
+    @property
+    def storage_problem(self) -> str | None:
+        """Why NATS stores nothing; None while it does, or before it was asked."""
+        return self._storage.problem
 
     async def run(self) -> None:
         """While this process leads."""
@@ -95,8 +104,9 @@ class QueueLink:
             obey_cancellation()
             self._js = js
             log.info("queue.connected", extra={"server": access.place})
+            duties = (self._keep_streams, self._watch_storage, *self._duties)
             async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(_for_ever(duty, js)) for duty in (self._keep_streams, *self._duties)]
+                tasks = [group.create_task(_for_ever(duty, js)) for duty in duties]
                 await wait_until_closed(js)
                 for task in tasks:
                     task.cancel()
@@ -107,6 +117,14 @@ class QueueLink:
             await asyncio.sleep(STREAMS_SECONDS)
             await ensure_streams(js, self._replicas)
             obey_cancellation()
+
+    async def _watch_storage(self, js: JetStream) -> None:
+        while True:
+            before = self._storage.problem
+            if await self._storage.look(js) != before:
+                self.on_storage()
+            obey_cancellation()
+            await asyncio.sleep(self._storage.pause_seconds)
 
     async def ensure_consumer(self, tenant: str, function: str, ack_wait: timedelta) -> None:
         await self._ask(lambda js: ensure_consumer(js, tenant, function, ack_wait))

@@ -16,10 +16,10 @@ from gpu_platform.adapters.queue.connection import JetStream, open_queue
 from gpu_platform.adapters.queue.errors import QueueUnavailableError
 from gpu_platform.adapters.queue.layout import ensure_consumer, ensure_streams
 from gpu_platform.adapters.queue.listing import EVERYBODY, Listing
+from gpu_platform.adapters.queue.storage import PROBES
 from gpu_platform.domain import names
 from gpu_platform.domain.queue_keyring import Keyring
 from gpu_platform.domain.queue_permissions import QueueUser, inbox_prefix_of
-from gpu_platform.domain.queue_subjects import BODIES, QUEUE, RECORDS
 from gpu_platform.domain.tenants import Role
 from tests.support.api import api_process, open_api, wait_ready
 from tests.support.clusters import RunningCluster
@@ -99,8 +99,12 @@ class Ground:
         return await self.comes_to(invocation_id, *OVER)
 
     async def count_stored(self) -> tuple[int, ...]:
-        """Messages of each stream."""
-        return tuple([(await self.js.stream_info(stream)).state.messages for stream in (RECORDS, QUEUE, BODIES)])
+        """Messages of each stream, without those with which the processes look whether it stores."""
+        counts = []
+        for stream, probe in PROBES.items():
+            state = (await self.js.stream_info(stream, subjects_filter=">")).state
+            counts.append(sum(count for subject, count in (state.subjects or {}).items() if subject != probe))
+        return tuple(counts)
 
     async def is_connected(self) -> bool:
         answer = await self.acme.api.get(INVOCATIONS)

@@ -1,6 +1,7 @@
 """A nats-server of a test's own, which it may kill and start again on the same data."""
 
 import asyncio
+import resource
 import shutil
 import signal
 import subprocess
@@ -18,21 +19,45 @@ from gpu_platform.domain.queue_tokens import mint_sidecar
 from tests.support.ports import free_port
 from tests.support.waiting import eventually
 
+STORED_BYTES = 20 << 30
+
 CONFIGURATION = """\
 listen: "{address}"
 jetstream {{
   store_dir: "{data}"
+  # Not by the size of the disk: what the streams reserve is not written yet.
+  max_file_store: {stored_bytes}
   sync_interval: {sync}
 }}
 {more}
 """
 
 
+WITHOUT_SIGXFSZ = ("env", "--block-signal=XFSZ")
+"""Starts a command that gets an error when it exceeds RLIMIT_FSIZE, as on a full disk. Go programs die of the signal
+otherwise."""
+
+
+def forbid_writes(pid: int) -> None:
+    """No file of this process may grow: writes fail as on a full disk, and no other process or user is needed."""
+    resource.prlimit(pid, resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
+
+
+def allow_writes(pid: int) -> None:
+    resource.prlimit(pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+
+
 class QueueServer:
     """Lets everybody in, unless it has a ring of keys."""
 
     def __init__(
-        self, directory: Path, port: int, keyring: Keyring | None = None, sync: str = "always", more: str = ""
+        self,
+        directory: Path,
+        port: int,
+        keyring: Keyring | None = None,
+        sync: str = "always",
+        more: str = "",
+        stored_bytes: int = STORED_BYTES,
     ) -> None:
         self._directory = directory
         self._keyring = keyring
@@ -41,7 +66,9 @@ class QueueServer:
         self._process: subprocess.Popen[bytes] | None = None
         more += "\n" + (keyring.render_server(now_utc()) if keyring else "")
         self._configuration.write_text(
-            CONFIGURATION.format(address=self._address, data=directory / "data", sync=sync, more=more)
+            CONFIGURATION.format(
+                address=self._address, data=directory / "data", sync=sync, more=more, stored_bytes=stored_bytes
+            )
         )
         self.url = f"nats://{self._address}"
 
@@ -62,8 +89,18 @@ class QueueServer:
     async def start(self) -> None:
         binary = shutil.which("nats-server", path=str(Path(sys.executable).parent))
         assert binary is not None
-        self._process = subprocess.Popen([binary, "--config", str(self._configuration)], stderr=subprocess.DEVNULL)
+        command = [*WITHOUT_SIGXFSZ, binary, "--config", str(self._configuration)]
+        self._process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
         await eventually(self._answers)
+
+    def fill_disk(self) -> None:
+        """It can write to no file any more, as on a full disk; the disk itself has room. Restarted, it can."""
+        assert self._process is not None
+        forbid_writes(self._process.pid)
+
+    def empty_disk(self) -> None:
+        assert self._process is not None
+        allow_writes(self._process.pid)
 
     def kill(self) -> None:
         assert self._process is not None
@@ -83,9 +120,14 @@ class QueueServer:
 
 @asynccontextmanager
 async def queue_server(
-    directory: Path, *, keyring: Keyring | None = None, sync: str = "always", more: str = ""
+    directory: Path,
+    *,
+    keyring: Keyring | None = None,
+    sync: str = "always",
+    more: str = "",
+    stored_bytes: int = STORED_BYTES,
 ) -> AsyncIterator[QueueServer]:
-    server = QueueServer(directory, free_port(), keyring, sync, more)
+    server = QueueServer(directory, free_port(), keyring, sync, more, stored_bytes)
     await server.start()
     try:
         yield server

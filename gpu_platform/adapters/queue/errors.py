@@ -55,5 +55,9 @@ def translated() -> Iterator[None]:
         if isinstance(error, nats.js.errors.ServiceUnavailableError | nats.js.errors.ServerError):
             raise QueueUnavailableError(f"NATS is in trouble: {error.description}") from error
         raise
-    except (nats.errors.Error, nats.js.errors.NoStreamResponseError, OSError, TimeoutError) as error:
+    except nats.js.errors.NoStreamResponseError as error:
+        raise QueueUnavailableError("NATS has no stream that answers") from error
+    except (nats.errors.TimeoutError, TimeoutError) as error:
+        raise QueueUnavailableError("NATS did not answer in time") from error
+    except (nats.errors.Error, OSError) as error:
         raise QueueUnavailableError(f"NATS does not answer: {type(error).__name__}") from error

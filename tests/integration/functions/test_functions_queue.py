@@ -14,7 +14,7 @@ from gpu_platform.adapters.queue.core import core_of
 from gpu_platform.adapters.queue.errors import QueueFullError, QueueUnavailableError
 from reconciler.functions.queue_link import Duty, QueueLink
 from tests.support.nats_server import QueueServer, queue_server
-from tests.support.waiting import eventually
+from tests.support.waiting import NotYet, eventually
 
 WAIT = timedelta(seconds=30)
 
@@ -78,6 +78,26 @@ async def test_it_comes_back_with_the_server(tmp_path: Path) -> None:
         await server.start()
         await is_well(link)
         await link.ensure_consumer("acme", "words", WAIT)
+
+
+async def test_a_full_disk_is_told_of_and_so_is_its_end(tmp_path: Path) -> None:
+    seen: list[str | None] = []
+    async with queue_server(tmp_path) as server, running(server) as link:
+        link.on_storage = lambda: seen.append(link.storage_problem)
+        await is_well(link)
+        server.fill_disk()
+
+        async def is_told() -> bool | NotYet:
+            return any("storage full" in (problem or "") for problem in seen) or NotYet(seen)
+
+        await eventually(is_told)
+        server.kill()
+        await server.start()
+
+        async def is_over() -> bool | NotYet:
+            return seen[-1] is None or NotYet(seen)
+
+        await eventually(is_over)
 
 
 async def test_a_duty_that_fails_is_done_again_and_harms_nothing_else(

@@ -17,7 +17,7 @@ from tests.support.clusters import RunningCluster
 from tests.support.function_workers import GATED
 from tests.support.invocations import INVOCATIONS, SERVERLESS, Ground, open_ground
 from tests.support.tenants import key_of
-from tests.support.waiting import eventually
+from tests.support.waiting import NotYet, eventually
 
 LIMIT = 1 << 20
 FUNCTION = "words"
@@ -143,6 +143,54 @@ async def test_while_nats_is_away_calls_are_refused_and_what_was_accepted_is_the
     assert (replayed.status_code, replayed.json()["data"]) == (200, views[0])
     async with ground.workers(FUNCTION).worker():
         assert {(await ground.ends(each))["state"] for each in before} == {"succeeded"}
+
+
+async def test_a_full_disk_of_nats_is_named_until_the_server_is_restarted(ground: Ground, kube: KubeClient) -> None:
+    kept = await ground.accept(FUNCTION, invocationID="before-full")
+    before = await ground.look(kept)
+    ground.server.fill_disk()
+    async with (
+        key_of(kube, ground.url, ground.acme.name, Role.OPERATOR) as (_, operator_key),
+        open_api(ground.url, ground.acme.key, patience=0) as api,
+        open_api(ground.url, operator_key) as operator,
+    ):
+
+        async def refusal() -> str | NotYet:
+            answer = await api.post(INVOCATIONS, json={"serverlessRequestID": FUNCTION}, timeout=60)
+            assert (answer.status_code, code_of(answer)) == (503, "service_unavailable"), answer.text
+            assert int(answer.headers["Retry-After"]) >= 1
+            message: str = answer.json()["error"]["message"]
+            assert "TimeoutError" not in message
+            return message if "storage full" in message else NotYet(message)
+
+        await eventually(refusal)
+        # Room alone does not mend it, and everybody can see what is wrong.
+        ground.server.empty_disk()
+        assert "storage full" in await eventually(refusal)
+        health = (await api.get("/api/v1/health")).json()["data"]
+        assert health["natsConnected"]
+        assert "storage full (file too large)" in health["natsError"]
+        assert any("No calls of functions are taken" in each and "storage full" in each for each in health["degraded"])
+        metrics = (await operator.get("/metrics")).text.splitlines()
+        assert {"runtime_nats_up 1.0", "runtime_nats_writable 0.0"} <= set(metrics)
+        for path in (f"{INVOCATIONS}/{kept}/cancel", f"{INVOCATIONS}/{kept}/retry"):
+            answer = await api.post(path)
+            assert answer.status_code in (409, 503), answer.text
+            assert answer.status_code == 409 or "storage full" in answer.json()["error"]["message"], answer.text
+        # What was accepted can be read, and is answered again.
+        assert await ground.look(kept) == before
+
+        await ground.restart_server()
+
+        async def is_good() -> bool | NotYet:
+            health = (await api.get("/api/v1/health")).json()["data"]
+            return not any("NATS" in cause for cause in health["degraded"]) or NotYet(health["degraded"])
+
+        await eventually(is_good)
+        assert "runtime_nats_writable 1.0" in (await operator.get("/metrics")).text.splitlines()
+    assert (await ground.invoke(FUNCTION)).status_code == 202
+    async with ground.workers(FUNCTION).worker():
+        assert (await ground.ends(kept))["state"] == "succeeded"
 
 
 async def test_a_caller_who_waits_is_answered_although_nats_was_restarted(ground: Ground, tmp_path: Path) -> None:

@@ -47,7 +47,8 @@ class Acceptance(CallAcceptance):
     """Every function is there and has room, but one."""
 
     def __init__(self) -> None:
-        super().__init__(cast(Cluster, None), QueueCounts(cast(QueueLink, None)), now_utc)
+        link = QueueLink(None, "test")
+        super().__init__(cast(Cluster, None), link, QueueCounts(link), now_utc)
 
     async def take_room(self, store: Store, caller: Caller, function_name: str) -> None:  # noqa: ARG002
         if function_name == "gone":

@@ -37,44 +37,37 @@ def program(name: str, code: str, *after: str, step: bool = False) -> ProcessSpe
     return ProcessSpec(name, (sys.executable, "-c", code), ready, "nowhere", after)
 
 
-async def run(
-    monkeypatch: pytest.MonkeyPatch, directory: ClusterDirectory, *specs: ProcessSpec
-) -> tuple[int, ClusterStatus]:
-    monkeypatch.setattr(supervisor, "plan_processes", lambda *_: specs)
-    code = await asyncio.wait_for(supervisor.Supervisor(directory, ClusterRecord.new()).run(), ENOUGH_SECONDS)
-    return code, read_status(directory)
+async def run(directory: ClusterDirectory, *specs: ProcessSpec) -> tuple[int, ClusterStatus]:
+    running = supervisor.Supervisor(directory, ClusterRecord.new(), specs).run()
+    return await asyncio.wait_for(running, ENOUGH_SECONDS), read_status(directory)
 
 
 async def test_what_needs_a_step_starts_when_that_has_ended_well(
-    directory: ClusterDirectory, monkeypatch: pytest.MonkeyPatch
+    directory: ClusterDirectory,
 ) -> None:
     said = directory.root / "said"
     first = program("bootstrap", f"import time; time.sleep(0.3); open('{said}', 'a').write('made\\n')", step=True)
     second = program("api", f"open('{said}', 'a').write('used\\n'); {STOP}", "bootstrap")
-    code, status = await run(monkeypatch, directory, first, second)
+    code, status = await run(directory, first, second)
 
     assert (code, status.phase, status.error) == (0, "stopped", None)
     assert said.read_text().splitlines()[:2] == ["made", "used"]
 
 
-async def test_a_step_that_failed_is_tried_again(directory: ClusterDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_step_that_failed_is_tried_again(directory: ClusterDirectory) -> None:
     tries = directory.root / "tries"
     flaky = f"open('{tries}', 'a').write('.'); raise SystemExit(0 if len(open('{tries}').read()) == 2 else 1)"
-    code, status = await run(
-        monkeypatch, directory, program("bootstrap", flaky, step=True), program("api", STOP, "bootstrap")
-    )
+    code, status = await run(directory, program("bootstrap", flaky, step=True), program("api", STOP, "bootstrap"))
 
     assert (code, status.error) == (0, None)
     assert tries.read_text() == ".."
 
 
 async def test_a_step_that_fails_again_and_again_ends_the_start_with_its_last_words(
-    directory: ClusterDirectory, monkeypatch: pytest.MonkeyPatch
+    directory: ClusterDirectory,
 ) -> None:
     failing = "import sys; sys.exit('error: gpu-platform:stockPool is no setting')"
-    code, status = await run(
-        monkeypatch, directory, program("bootstrap", failing, step=True), program("api", "", "bootstrap")
-    )
+    code, status = await run(directory, program("bootstrap", failing, step=True), program("api", "", "bootstrap"))
 
     assert (code, status.phase) == (1, "failed")
     assert status.error == (
@@ -85,11 +78,11 @@ async def test_a_step_that_fails_again_and_again_ends_the_start_with_its_last_wo
 
 
 async def test_a_process_that_does_not_start_says_why_in_the_error_itself(
-    directory: ClusterDirectory, monkeypatch: pytest.MonkeyPatch
+    directory: ClusterDirectory,
 ) -> None:
     directory.log_of("reconciler").write_text("words of a run of yesterday\n")
     dying = "raise SystemExit('reading settings\\nno such cluster')"
-    code, status = await run(monkeypatch, directory, program("reconciler", dying))
+    code, status = await run(directory, program("reconciler", dying))
 
     assert code == 1
     assert status.error is not None

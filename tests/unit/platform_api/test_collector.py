@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
@@ -16,6 +17,8 @@ from tests.unit.platform_api.nodes import make_node
 NAMES = (
     "runtime_metrics_scrape_success",
     "runtime_kubernetes_up",
+    "runtime_nats_up",
+    "runtime_nats_writable",
     "runtime_kubernetes_nodes_total",
     "runtime_kubernetes_nodes_ready",
     "runtime_kubernetes_node_ready",
@@ -99,6 +102,21 @@ def test_each_gpu_says_how_it_is_while_kubernetes_is_away_too() -> None:
     assert "runtime_nvidia_gpu_devices_total 2.0" in lines
     assert f"runtime_nvidia_gpu_memory_total_mib{{{labels}}} 81920.0" in lines
     assert f"runtime_nvidia_gpu_utilization_percent{{{labels}}} 75.0" in lines
+
+
+@pytest.mark.parametrize(
+    ("is_up", "is_writable", "shown"),
+    [
+        (None, None, []),
+        (True, True, ["runtime_nats_up 1.0", "runtime_nats_writable 1.0"]),
+        (True, False, ["runtime_nats_up 1.0", "runtime_nats_writable 0.0"]),
+        (False, False, ["runtime_nats_up 0.0", "runtime_nats_writable 0.0"]),
+    ],
+)
+def test_nats_is_shown_where_there_is_one(*, is_up: bool | None, is_writable: bool | None, shown: list[str]) -> None:
+    lines = scrape(Figures(is_connected=True, is_listed=True, is_queue_up=is_up, is_queue_writable=is_writable))
+
+    assert [line for line in lines if line.startswith("runtime_nats_")] == shown
 
 
 def test_a_scrape_before_everything_was_listed_is_no_success() -> None:

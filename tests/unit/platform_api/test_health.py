@@ -74,7 +74,7 @@ def test_the_uptime_is_in_whole_seconds_and_never_negative() -> None:
 
 
 def test_every_field_of_the_view_is_there_under_its_name() -> None:
-    assert list(build_health(observed(kube_error="gone", gpu_error="away")).to_json()) == [
+    assert list(build_health(observed(kube_error="gone", gpu_error="away", queue_error="full")).to_json()) == [
         "startedAt",
         "uptimeSeconds",
         "kubernetesConnected",
@@ -93,6 +93,8 @@ def test_every_field_of_the_view_is_there_under_its_name() -> None:
         "usedGpuMemoryMiB",
         "freeGpuMemoryMiB",
         "averageGpuUtilizationPercent",
+        "natsConnected",
+        "natsError",
         "degraded",
     ]
 

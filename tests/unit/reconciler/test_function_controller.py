@@ -38,6 +38,7 @@ class Queue:
     def __init__(self) -> None:
         self.consumers: set[tuple[str, str]] = set()
         self.is_connecting = False
+        self.storage_problem: str | None = None
 
     async def ensure_consumer(self, tenant: str, function: str, ack_wait: timedelta) -> None:  # noqa: ARG002
         if self.is_connecting:
@@ -176,6 +177,27 @@ async def test_after_a_try_that_may_have_arrived_the_watch_is_waited_for(scene: 
     assert isinstance(await scene.look(), RequeueAfter)
     assert scene.tries() == 1
     assert scene.is_claimed()
+
+
+async def test_a_function_is_not_ready_while_nats_stores_nothing(scene: Scene) -> None:
+    scene.declare()
+    assert await scene.look() == Done()
+    passes: list[Key] = []
+    scene.controller.look_again = passes.append
+    scene.catch_up()
+    scene.queue.storage_problem = "NATS stores nothing in KV_invocations: storage full (no space left on device)"
+    scene.controller.look_at_all()
+    assert passes == [(HOME, "words")]
+
+    assert isinstance(await scene.look(), RequeueAfter)
+    [condition] = scene.function["status"]["conditions"]
+    assert (scene.function["status"]["phase"], condition["reason"]) == ("Progressing", "QueueUnavailable")
+    assert condition["message"] == scene.queue.storage_problem
+
+    scene.catch_up()
+    scene.queue.storage_problem = None
+    assert await scene.look() == Done()
+    assert scene.function["status"]["conditions"][0]["reason"] != "QueueUnavailable"
 
 
 async def test_while_the_connection_is_made_nothing_is_said_of_a_function(scene: Scene) -> None:
