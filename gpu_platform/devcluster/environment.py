@@ -20,6 +20,8 @@ def cluster_environment(directory: ClusterDirectory, record: ClusterRecord, path
     if not has_official_plugin([*ours, *theirs], directory.pulumi_home):
         ours.append(str(STAND_IN))
     return {
+        # An API that is started by hand in this shell dials loopback only, as the cluster's own does.
+        "GPU_PLATFORM_API_DEVELOPMENT_ADDRESSES": "true",
         "GPU_PLATFORM_KEY": record.api_key,
         "GPU_PLATFORM_STACK_WORKER_BACKEND_URL": f"file://{directory.stacks}/state",
         "GPU_PLATFORM_STACK_WORKER_STATE_DIRECTORY": str(directory.stacks),

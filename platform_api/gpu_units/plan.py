@@ -1,4 +1,4 @@
-"""Whether a unit can be called on a port just now, and where."""
+"""Whether a unit can be called on a port at this moment, and where."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from gpu_platform.domain import names
 from gpu_platform.domain.conditions import find_condition
 from gpu_platform.domain.gpu_units import GPUUnitSpec, GPUUnitStatus, Phase, UnitPort
 from platform_api.proxying.plan import plan_address
-from platform_api.proxying.target import NotReady, Target
+from platform_api.proxying.target import NotReady, Simulated, Target
 
 Json = dict[str, Any]
 
@@ -23,15 +23,16 @@ def plan_target(
 ) -> Target | NoSuchPort | NotReady:
     """`port` is the name or the number of one that the unit declares.
 
-    | port          | unit                      | a pod is ready | answer                       |
-    | ------------- | ------------------------- | -------------- | ---------------------------- |
-    | not declared  | any                       | any            | no such port, and which are  |
-    | UDP or SCTP   | any                       | any            | no such port, and why        |
-    | declared, TCP | being deleted             | any            | not ready: Terminating       |
-    | declared, TCP | stopped                   | any            | not ready: start it          |
-    | declared, TCP | in any phase but Ready    | any            | not ready: phase and message |
-    | declared, TCP | Ready                     | no             | not ready: its pod is not    |
-    | declared, TCP | Ready                     | yes            | the pod's address            |
+    | port          | unit                   | a pod is ready       | answer                       |
+    | ------------- | ---------------------- | -------------------- | ---------------------------- |
+    | not declared  | any                    | any                  | no such port, and which are  |
+    | UDP or SCTP   | any                    | any                  | no such port, and why        |
+    | declared, TCP | being deleted          | any                  | not ready: Terminating       |
+    | declared, TCP | stopped                | any                  | not ready: start it          |
+    | declared, TCP | in any phase but Ready | any                  | not ready: phase and message |
+    | declared, TCP | Ready                  | no                   | not ready: its pod is not    |
+    | declared, TCP | Ready                  | on a simulated node  | not ready: nothing runs      |
+    | declared, TCP | Ready                  | yes                  | the pod's address            |
     """
     metadata, spec = unit["metadata"], GPUUnitSpec.model_validate(unit["spec"])
     what = f"the unit {metadata['name']!r}"
@@ -42,7 +43,9 @@ def plan_target(
         return NotReady(f"{what} {why}")
     address = plan_address(pods, development_addresses=development_addresses)
     if address is None:
-        return NotReady(f"{what} has no pod that is ready just now; see its events")
+        return NotReady(f"{what} has no pod that is ready; see its events")
+    if isinstance(address, Simulated):
+        return NotReady(f"{what} {address.why}")
     return Target(
         what=what,
         address=address,

@@ -16,6 +16,7 @@ from platform_api.http.errors import conflict
 from platform_api.keys.key_ring import Caller
 from platform_api.logs import read_pods
 from platform_api.paging import build_phase_selectors, read_page
+from platform_api.proxying.target import Simulated
 
 Json = dict[str, Any]
 
@@ -67,7 +68,9 @@ class UnitReads:
             raise conflict(f"the unit {name!r} has no address: {why}")
         address = self._targets.find_address(unit)
         if address is None:
-            raise conflict(f"the unit {name!r} has no address: its pod is not ready just now")
+            raise conflict(f"the unit {name!r} has no address: no pod of it is ready; see its events")
+        if isinstance(address, Simulated):
+            raise conflict(f"the unit {name!r} has no address that answers: it {address.why}")
         path = self._targets.find_proxy_path(unit)
         proxy_url = f"{root}{path}" if path else None
         if not ip_address(address).is_loopback:

@@ -8,7 +8,7 @@ from platform_api.gpu_units.plan import NoSuchPort, find_callable_port, plan_tar
 from platform_api.http.errors import not_found, not_ready
 from platform_api.keys.key_ring import Caller
 from platform_api.proxying.plan import plan_address
-from platform_api.proxying.target import NotReady, Target
+from platform_api.proxying.target import NotReady, Simulated, Target
 
 Json = dict[str, Any]
 
@@ -32,7 +32,7 @@ class UnitTargets:
             case target:
                 return target
 
-    def find_address(self, unit: Json) -> str | None:
+    def find_address(self, unit: Json) -> str | Simulated | None:
         """Of the pod that answers the unit's calls."""
         return plan_address(self._cluster.pods_of(unit), development_addresses=self._development_addresses)
 

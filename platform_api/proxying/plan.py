@@ -8,26 +8,32 @@ from urllib.parse import unquote_to_bytes
 from gpu_platform.domain import names
 from gpu_platform.domain.conditions import is_true
 from gpu_platform.domain.metadata import annotations_of
+from platform_api.proxying.target import Simulated
 
 Json = dict[str, Any]
 
 
-def plan_address(pods: Iterable[Json], *, development_addresses: bool) -> str | None:
-    """
-    | pods that are Ready, have an address and are not on their way out | address                           |
-    | ------------------------------------------------------------------ | --------------------------------- |
-    | none                                                               | none                              |
-    | some                                                               | that of the newest                |
-    | some; the newest names a loopback address, and that is allowed     | that one: where it really listens |
+def plan_address(pods: Iterable[Json], *, development_addresses: bool) -> str | Simulated | None:
+    """The newest of the pods that are Ready, have an address and are not being deleted answers.
+
+    On the embedded cluster (`development_addresses`) every address in a pod's status is invented: nothing but loopback
+    is ever dialled there.
+
+    | newest pod               | development addresses | answer                                |
+    | ------------------------ | --------------------- | ------------------------------------- |
+    | none                     | any                   | none                                  |
+    | any                      | off                   | the address in its status             |
+    | names a loopback address | on                    | that one: the host node listens there |
+    | any other                | on                    | simulated: no process runs            |
     """
     ready = [pod for pod in pods if is_true(pod, "Ready") and _pod_address(pod) and not _is_leaving(pod)]
     newest = max(ready, key=_order, default=None)
     if newest is None:
         return None
-    real = annotations_of(newest).get(names.ANNOTATION_HOST_ADDRESS)
-    if development_addresses and real and _is_loopback(real):
-        return real
-    return _pod_address(newest)
+    if not development_addresses:
+        return _pod_address(newest)
+    real = annotations_of(newest).get(names.ANNOTATION_HOST_ADDRESS, "")
+    return real if _is_loopback(real) else Simulated(_node_of(newest))
 
 
 def split_path(raw_path: bytes, prefix: str) -> tuple[str, bytes] | None:
@@ -52,6 +58,10 @@ def split_path(raw_path: bytes, prefix: str) -> tuple[str, bytes] | None:
 
 def _pod_address(pod: Json) -> str | None:
     return pod.get("status", {}).get("podIP") or None
+
+
+def _node_of(pod: Json) -> str:
+    return str(pod.get("spec", {}).get("nodeName") or "unknown")
 
 
 def _is_loopback(text: str) -> bool:

@@ -21,6 +21,21 @@ class Target:
 
 @dataclass(frozen=True)
 class NotReady:
-    """There is nobody to pass a call on to just now, and why."""
+    """There is no process that could take the call, and why."""
 
     message: str
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """The pod is on a simulated node of the embedded cluster: its address is invented and never dialled."""
+
+    node: str
+
+    @property
+    def why(self) -> str:
+        """For sentences that begin with the unit or the storage."""
+        return (
+            f"is on the simulated node {self.node!r}, where no process runs; "
+            "a spec of the host node, such as host.1, runs the command"
+        )

@@ -124,14 +124,17 @@ async def connect(target: Target) -> Upstream:
                 target.address, target.port, limit=CHUNK, ssl=UNVERIFIED if target.is_tls else None
             )
     except TimeoutError:
-        raise NoConnectionError(f"port {target.port} took no connection within {CONNECT_SECONDS:.0f} s") from None
+        kind = "TLS connection" if target.is_tls else "connection"
+        raise NoConnectionError(f"port {target.port} took no {kind} within {CONNECT_SECONDS:.0f} s") from None
     except ConnectionRefusedError:
-        raise NoConnectionError(f"nothing listens on port {target.port}") from None
+        raise NoConnectionError(f"port {target.port} refused the connection") from None
+    except ssl.SSLError as error:
+        raise NoConnectionError(
+            f"the TLS handshake on port {target.port} failed ({error.reason}); access.scheme is https: "
+            "set it to http if the port speaks plain HTTP"
+        ) from None
     except OSError as error:
-        raise NoConnectionError(f"port {target.port} cannot be reached: {_reason_of(error)}") from None
+        # Without the address, which asyncio puts into its own words: it is none of the caller's business.
+        why = error.strerror or type(error).__name__
+        raise NoConnectionError(f"port {target.port} cannot be reached: {why}") from None
     return Upstream(reader, writer)
-
-
-def _reason_of(error: OSError) -> str:
-    """Without the address, which asyncio puts into its own words: it is none of the caller's business."""
-    return error.reason if isinstance(error, ssl.SSLError) else (error.strerror or type(error).__name__)

@@ -1,4 +1,4 @@
-"""Whether a storage's files can be looked at just now, and where."""
+"""Whether a storage's files can be read at this moment, and where."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -7,20 +7,21 @@ from gpu_platform.domain import names
 from gpu_platform.domain.gpu_storages import GPUStorageSpec
 from gpu_platform.domain.storage_mounts import HolderKind, hold_of
 from platform_api.proxying.plan import plan_address
-from platform_api.proxying.target import NotReady, Target
+from platform_api.proxying.target import NotReady, Simulated, Target
 
 Json = dict[str, Any]
 
 
 def plan_accessor(storage: Json, pods: Iterable[Json], *, development_addresses: bool) -> Target | NotReady:
     """
-    | storage       | file browser | its pod is ready | answer                               |
-    | ------------- | ------------ | ---------------- | ------------------------------------ |
-    | being deleted | any          | any              | not ready: Terminating               |
-    | any           | off          | any              | not ready: how to open it            |
-    | being copied  | on           | no               | not ready: for which storage         |
-    | any           | on           | no               | not ready: see the accessor's status |
-    | any           | on           | yes              | the pod's address                    |
+    | storage       | file browser | its pod is ready    | answer                               |
+    | ------------- | ------------ | ------------------- | ------------------------------------ |
+    | being deleted | any          | any                 | not ready: Terminating               |
+    | any           | off          | any                 | not ready: how to open it            |
+    | being copied  | on           | no                  | not ready: for which storage         |
+    | any           | on           | no                  | not ready: see the accessor's status |
+    | any           | on           | on a simulated node | not ready: nothing runs              |
+    | any           | on           | yes                 | the pod's address                    |
     """
     metadata = storage["metadata"]
     what = f"the storage {metadata['name']!r}"
@@ -34,5 +35,7 @@ def plan_accessor(storage: Json, pods: Iterable[Json], *, development_addresses:
         return NotReady(f"the file browser of {what} is away while {hold.holder} is filled from it")
     if address is None:
         return NotReady(f"the file browser of {what} is not ready; see its accessorStatus")
+    if isinstance(address, Simulated):
+        return NotReady(f"the file browser of {what} {address.why}")
     host = f"{names.accessor_name(metadata['name'])}.{metadata['namespace']}.svc.cluster.local"
     return Target(what, address, names.ACCESSOR_PORT, f"{host}:{names.ACCESSOR_PORT}")

@@ -65,17 +65,23 @@ def open_api(url: str, key: str | None, *, patience: float = BUSY_SECONDS) -> ht
 
 @asynccontextmanager
 async def api_process(
-    kubeconfig: Path, log: Path, settings: Mapping[str, str] | None = None, fault: str | None = None
+    kubeconfig: Path,
+    log: Path,
+    settings: Mapping[str, str] | None = None,
+    fault: str | None = None,
+    module: str = "platform_api",
 ) -> AsyncIterator[tuple[Daemon, str]]:
     """An API process of its own, and its URL; it need not be ready."""
     port = free_port()
     environment = {
         "GPU_PLATFORM_API_HTTP_ADDR": f"127.0.0.1:{port}",
         "GPU_PLATFORM_API_KUBECONFIG": str(kubeconfig),
+        # As everywhere on an embedded cluster: addresses in the status of pods are invented.
+        "GPU_PLATFORM_API_DEVELOPMENT_ADDRESSES": "true",
         **(settings or {}),
         **({"GPU_PLATFORM_FAULT": fault} if fault else {}),
     }
-    async with running_daemon("platform_api", log, environment) as daemon:
+    async with running_daemon(module, log, environment) as daemon:
         yield daemon, f"http://127.0.0.1:{port}"
 
 

@@ -181,15 +181,23 @@ async def test_its_events_tell_its_story_oldest_first(api: httpx.AsyncClient, we
         assert event["object"].partition("/")[0] in ("Pod", "GPUUnit")
 
 
-async def test_a_unit_of_a_simulated_node_answers_inside_the_cluster_only_and_has_no_logs(
+async def test_a_unit_of_a_simulated_node_says_that_nothing_answers_and_has_no_logs(
     cluster: RunningCluster, api: httpx.AsyncClient, kube: KubeClient
 ) -> None:
     template = {"ports": [{"name": "web", "port": 80}]}
     await create_unit(kube, unit_body("inside", template=template, access={"primaryPort": "web", "scheme": "http"}))
     await wait_unit_phase(kube, "inside", "Ready")
-    address = (await api.get(f"{UNITS}/inside/address")).json()["data"]
-    assert (address["url"], address["reach"]) == ("http://unit-inside.runtime-instance.svc.cluster.local:80", "cluster")
-    assert address["proxyURL"] == f"{str(api.base_url).rstrip('/')}{UNITS}/inside/proxy/web/"
+
+    async def knows_the_pod() -> Json | None:
+        shown: Json = (await api.get(f"{UNITS}/inside")).json()["data"]
+        return shown if "accessURL" in shown else None
+
+    shown = await eventually(knows_the_pod)
+    assert shown["accessURL"] == "http://unit-inside.runtime-instance.svc.cluster.local:80"
+    assert "proxyURL" not in shown
+    nowhere = await api.get(f"{UNITS}/inside/address")
+    assert (nowhere.status_code, code_of(nowhere)) == (409, "operation_conflict")
+    assert "is on the simulated node" in nowhere.json()["error"]["message"]
     async with open_api(cluster.record.platform_url, cluster.record.api_key, patience=0) as impatient:
         logs = await impatient.get(f"{UNITS}/inside/logs")
     assert (logs.status_code, code_of(logs)) == (503, "service_unavailable")

@@ -13,10 +13,14 @@ import pytest
 
 from gpu_platform.adapters.kube import KubeClient
 from gpu_platform.adapters.kube.paths import PODS
+from gpu_platform.devcluster.status import read_status
 from gpu_platform.domain import names
+from gpu_platform.domain.hosts import is_loopback
 from gpu_platform.domain.tenants import Role
+from tests.support import audited_api
 from tests.support.api import UNITS, api_process, code_of, open_api, wait_ready
 from tests.support.clusters import RunningCluster
+from tests.support.sockets import read_peers
 from tests.support.tenants import key_of, tenant
 from tests.support.units_and_stock import INSTANCES, create_unit, delete_unit, get_unit, unit_body, wait_unit_phase
 from tests.support.waiting import PATIENCE_SECONDS, eventually
@@ -31,7 +35,6 @@ TEMPLATE = {
     "probes": {"readiness": {"http": {"path": "/hanging", "port": "http"}, "periodSeconds": 1}},
 }
 CALLED = f"{UNITS}/called/proxy"
-DEVELOPMENT = {"GPU_PLATFORM_API_DEVELOPMENT_ADDRESSES": "true"}
 MEGABYTE = 1 << 20
 HELD_AT_MOST = 48 * MEGABYTE
 """By which an API process may grow while it passes on much more than that."""
@@ -154,7 +157,7 @@ async def test_bodies_of_any_size_pass_without_being_held(
 ) -> None:
     log = tmp_path_factory.mktemp("api") / "log"
     async with (
-        api_process(cluster.kubeconfig, log, DEVELOPMENT) as (daemon, url),
+        api_process(cluster.kubeconfig, log) as (daemon, url),
         open_api(url, cluster.record.api_key) as api,
     ):
         await wait_ready(api)
@@ -182,7 +185,7 @@ async def test_a_process_that_is_told_to_stop_cuts_what_is_open(
     cluster: RunningCluster, unit: str, tmp_path: Path
 ) -> None:
     async with (
-        api_process(cluster.kubeconfig, tmp_path / "log", DEVELOPMENT) as (daemon, url),
+        api_process(cluster.kubeconfig, tmp_path / "log") as (daemon, url),
         open_api(url, cluster.record.api_key) as api,
         aiohttp.ClientSession(headers={"Authorization": f"Bearer {cluster.record.api_key}"}) as session,
     ):
@@ -227,11 +230,43 @@ async def test_a_unit_that_is_not_there_is_a_404(api: httpx.AsyncClient) -> None
 async def test_a_port_on_which_nobody_listens_is_a_502(api: httpx.AsyncClient, unit: str) -> None:
     del unit
     message = error_of(await api.get(f"{CALLED}/dead/"), 502, "bad_gateway")
-    assert message == "the unit 'called' does not answer: nothing listens on port 8001"
+    assert message == "the unit 'called' does not answer: port 8001 refused the connection"
 
 
 async def test_a_unit_that_breaks_off_before_its_answer_is_a_502(api: httpx.AsyncClient, unit: str) -> None:
     assert "broke off" in error_of(await api.get(f"{unit}/break"), 502, "bad_gateway")
+
+
+async def test_nothing_dials_beyond_loopback_for_a_unit_on_a_simulated_node(
+    cluster: RunningCluster, kube: KubeClient, unit: str, tmp_path: Path
+) -> None:
+    record = tmp_path / "dialled"
+    await create_unit(kube, unit_body("pretended", template={"ports": TEMPLATE["ports"]}))
+    node = (await wait_unit_phase(kube, "pretended", "Ready"))["status"]["nodeName"]
+    settings = {audited_api.RECORD_VARIABLE: str(record)}
+    async with (
+        api_process(cluster.kubeconfig, tmp_path / "log", settings, module=audited_api.MODULE) as (_, url),
+        open_api(url, cluster.record.api_key) as api,
+    ):
+        await wait_ready(api)
+        await answered(api, f"{unit}/echo")
+        for method in ("GET", "POST"):
+            refused = await api.request(method, f"{UNITS}/pretended/proxy/http/")
+            assert f"is on the simulated node {node!r}" in error_of(refused, 503, "not_ready")
+    dialled = set(record.read_text().split())
+    real = {pod["metadata"]["annotations"][names.ANNOTATION_HOST_ADDRESS] for pod in await pods_of_unit(kube, "called")}
+    assert real <= dialled
+    assert [host for host in dialled if not is_loopback(host)] == []
+    await delete_unit(kube, "pretended")
+
+
+def test_no_process_of_the_cluster_is_connected_with_another_machine(cluster: RunningCluster) -> None:
+    processes = read_status(cluster.directory).processes
+    peers = {each.name: read_peers(each.pid) for each in processes if each.pid and each.state == "ready"}
+    assert peers["api"]
+    assert peers["kube-apiserver"]
+    beyond = {name: [host for host in hosts if not host.is_loopback] for name, hosts in peers.items()}
+    assert not any(beyond.values()), beyond
 
 
 async def test_a_stopped_unit_is_a_503_that_says_so_and_shows_no_url(api: httpx.AsyncClient, kube: KubeClient) -> None:
@@ -307,7 +342,7 @@ async def test_calls_follow_the_unit_through_a_restart_and_a_replacement(
     await api.post(f"{UNITS}/moving/proxy/http/die")
     pids.append(await other_pid(api, path, pids))
 
-    [pod] = await pods_of(kube, first)
+    [pod] = await pods_of_unit(kube, "moving")
     await kube.delete(PODS.item(pod["metadata"]["name"], INSTANCES))
     pids.append(await other_pid(api, path, pids))
 
@@ -319,8 +354,9 @@ async def test_calls_follow_the_unit_through_a_restart_and_a_replacement(
     await delete_unit(kube, "moving")
 
 
-async def pods_of(kube: KubeClient, unit: Json) -> list[Json]:
-    selector = {"labelSelector": f"{names.LABEL_UNIT_UID}={unit['metadata']['uid']}"}
+async def pods_of_unit(kube: KubeClient, name: str) -> list[Json]:
+    uid = (await get_unit(kube, name))["metadata"]["uid"]
+    selector = {"labelSelector": f"{names.LABEL_UNIT_UID}={uid}"}
     return list((await kube.get(PODS.collection(INSTANCES), selector))["items"])
 
 

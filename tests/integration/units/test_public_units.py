@@ -154,7 +154,9 @@ async def test_a_public_unit_gets_an_ingress_and_shows_its_address_once_it_is_ta
     child = names.child_name(unit)
     host = names.public_host(unit, INSTANCES, "units.example.com")
     async with routing(cluster, tmp_path, **INGRESS):
-        await create_unit(kube, unit_body(unit, template=HTTP, access=PUBLIC))
+        # On the host node: a unit of a simulated one has no address.
+        template = {**HTTP, "command": ["sleep", "1000"]}
+        await create_unit(kube, unit_body(unit, specName="host.1", template=template, access=PUBLIC))
         await wait_unit_phase(kube, unit, "Ready")
         await published(kube, unit, None, "no ingress controller")
         shown = (await api.get(f"/api/v1/gpu-units/{unit}")).json()["data"]

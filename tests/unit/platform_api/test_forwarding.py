@@ -192,7 +192,7 @@ async def test_nothing_at_the_port_is_a_502_that_says_so() -> None:
     async with platform(port) as door, door.client() as client:
         answer = await client.get("/")
     assert error_of(answer) == (502, "bad_gateway")
-    assert answer.json()["error"]["message"] == f"the unit 'web' does not answer: nothing listens on port {port}"
+    assert answer.json()["error"]["message"] == f"the unit 'web' does not answer: port {port} refused the connection"
     assert "127.0.0.1" not in answer.text
     assert door.count_of("unreachable") == 1
 
@@ -312,5 +312,13 @@ async def test_a_unit_that_speaks_tls_is_spoken_to_in_tls(tmp_path: Path) -> Non
     context.load_cert_chain(pair.certificate, pair.key)
     async with listening(answer_echo, context) as port, platform(port, is_tls=True) as door, door.client() as client:
         assert (await client.get("/over-tls")).text.startswith("GET /over-tls")
+
+
+async def test_https_to_a_port_that_speaks_plain_http_says_so() -> None:
     async with listening(answer_in_plain) as port, platform(port, is_tls=True) as door, door.client() as client:
-        assert error_of(await client.get("/")) == (502, "bad_gateway")
+        answer = await client.get("/")
+    assert error_of(answer) == (502, "bad_gateway")
+    assert answer.json()["error"]["message"] == (
+        f"the unit 'web' does not answer: the TLS handshake on port {port} failed (WRONG_VERSION_NUMBER); "
+        "access.scheme is https: set it to http if the port speaks plain HTTP"
+    )

@@ -7,7 +7,7 @@ import pytest
 from gpu_platform.domain import names
 from platform_api.gpu_units.plan import NoSuchPort, find_callable_port, plan_target
 from platform_api.proxying.plan import plan_address, split_path
-from platform_api.proxying.target import NotReady, Target
+from platform_api.proxying.target import NotReady, Simulated, Target
 from platform_api.storages.plan import plan_accessor
 from tests.support.builders import make_storage
 
@@ -26,7 +26,7 @@ def pod(
     annotations = {names.ANNOTATION_HOST_ADDRESS: real} if real else {}
     status: Json = {"conditions": [{"type": "Ready", "status": str(ready)}], **({"podIP": ip} if ip else {})}
     metadata = {"name": name, "creationTimestamp": "2026-11-17T03:00:00Z", "annotations": annotations, **more}
-    return {"metadata": metadata, "status": status}
+    return {"metadata": metadata, "spec": {"nodeName": "sim-0"}, "status": status}
 
 
 def unit(phase: str | None = "Ready", message: str = "", *, leaving: bool = False, **spec: Any) -> Json:
@@ -74,20 +74,36 @@ def test_the_newest_pod_that_is_ready_answers(pods: list[Json], address: str | N
     assert plan_address(pods, development_addresses=False) == address
 
 
-@pytest.mark.parametrize(
-    ("real", "is_allowed", "address"),
-    [
-        ("127.9.8.7", True, "127.9.8.7"),
-        ("127.9.8.7", False, "10.0.0.7"),
-        ("169.254.169.254", True, "10.0.0.7"),
-        ("platform.example", True, "10.0.0.7"),
-        ("", True, "10.0.0.7"),
-    ],
-)
-def test_where_a_pod_says_it_really_listens_counts_in_development_and_on_loopback_only(
-    real: str, is_allowed: bool, address: str
-) -> None:
-    assert plan_address([pod(real=real)], development_addresses=is_allowed) == address
+@pytest.mark.parametrize("real", ["127.9.8.7", "169.254.169.254", "", None])
+def test_in_production_the_address_in_a_pods_status_is_the_only_one(real: str | None) -> None:
+    assert plan_address([pod(real=real)], development_addresses=False) == "10.0.0.7"
+
+
+@pytest.mark.parametrize("real", ["127.9.8.7", "::1"])
+def test_on_the_embedded_cluster_the_host_node_is_called_where_it_listens(real: str) -> None:
+    assert plan_address([pod(real=real)], development_addresses=True) == real
+
+
+@pytest.mark.parametrize("real", [None, "", "10.128.0.7", "169.254.169.254", "platform.example", "::"])
+def test_on_the_embedded_cluster_nothing_beyond_loopback_is_an_address(real: str | None) -> None:
+    assert plan_address([pod(real=real)], development_addresses=True) == Simulated("sim-0")
+
+
+def test_the_newest_pod_decides_whether_a_unit_is_simulated() -> None:
+    pods = [pod("old", real="127.9.8.7"), pod("new", **LATER)]
+    assert plan_address(pods, development_addresses=True) == Simulated("sim-0")
+    assert plan_address([pod(ready=False)], development_addresses=True) is None
+
+
+def test_a_simulated_unit_and_a_simulated_file_browser_say_that_nothing_runs() -> None:
+    why = (
+        "is on the simulated node 'sim-0', where no process runs; "
+        "a spec of the host node, such as host.1, runs the command"
+    )
+    assert plan_target(unit(), [pod()], "http", development_addresses=True) == NotReady(f"the unit 'web' {why}")
+    storage = make_storage(accessor={"enabled": True})
+    refused = plan_accessor(storage, [pod()], development_addresses=True)
+    assert refused == NotReady(f"the file browser of the storage 'weights' {why}")
 
 
 @pytest.mark.parametrize(("port", "number"), [("http", 8000), ("8000", 8000), ("8080-alt", 9000), ("9000", 9000)])
@@ -118,7 +134,7 @@ def test_any_other_one_is_not_there(port: str, phase: str) -> None:
         (unit("Progressing", "pulling"), [pod()], "the unit 'web' is Progressing: pulling"),
         (unit("Failed"), [pod()], "the unit 'web' is Failed: UnitProgressing"),
         (unit(None), [], "the unit 'web' is Pending"),
-        (unit(), [pod(ready=False)], "the unit 'web' has no pod that is ready just now; see its events"),
+        (unit(), [pod(ready=False)], "the unit 'web' has no pod that is ready; see its events"),
     ],
 )
 def test_a_unit_that_cannot_be_called_says_why(of: Json, pods: list[Json], message: str) -> None:

@@ -1,6 +1,7 @@
 """Asking or telling a container something: the `exec`, `httpGet`, `tcpSocket` and `sleep` of probes and hooks.
 
-Every call has a time limit and answers with a value: a handler that fails is a fact, not an error.
+Every call has a time limit and answers with a value: a handler that fails is a fact, not an error. Only loopback is
+dialled: nothing that runs on the embedded cluster answers anywhere else.
 """
 
 import asyncio
@@ -13,6 +14,7 @@ import aiohttp
 
 from gpu_platform.adapters.kube.client import Json
 from gpu_platform.devcluster.hostnode.processes.child import Child, Command
+from gpu_platform.domain.hosts import is_loopback
 
 OUTPUT_BYTES = 1_024
 """Of a failed handler's answer, for its event: enough to read, too little to flood."""
@@ -53,7 +55,7 @@ async def _run(handler: Json, target: Target, session: aiohttp.ClientSession) ->
     if action := handler.get("httpGet"):
         return await _http_get(action, target, session)
     if action := handler.get("tcpSocket"):
-        return await _tcp_connect(action.get("host") or target.address, _port(action["port"], target))
+        return await _tcp_connect(_host(action, target), _port(action["port"], target))
     if action := handler.get("sleep"):
         await asyncio.sleep(action["seconds"])
         return Outcome(True)
@@ -80,7 +82,7 @@ async def _exec(command: Command) -> Outcome:
 
 
 async def _http_get(action: Json, target: Target, session: aiohttp.ClientSession) -> Outcome:
-    host = action.get("host") or target.address
+    host = _host(action, target)
     scheme = str(action.get("scheme") or "HTTP").lower()
     path = "/" + str(action.get("path") or "").lstrip("/")
     headers = {"User-Agent": "kube-probe/host-node"}
@@ -99,6 +101,13 @@ async def _tcp_connect(host: str, port: int) -> Outcome:
     with suppress(OSError):
         await writer.wait_closed()
     return Outcome(True)
+
+
+def _host(action: Json, target: Target) -> str:
+    host = str(action.get("host") or target.address)
+    if not is_loopback(host):
+        raise ValueError(f"host {host!r}: the host node dials loopback addresses only")
+    return host
 
 
 def _port(port: int | str, target: Target) -> int:

@@ -60,6 +60,17 @@ async def test_tcp_succeeds_when_somebody_listens(port: int) -> None:
     assert not (await ask({"tcpSocket": {"port": 1}})).succeeded
 
 
+@pytest.mark.parametrize("handler", ["httpGet", "tcpSocket"])
+@pytest.mark.parametrize("host", ["10.128.0.7", "192.0.2.1", "example.com"])
+async def test_no_probe_dials_beyond_loopback(handler: str, host: str) -> None:
+    outcome = await ask({handler: {"host": host, "port": 80}})
+    assert outcome == Outcome(False, f"ValueError: host {host!r}: the host node dials loopback addresses only")
+
+
+async def test_a_probe_may_name_this_machine(port: int) -> None:
+    assert (await ask({"tcpSocket": {"host": "localhost", "port": port}})).succeeded
+
+
 async def test_exec_succeeds_with_exit_code_zero() -> None:
     assert (await ask({"exec": {"command": ["true"]}})).succeeded
     outcome = await ask({"exec": {"command": ["sh", "-c", "echo not yet; exit 2"]}})
