@@ -3,7 +3,7 @@
 import json
 import time
 from collections.abc import Iterator
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -11,7 +11,7 @@ from gpu_platform.cli.client import PlatformClient
 from gpu_platform.cli.connection import connect
 from gpu_platform.cli.errors import PlatformError
 from gpu_platform.cli.options import AsJson, Url
-from gpu_platform.cli.tables import build_age, now, parse_instant, plain, print_json, print_line, print_rows
+from gpu_platform.cli.tables import build_age, now, parse_instant, print_json, print_line, print_rows
 from gpu_platform.cli.views import CorrectionView, DriftReport, DriftView, FieldDriftView
 
 PAUSE_SECONDS = 1.0
@@ -37,7 +37,7 @@ def _print_report(report: DriftReport) -> None:
     print_rows(
         ("STACK", "SINCE", "DIFFERS", "DOING", "ERROR"),
         (
-            (item["stack"], build_age(item["since"], now()), _text_of(item), item["doing"], item.get("error"))
+            (item["stack"], build_age(item["since"], now()), _differences_of(item), item["doing"], item.get("error"))
             for item in report["items"]
         ),
         empty="everything is as it was accepted",
@@ -53,7 +53,7 @@ def _print_report(report: DriftReport) -> None:
                     item["stack"],
                     build_age(item["correctedAt"], now()),
                     f"{_seconds_of(item):.1f} s",
-                    _text_of(item) or MADE_AGAIN,
+                    _corrections_of(item),
                 )
                 for item in report["corrected"]
             ),
@@ -106,18 +106,34 @@ def _print_news(event: str, item: DriftView | CorrectionView, *, as_json: bool) 
     clock = now().astimezone().strftime("%H:%M:%S")
     colour = {"differs": "yellow", "corrected": "green"}.get(event, "")
     doing = str(item.get("doing") or "") if event == "differs" else ""
-    what = _text_of(item) or (MADE_AGAIN if event == "corrected" else "")
+    what = _corrections_of(item) if event == "corrected" else _differences_of(item)
     parts = (item["stack"], what, doing, str(item.get("error") or ""))
     print_line(f"{clock}  ", (f"{event:<9}", colour), "  ", "  ".join(filter(None, parts)))
 
 
-def _text_of(item: DriftView | CorrectionView) -> str:
-    """The fields that differ; without any, the object itself does."""
-    return ", ".join(map(_change_of, item.get("differences") or ()))
+def _differences_of(item: DriftView | CorrectionView) -> str:
+    """The fields that differ; empty where the object itself is missing."""
+    return ", ".join(map(_describe_difference, item.get("differences") or ()))
 
 
-def _change_of(change: FieldDriftView) -> str:
-    return f"{change['field']}: {plain(change.get('accepted'))} -> {plain(change.get('found'))}"
+def _describe_difference(change: FieldDriftView) -> str:
+    return f"{change['field']}: accepted {_value(change, 'accepted')}, found {_value(change, 'found')}"
+
+
+def _corrections_of(item: DriftView | CorrectionView) -> str:
+    return ", ".join(map(_describe_correction, item.get("differences") or ())) or MADE_AGAIN
+
+
+def _describe_correction(change: FieldDriftView) -> str:
+    if change.get("accepted") is None:
+        return f"{change['field']}: removed again (was {_value(change, 'found')})"
+    return f"{change['field']}: put back to {_value(change, 'accepted')} (was {_value(change, 'found')})"
+
+
+def _value(change: FieldDriftView, side: Literal["accepted", "found"]) -> str:
+    """As JSON, so that a text with spaces or commas in it is one value."""
+    value: Any = change.get(side)
+    return "not set" if value is None else json.dumps(value, ensure_ascii=False, sort_keys=True)
 
 
 def _seconds_of(item: CorrectionView) -> float:

@@ -35,6 +35,9 @@ class Drift:
     action: Action
     since: datetime
     differences: tuple[Difference, ...] = ()
+    accepted_spec: str | None = None
+    """The accepted spec that the differences are about."""
+
     lost: str | None = None
     """The operation that made it, when the object itself is gone. Made again, it bears the same mark; another object
     of its name does not."""
@@ -100,7 +103,7 @@ class DriftTracker:
         if action not in EXPECTED:
             drift = replace(known or Drift(address, action, self._now()), action=action)
             self._differing[address] = _explained(drift, item, record)
-        elif known is not None and item is not None and self._is_complete and _is_corrected(known, item):
+        elif known is not None and item is not None and self._is_complete and is_corrected(known, item):
             self._corrections.append(Correction(known, self._now()))
 
     @property
@@ -115,15 +118,27 @@ def _explained(drift: Drift, item: Json | None, record: StackRecord | None) -> D
         return replace(drift, lost=record.recorded.operation_id)
     intent = intent_of(item) if item is not None and drift.action is Action.REVERT else None
     if item is not None and intent is not None:
-        return replace(drift, differences=find_differences(item, intent))
+        return replace(drift, differences=find_differences(item, intent), accepted_spec=intent.accepted_spec)
     return drift
 
 
-def _is_corrected(drift: Drift, item: Json) -> bool:
-    """To record what was just accepted corrects nothing."""
+def is_corrected(drift: Drift, item: Json) -> bool:
+    """Whether an object that no longer differs was put back.
+
+    | object                                  | drift                          | corrected |
+    | --------------------------------------- | ------------------------------ | --------- |
+    | is being deleted                        | any                            | no        |
+    | has the accepted spec that it had       | fields differed                | yes       |
+    | has another one: a PUT accepted it      | fields differed                | no        |
+    | carries the mark of the one that is gone | the object was gone            | yes       |
+    | any other                               | only its stack was not recorded | no       |
+    """
+    annotations = annotations_of(item)
     if "deletionTimestamp" in item["metadata"]:
         return False
-    return bool(drift.differences) or drift.lost == annotations_of(item).get(names.ANNOTATION_OPERATION_ID, "")
+    if drift.differences:
+        return annotations.get(names.ANNOTATION_ACCEPTED_SPEC) == drift.accepted_spec
+    return drift.lost == annotations.get(names.ANNOTATION_OPERATION_ID, "")
 
 
 def _is_other(old: Json, new: Json) -> bool:

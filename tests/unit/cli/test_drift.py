@@ -3,6 +3,8 @@
 import json
 from typing import Any
 
+import pytest
+
 from gpu_platform.cli.drift import find_news
 from tests.unit.cli.api_server import ApiServer, data, refusal
 from tests.unit.cli.shell import Shell
@@ -41,7 +43,7 @@ def test_what_differs_is_shown_with_both_values_and_who_does_what(api: ApiServer
     shown = shell.run("drift").stdout
 
     assert "gpu-unit/default.web" in shown
-    assert "spec.image: a:1 -> b:[red]2" in " ".join(shown.split())
+    assert 'spec.image: accepted "a:1", found "b:[red]2"' in " ".join(shown.split())
     assert "the reconciler puts the accepted spec back" in " ".join(shown.split())
     assert "and 2 more" in shown
 
@@ -54,7 +56,25 @@ def test_what_was_corrected_is_shown_with_how_long_it_took(api: ApiServer, shell
     assert "everything is as it was accepted" in result.stderr
     shown = " ".join(result.stdout.split())
     assert "1.5 s" in shown
-    assert "spec.gpu: – -> 2" in shown
+    assert "spec.gpu: removed again (was 2)" in shown
+
+
+@pytest.mark.parametrize(
+    ("difference", "words"),
+    [
+        ({"accepted": "example/web", "found": "example/other"}, 'put back to "example/web" (was "example/other")'),
+        ({"accepted": ["a", "b"]}, 'put back to ["a", "b"] (was not set)'),
+        ({"accepted": 0, "found": 2}, "put back to 0 (was 2)"),
+        ({"accepted": False, "found": True}, "put back to false (was true)"),
+    ],
+)
+def test_a_correction_says_which_value_is_there_again(
+    api: ApiServer, shell: Shell, difference: dict[str, Any], words: str
+) -> None:
+    corrected = {**CORRECTED, "differences": [{"field": "spec.x", **difference}]}
+    api.on("GET", DRIFT, data(report(corrected=(corrected,))))
+
+    assert f"spec.x: {words}" in " ".join(shell.run("drift").stdout.split())
 
 
 def test_machines_get_the_whole_report(api: ApiServer, shell: Shell) -> None:
