@@ -1,5 +1,7 @@
 """HTTP with the platform's API: connections, retries, and its errors as ours. The only module that knows httpx."""
 
+import socket
+import ssl
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
@@ -127,12 +129,9 @@ class Transport:
         try:
             yield
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
-            why = str(error) or "no answer in time"
+            # This request was not received, but perhaps an earlier one.
             raise UnreachableError(
-                f"nothing answers at {self._url} ({why}): start it with `gpu-platform dev up`, "
-                "or correct GPU_PLATFORM_URL",
-                # Nobody heard this one, but perhaps an earlier one.
-                is_ambiguous=is_repeated and not is_read,
+                describe_no_connection(self._url, error), is_ambiguous=is_repeated and not is_read
             ) from None
         except httpx.TimeoutException:
             raise UnreachableError(
@@ -144,6 +143,42 @@ class Transport:
                 f"the connection to {self._url} broke ({str(error) or type(error).__name__}): try again",
                 is_ambiguous=not is_read,
             ) from None
+
+
+def describe_no_connection(url: str, error: httpx.TransportError) -> str:
+    """What is known of a connection that was not made, and what to do about it.
+
+    | seen                            | says                                          |
+    | ------------------------------- | --------------------------------------------- |
+    | no answer within the time limit | how long                                      |
+    | connection refused              | refused: start the platform                   |
+    | a certificate that is not valid | the reason                                    |
+    | any other failure of TLS        | the handshake failed: http or https           |
+    | a name that is not resolved     | the host                                      |
+    | anything else                   | the words of the operating system             |
+    """
+    correct = "correct GPU_PLATFORM_URL or --url"
+    if isinstance(error, httpx.ConnectTimeout):
+        return f"{url} took no connection within {CONNECT_SECONDS:g} s: {correct}, or try again"
+    match _cause_of(error):
+        case ConnectionRefusedError():
+            return f"{url} refuses connections: start the platform with `gpu-platform dev up`, or {correct}"
+        case ssl.SSLCertVerificationError() as cause:
+            return f"the certificate of {url} is not valid ({cause.verify_message}): trust its issuer (SSL_CERT_FILE)"
+        case ssl.SSLError() as cause:
+            return (
+                f"the TLS handshake with {url} failed ({cause.reason}): does it speak http instead of https? {correct}"
+            )
+        case socket.gaierror() as cause:
+            return f"the host of {url} is not found ({cause.strerror}): {correct}"
+    return f"{url} cannot be reached ({error}): {correct}, or try again"
+
+
+def _cause_of(error: BaseException) -> BaseException:
+    """The error of the operating system or of TLS that httpx wraps."""
+    while (inner := error.__cause__ or error.__context__) is not None:
+        error = inner
+    return error
 
 
 def parse_url(text: str) -> httpx.URL:

@@ -34,6 +34,7 @@ Mount = Annotated[
     ),
 ]
 PROTOCOLS = ("TCP", "UDP", "SCTP")
+LARGEST_PORT = 65_535
 
 
 class Scheme(StrEnum):
@@ -118,9 +119,16 @@ def parse_env(text: str) -> Json:
 def parse_port(text: str) -> Json:
     name, _, target = text.partition("=")
     number, _, protocol = target.partition("/")
-    is_number = number.isascii() and number.isdigit() and 1 <= int(number) <= 65_535
-    if not name or not is_number or (protocol or "TCP").upper() not in PROTOCOLS:
+    if not name or not number.isascii() or not number.isdigit():
         raise typer.BadParameter(f"{text!r} should look like http=8080 or dns=53/UDP", param_hint="--port")
+    if len(number) > len(str(LARGEST_PORT)) or not 1 <= int(number) <= LARGEST_PORT:
+        raise typer.BadParameter(
+            f"{text!r}: port {number} is out of range; use 1 to {LARGEST_PORT}", param_hint="--port"
+        )
+    if (protocol or "TCP").upper() not in PROTOCOLS:
+        raise typer.BadParameter(
+            f"{text!r}: protocol {protocol!r} is not one of {', '.join(PROTOCOLS)}", param_hint="--port"
+        )
     port: Json = {"name": name, "port": int(number)}
     return {**port, "protocol": protocol.upper()} if protocol else port
 

@@ -40,7 +40,7 @@ from gpu_platform.cli.tables import (
 )
 from gpu_platform.cli.unit_options import Scheme, UnitOptions
 from gpu_platform.cli.verdicts import judge_settled
-from gpu_platform.cli.views import UnitView
+from gpu_platform.cli.views import Json, UnitView
 from gpu_platform.cli.waiting import Deadline, wait_for
 
 app = typer.Typer(help="Your units: running images with GPUs.", no_args_is_help=True)
@@ -263,6 +263,7 @@ def _print_unit(unit: UnitView) -> None:
         "ports": "\n".join(
             f"{port['name']}={port['port']}/{port.get('protocol', 'TCP')}" for port in template.get("ports") or ()
         ),
+        "probes": "\n".join(_describe_probe(kind, probe) for kind, probe in (template.get("probes") or {}).items()),
         "mounts": "\n".join(
             f"{mount['name']} at {mount['mountPath']}{' (read only)' if mount.get('readOnly') else ''}"
             for mount in unit.get("storageMounts") or ()
@@ -274,6 +275,23 @@ def _print_unit(unit: UnitView) -> None:
         "age": build_age(unit["createdAt"], now()),
     }
     print_table(build_details(fields))
+
+
+def _describe_probe(kind: str, probe: Json) -> str:
+    """`readiness: GET /healthz on http; every 10 s, timeout 1 s, 3 failures count`."""
+    http = probe.get("http")
+    if http:
+        question = f"GET {http.get('path', '/')} on {http['port']}"
+    else:
+        question = f"command {' '.join(probe.get('command') or ())}"
+    delay = probe.get("initialDelaySeconds")
+    times = (
+        f"first after {delay} s" if delay else "",
+        f"every {probe.get('periodSeconds', 10)} s",
+        f"timeout {probe.get('timeoutSeconds', 1)} s",
+        f"{probe.get('failureThreshold', 3)} failures count",
+    )
+    return f"{kind}: {question}; {', '.join(filter(None, times))}"
 
 
 stacks.add_commands(app)

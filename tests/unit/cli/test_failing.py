@@ -1,12 +1,18 @@
 """Every failure is a sentence and what to do about it, on stderr; never a traceback, never the key."""
 
 import socket
+import ssl
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
 
+import httpx
 import pytest
 
+from gpu_platform.cli.transport import describe_no_connection
+from gpu_platform.devcluster.certificates import ensure_certificates, key_pair
 from tests.unit.cli import views
 from tests.unit.cli.api_server import NO_CONTENT, Answer, ApiServer, data, refusal
 from tests.unit.cli.shell import Shell
@@ -16,16 +22,17 @@ BUSY = refusal(503, "operation_in_progress", "the operation is under way", retry
 
 
 @contextmanager
-def answering_once(answer: bytes) -> Iterator[str]:
-    """Somebody who gives one answer, and is gone before it comes."""
+def answering_once(answer: bytes, context: ssl.SSLContext | None = None) -> Iterator[str]:
+    """A server that gives one answer, and is gone before it arrives."""
     listener = socket.create_server(("127.0.0.1", 0))
 
     def serve() -> None:
         connection, _ = listener.accept()
         listener.close()
-        with connection:
-            connection.recv(65_536)
-            connection.sendall(answer)
+        # A client that does not trust the certificate breaks the handshake off.
+        with suppress(ssl.SSLError), context.wrap_socket(connection, True) if context else connection as wrapped:
+            wrapped.recv(65_536)
+            wrapped.sendall(answer)
 
     thread = threading.Thread(target=serve)
     thread.start()
@@ -176,7 +183,7 @@ def test_a_request_that_was_begun_stays_in_doubt_when_nobody_answers_any_more(sh
     ) as url:
         result = shell.run(*CREATE, "--url", url)
 
-    assert "nothing answers at" in result.stderr
+    assert "refuses connections" in result.stderr
     assert "--operation-id op-1" in result.stderr
 
 
@@ -191,8 +198,50 @@ def test_nobody_at_the_address_is_told_with_what_to_do(shell: Shell, nobody: str
 
     assert result.exit_code == 1
     [line] = result.stderr.splitlines()
-    assert line.startswith(f"error: nothing answers at {nobody}")
-    assert "gpu-platform dev up" in line
+    assert line == (
+        f"error: {nobody} refuses connections: start the platform with `gpu-platform dev up`, "
+        "or correct GPU_PLATFORM_URL or --url"
+    )
+
+
+def test_https_to_a_port_that_speaks_http_is_not_told_to_start_it(api: ApiServer, shell: Shell) -> None:
+    secure = api.url.replace("http://", "https://")
+
+    result = shell.run("units", "list", "--url", secure)
+
+    [line] = result.stderr.splitlines()
+    assert line == (
+        f"error: the TLS handshake with {secure} failed (WRONG_VERSION_NUMBER): does it speak http instead of https? "
+        "correct GPU_PLATFORM_URL or --url"
+    )
+
+
+def test_a_certificate_that_is_not_trusted_is_told_with_the_reason(shell: Shell, tmp_path: Path) -> None:
+    ensure_certificates(tmp_path, datetime.now(UTC))
+    pair = key_pair(tmp_path, "server")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(pair.certificate, pair.key)
+    with answering_once(b"", context) as url:
+        result = shell.run("units", "list", "--url", url.replace("http://", "https://"))
+
+    assert "is not valid (" in result.stderr
+    assert "dev up" not in result.stderr
+
+
+def test_a_host_that_is_not_found_is_told_so() -> None:
+    """Decided from the error alone: a test asks no name server."""
+    error = httpx.ConnectError("[Errno -2] Name or service not known")
+    error.__cause__ = socket.gaierror(-2, "Name or service not known")
+
+    said = describe_no_connection("https://gpu.invalid", error)
+
+    assert said == (
+        "the host of https://gpu.invalid is not found (Name or service not known): correct GPU_PLATFORM_URL or --url"
+    )
+    slow = describe_no_connection("https://gpu.invalid", httpx.ConnectTimeout(""))
+    assert slow.startswith("https://gpu.invalid took no connection within 5 s")
+    strange = describe_no_connection("https://gpu.invalid", httpx.ConnectError("no route to host"))
+    assert strange.startswith("https://gpu.invalid cannot be reached (no route to host)")
 
 
 @pytest.mark.parametrize(
