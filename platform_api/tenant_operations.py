@@ -89,7 +89,12 @@ async def open_for_tenant(client: LedgerClient, operation: Json) -> Opened:
         if error.status not in (403, 404) or any(word in error.message for word in NAMESPACE_LIMITS):
             raise
         namespace = operation["metadata"]["namespace"]
-        raise forbidden(f"the tenant has no namespace {namespace} yet; ask an operator to make it") from error
+        if error.status == 404:
+            raise forbidden(f"the tenant has no namespace {namespace} yet; ask an operator to make it") from error
+        raise forbidden(
+            f"the platform has no rights in the namespace {namespace} of this tenant, which may not exist yet; "
+            "ask an operator to make it"
+        ) from error
 
 
 def check_replay(recorded: Json, wanted: Json) -> OperationSpec:

@@ -26,7 +26,7 @@ SHARED_RULES = (
     Rule(
         (Scope.CLUSTER,),
         "",
-        ("configmaps", "namespaces", "persistentvolumeclaims", "pods", "services"),
+        ("configmaps", "namespaces", "nodes", "persistentvolumeclaims", "pods", "services"),
         ("list", "watch"),
     ),
     Rule((Scope.CLUSTER,), "batch", ("jobs",), ("list", "watch")),

@@ -22,6 +22,7 @@ from gpu_platform.adapters.kube.paths import (
     JOBS,
     NAMESPACES,
     NETWORK_POLICIES,
+    NODES,
     OPERATIONS,
     PERSISTENT_VOLUME_CLAIMS,
     PODS,
@@ -36,7 +37,7 @@ from gpu_platform.domain.metadata import labels_of
 from gpu_platform.domain.stock import is_available, is_claimed
 from gpu_platform.domain.storage_mounts import HolderKind, hold_of
 from reconciler.units.observed import ChildKind
-from reconciler.units.pods import find_unschedulable
+from reconciler.units.pods import find_node_problem, find_unschedulable
 
 Json = dict[str, Any]
 
@@ -71,6 +72,7 @@ class World:
             "unit-uid": _unit_uid_of,
             "unschedulable": _unschedulable_namespace_of,
             "storage": _storage_label_of,
+            "node": _node_of,
         }
         of_storages = {"source": _copied_storage_of, "unit": _mounting_unit_of}
         self.units = ObjectCache(client, GPU_UNITS, indexes=of_units, timing=timing)
@@ -81,6 +83,7 @@ class World:
         self.specs = ObjectCache(client, GPU_SPECS, timing=timing)
         self.operations = ObjectCache(client, OPERATIONS, indexes={"object-uid": _object_uids_of}, timing=timing)
         self.namespaces = ObjectCache(client, NAMESPACES, timing=timing)
+        self.nodes = ObjectCache(client, NODES, timing=timing)
         self.unit_children = {
             kind: _child_cache(client, path, timing)
             for kind, path in UNIT_CHILDREN.items()
@@ -106,6 +109,7 @@ class World:
             self.specs,
             self.operations,
             self.namespaces,
+            self.nodes,
             *self.unit_children.values(),
             self.claims,
             self.jobs,
@@ -123,6 +127,16 @@ class World:
     def pods_of(self, unit: Json) -> tuple[Json, ...]:
         """The pods of this very unit, not of an earlier one with its name."""
         return self.pods.by_index("unit-uid", unit["metadata"]["uid"])
+
+    def pods_away(self, node: Json) -> tuple[Json, ...]:
+        """The pods on this node, if it is not Ready: a change of any other node concerns none of them."""
+        return self.pods.by_index("node", node["metadata"]["name"]) if find_node_problem(node) else ()
+
+    def away_nodes(self, pods: Iterable[Json]) -> dict[str, str]:
+        """The nodes of these pods that are not Ready, and why."""
+        found = {name: self.nodes.get(None, name) for pod in pods for name in _node_of(pod)}
+        problems = ((name, find_node_problem(node)) for name, node in found.items() if node is not None)
+        return {name: problem for name, problem in problems if problem is not None}
 
     def claimed_stock(self) -> tuple[Json, ...]:
         """Stock that is claimed and not yet consumed: a hand-off is under way."""
@@ -186,6 +200,11 @@ def _is_stock(unit: Json) -> bool:
 def _unit_uid_of(pod: Json) -> Iterable[str]:
     if uid := labels_of(pod).get(names.LABEL_UNIT_UID):
         yield uid
+
+
+def _node_of(pod: Json) -> Iterable[str]:
+    if node := pod["spec"].get("nodeName"):
+        yield node
 
 
 def _object_uids_of(operation: Json) -> Iterable[str]:

@@ -14,9 +14,11 @@ from gpu_platform.cli.replays import new_invocation_id, replayable
 from gpu_platform.cli.tables import (
     build_age,
     build_details,
+    build_why,
     coloured,
     coloured_word,
     now,
+    parse_instant,
     plain,
     print_beside,
     print_json,
@@ -26,7 +28,9 @@ from gpu_platform.cli.tables import (
     print_table,
 )
 from gpu_platform.cli.timeline import build_timeline
+from gpu_platform.cli.verdicts import build_state
 from gpu_platform.cli.views import InvocationView
+from gpu_platform.cli.waiting import Deadline
 
 app = typer.Typer(help="Calls of your functions.", no_args_is_help=True)
 dead_letters = typer.Typer(help="Calls that no worker could answer.", no_args_is_help=True)
@@ -71,6 +75,7 @@ def invoke(
         headers=dict(_parse_header(text) for text in header) if header else None,
         timeoutSeconds=timeout,
     )
+    deadline = Deadline(timeout or DEFAULT_WAIT)
     with connect(url) as client, replayable(chosen_id, "--id"):
         call = client.invoke(request, silence_seconds=(timeout or DEFAULT_WAIT) + MARGIN).view
     if as_json:
@@ -78,13 +83,38 @@ def invoke(
     elif call["state"] in OPEN:
         print_line(f"{call['invocationID']} is ", coloured_word(call["state"]))
         if not is_async:
-            print_remark(f"it goes on; `gpu-platform invocations get {call['invocationID']}` shows how")
+            for remark in build_remarks(call, deadline.elapsed_seconds()):
+                print_remark(remark)
     else:
         _print_answer(call)
         if trace:
             print_beside(build_timeline(call))
     if call["state"] not in (ANSWERED, *(OPEN if is_async else ())):
         raise typer.Exit(1)
+
+
+def build_remarks(call: InvocationView, waited_seconds: float) -> tuple[str, ...]:
+    """What is known of a call that was waited for and is not over, and what becomes of it. Its times are the platform's
+    own, of which only the difference is used: the clocks of two machines differ."""
+    function = f"its function is {_describe_function(call)}"
+    ends_at = call.get("expiresAt")
+    if ends_at is None:
+        end = "it goes on"
+    elif waited_seconds >= (life := _seconds_between(call["acceptedAt"], ends_at)):
+        end = f"its deadline of {life:g} s is over: unless an answer came in time, it ends as expired"
+    else:
+        end = f"it goes on, until {ends_at} at the latest"
+    return function, f"{end}; `gpu-platform invocations get {call['invocationID']}` shows its state"
+
+
+def _describe_function(call: InvocationView) -> str:
+    """`words: Failed (WorkerFailed: …)`; the name alone where the API does not say how the function is."""
+    name, state = call["serverlessRequestID"], call.get("functionState")
+    return f"{name}: {build_state(state['phase'], build_why(state))}" if state else name
+
+
+def _seconds_between(begin: str, end: str) -> float:
+    return (parse_instant(end) - parse_instant(begin)).total_seconds()
 
 
 @app.command("list")
@@ -241,13 +271,14 @@ def _print_call(call: InvocationView) -> None:
     result = call.get("result")
     fields = {
         "id": call["invocationID"],
-        "function": call["serverlessRequestID"],
+        "function": _describe_function(call),
         "state": coloured(call["state"]),
         "why": call.get("reason"),
         "attempts": call["attempts"],
         "worker": call.get("worker"),
         "accepted": call["acceptedAt"],
         "started": call.get("startedAt"),
+        "expires": call.get("expiresAt") if call["state"] in OPEN else None,
         "finished": call.get("finishedAt"),
         "retry of": call.get("retryOf"),
         "status": result["statusCode"] if result else None,

@@ -241,6 +241,12 @@ class ColdStartView(TypedDict):
     readyAt: str
 
 
+class FunctionStateView(TypedDict):
+    phase: str
+    reason: NotRequired[str | None]
+    message: NotRequired[str | None]
+
+
 class InvocationView(TypedDict):
     invocationID: str
     serverlessRequestID: str
@@ -248,6 +254,7 @@ class InvocationView(TypedDict):
     state: str
     attempts: int
     worker: NotRequired[str | None]
+    functionState: NotRequired[FunctionStateView | None]
     reason: NotRequired[str | None]
     retryOf: NotRequired[str | None]
     acceptedAt: str

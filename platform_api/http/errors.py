@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 
-from gpu_platform.adapters.kube import KubeError, UnreachableError
+from gpu_platform.adapters.kube import AlreadyExistsError, KubeError, UnreachableError
 from platform_api.http.envelope import ErrorDetail
 
 RETRY_SECONDS = 1
-NAMESPACE_LIMITS = ("exceeded quota", "being terminated")
+NAMESPACE_LIMITS = QUOTA, ENDING = "exceeded quota", "being terminated"
+"""Words of Kubernetes in a 403 that is about the tenant's namespace, not about our own rights."""
 
 
 class ApiError(Exception):
@@ -98,10 +99,14 @@ def from_kube(error: KubeError) -> ApiError:
         return unavailable("Kubernetes does not answer just now")
     if error.status in (400, 422):
         return invalid_field("", f"Kubernetes refuses this: {error.message}")
+    if isinstance(error, AlreadyExistsError):
+        return conflict("an object of this name exists already; choose another name, or try again when it is deleted")
     if error.status == 409:
-        return conflict("somebody else changed this at the same time; look at it and try again")
-    if error.status == 403 and any(word in error.message for word in NAMESPACE_LIMITS):
-        return forbidden("the tenant's quota is used up, or its namespace is on its way out; ask an operator")
+        return conflict("it was modified concurrently; look at it and try again")
+    if error.status == 403 and QUOTA in error.message:
+        return forbidden(f"{error.message[error.message.index(QUOTA) :]}; ask an operator for more")
+    if error.status == 403 and ENDING in error.message:
+        return forbidden("the tenant's namespace is being deleted; ask an operator")
     if error.status == 429 or error.status >= 500:
-        return unavailable("Kubernetes is busy or in trouble just now")
+        return unavailable(f"Kubernetes answered with status {error.status}; try again")
     return ApiError(500, "internal_error", "Kubernetes refused what the platform asked of it; the log knows more")

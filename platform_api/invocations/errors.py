@@ -10,7 +10,8 @@ FULL_SECONDS = 5
 
 def invocation_not_found(invocation_id: str) -> ApiError:
     return not_found(
-        "invocation_not_found", f"there is no invocation {invocation_id!r}: it never was, or ended long ago"
+        "invocation_not_found",
+        f"there is no invocation {invocation_id!r}; after their end they are kept for a limited time",
     )
 
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from gpu_platform.domain.gpu_functions import FUNCTION_NAME
+from gpu_platform.domain.gpu_functions import FUNCTION_NAME, FunctionPhase
 from gpu_platform.domain.invocations import (
     LONGEST_TIMEOUT,
     Attributes,
@@ -67,6 +67,14 @@ class Invoke(Value):
         )
 
 
+class FunctionState(Value):
+    """How a function is, in the words of its status."""
+
+    phase: FunctionPhase
+    reason: str | None = None
+    message: str | None = None
+
+
 class InvocationView(Value):
     """A call, and its result once it is over."""
 
@@ -87,6 +95,10 @@ class InvocationView(Value):
         ColdStart | None, Field(description="How its worker came, if the call was there before it was.")
     ] = None
     finished_at: datetime | None = None
+    function_state: Annotated[
+        FunctionState | None,
+        Field(description="Of a call that is not over, where one call is asked for: how its function is."),
+    ] = None
     reason: Annotated[str | None, Field(description="Why it has no result.")] = None
     result: InvocationResult | None = None
     result_bytes: Annotated[

@@ -4,13 +4,13 @@ from collections.abc import AsyncGenerator, Callable
 from datetime import datetime
 
 from gpu_platform.adapters.queue.errors import QueueUnavailableError
-from gpu_platform.domain.invocations import InvocationRequest, InvocationState
+from gpu_platform.domain.invocations import Invocation, InvocationRequest, InvocationState
 from platform_api.cluster import Cluster
 from platform_api.http.errors import ApiError
 from platform_api.invocations.acceptance import AcceptedCall, CallAcceptance
 from platform_api.invocations.changes import CallChanges
 from platform_api.invocations.figures import QueueCounts
-from platform_api.invocations.functions import find_function
+from platform_api.invocations.functions import find_function, state_of
 from platform_api.invocations.reads import CallReads
 from platform_api.invocations.schemas import InvocationView, Invoke, Redrive, Redriven, view_of
 from platform_api.invocations.store import Store, open_store
@@ -57,11 +57,11 @@ class InvocationService:
             store, accepted = await self._accept(caller, request)
             seconds = body.timeout_seconds or DEFAULT_SECONDS
             call = await self._waits.wait(store, accepted.call, waiter, seconds)
-        return await self._reads.view(store, call), call.is_over
+        return await self._view(caller, store, call), call.is_over
 
     async def get(self, caller: Caller, invocation_id: str) -> InvocationView:
         store = self._store()
-        return await self._reads.view(store, (await self._reads.get(store, caller, invocation_id)).call)
+        return await self._view(caller, store, (await self._reads.get(store, caller, invocation_id)).call)
 
     async def list_page(
         self, caller: Caller, sequence: int, limit: int, function: str | None, state: InvocationState | None
@@ -107,6 +107,12 @@ class InvocationService:
         """503 at once while NATS stores nothing."""
         self._link.check_storage()
         return self._store()
+
+    async def _view(self, caller: Caller, store: Store, call: Invocation) -> InvocationView:
+        """With how the function is, while the call is not over. From the cache: it costs no request."""
+        view = await self._reads.view(store, call)
+        function = None if call.is_over else self._cluster.functions.get(caller.namespace, call.function)
+        return view if function is None else view.model_copy(update={"function_state": state_of(function)})
 
     def _store(self) -> Store:
         return open_store(self._link.js, self._retention)

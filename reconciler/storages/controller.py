@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from datetime import datetime
+from itertools import chain
 from typing import Any
 
 from gpu_platform.control.loop import Key, Trigger
@@ -63,6 +64,7 @@ class StoragesController:
             *(Trigger(cache, _labelled_keys) for cache in owned),
             Trigger(world.deployments, self._deployment_keys),
             Trigger(world.pods, self._pod_keys),
+            Trigger(world.nodes, lambda node: chain.from_iterable(map(_labelled_keys, world.pods_away(node)))),
             Trigger(world.storage_classes, lambda _: [key_of(storage) for storage in world.storages.objects()]),
         )
 

@@ -22,7 +22,8 @@ from gpu_platform.domain.storage_mounts import (
     unit_holder,
 )
 from reconciler.storages.observe import mounts
-from reconciler.storages.prepare import FINISHED, is_copying
+from reconciler.storages.prepare import is_copying
+from reconciler.units.pods import FINISHED
 from reconciler.world import World
 
 Json = dict[str, Any]

@@ -33,6 +33,7 @@ def observe_storage(world: World, namespace: str, name: str) -> Observed | None:
     place = f"{namespace}/{name}"
     source = spec.prepare.from_storage_name if spec and spec.prepare else None
     claim = world.claims.get(namespace, name)
+    pods = world.pods.by_index("storage", place)
     return Observed(
         storage=storage,
         spec=spec,
@@ -44,10 +45,11 @@ def observe_storage(world: World, namespace: str, name: str) -> Observed | None:
         network_policy=_own(world.network_policies.get(namespace, names.storage_policy_name(name)), storage),
         service=_own(world.services.get(namespace, names.accessor_name(name)), storage),
         deployment=_own(world.deployments.get(namespace, names.accessor_name(name)), storage),
-        pods=world.pods.by_index("storage", place),
+        pods=pods,
         source=world.storages.get(namespace, source) if source else None,
         restricted=is_restricted(world, namespace),
         has_class=_find_class(world, claim) is not None,
+        away=world.away_nodes(pods),
     )
 
 

@@ -1,6 +1,7 @@
 """What one pass knows about a storage: the values between `observe` and `plan`."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -51,6 +52,9 @@ class Observed:
     restricted: bool
     has_class: bool = True
     """The class of its claim is there."""
+
+    away: Mapping[str, str] = field(default_factory=dict)
+    """The nodes of its pods that are not Ready, and why."""
 
     def live(self, kind: ChildKind) -> tuple[Json, ...]:
         match kind:

@@ -1,6 +1,6 @@
 """How far the preparation of a storage is, and what it needs next. Pure."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeGuard
 
@@ -18,16 +18,14 @@ from gpu_platform.domain.gpu_storages import (
 from gpu_platform.domain.metadata import annotations_of, labels_of
 from gpu_platform.domain.storage_mounts import Holder, HolderKind, hold_of
 from reconciler.storages.observed import Observed
-from reconciler.units.pods import find_failure, find_unschedulable
+from reconciler.units.pods import FINISHED, describe_wait, find_away, find_failure, find_unschedulable
 
 Json = dict[str, Any]
-
-FINISHED = ("Succeeded", "Failed")
-"""Phases of a pod that runs nothing any more."""
 
 ENDED = (PreparePhase.SUCCEEDED, PreparePhase.FAILED)
 
 BEING_MADE = "its Job is being made"
+NO_POD = "its Job has no pod yet; if that lasts, the storage's events say why"
 
 
 @dataclass(frozen=True)
@@ -106,7 +104,7 @@ def plan_prepare(observed: Observed, prepare: Prepare | None, old: PrepareStatus
         return PreparePlan(old.model_copy(update={"message": waits}), digest)
     if job is not None:
         pods = [pod for pod in observed.pods if labels_of(pod).get(names.LABEL_STORAGE_PREPARE) == digest[:10]]
-        phase, message = _judge_job(job, pods)
+        phase, message = _judge_job(job, pods, observed.away)
         return PreparePlan(
             status(phase, message),
             digest,
@@ -186,20 +184,20 @@ def _is_suspended(job: Json) -> bool:
     return bool(job["spec"].get("suspend")) and "deletionTimestamp" not in job["metadata"]
 
 
-def _judge_job(job: Json, pods: Sequence[Json]) -> tuple[PreparePhase, str | None]:
+def _judge_job(job: Json, pods: Sequence[Json], away: Mapping[str, str]) -> tuple[PreparePhase, str | None]:
     if is_true(job, "Complete"):
         return PreparePhase.SUCCEEDED, None
     failure = find_failure(pods)
     if is_true(job, "Failed"):
         return PreparePhase.FAILED, failure or _failure_of(job)
     if (job.get("status") or {}).get("ready") or any(pod.get("status", {}).get("phase") == "Running" for pod in pods):
-        return PreparePhase.RUNNING, None
+        return PreparePhase.RUNNING, find_away(pods, away)
     if _is_suspended(job):
         return PreparePhase.PENDING, BEING_MADE
     if not pods:
-        # Why, only the Events of the Job say.
-        return PreparePhase.PENDING, "waits for its pod, which a quota that is used up keeps from being made"
-    return PreparePhase.PENDING, failure or find_unschedulable(pods) or "its pod is starting"
+        # A Job has no condition that says why; a quota that is used up is one reason of several.
+        return PreparePhase.PENDING, NO_POD
+    return PreparePhase.PENDING, failure or find_unschedulable(pods) or describe_wait(pods, away, None)
 
 
 def _failure_of(job: Json) -> str:

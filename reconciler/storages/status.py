@@ -22,7 +22,7 @@ from gpu_platform.domain.metadata import labels_of
 from gpu_platform.domain.storage_mounts import Holder, HolderKind, mounting_unit_of
 from reconciler.storages.observed import ChildKind, Observed
 from reconciler.storages.resources import accessor_url
-from reconciler.units.pods import find_failure
+from reconciler.units.pods import describe_wait, find_failure, find_unschedulable
 
 Json = dict[str, Any]
 
@@ -59,7 +59,7 @@ def judge(observed: Observed, prepare: PrepareStatus) -> Verdict:
             message = f"its preparation failed, and is repeated when somebody asks for it: {prepare.message}"
             return Verdict(StoragePhase.FAILED, StorageReason.PREPARE_FAILED, message)
         case PreparePhase.RUNNING:
-            return Verdict(StoragePhase.PENDING, StorageReason.PREPARE_RUNNING, "is being prepared")
+            return Verdict(StoragePhase.PENDING, StorageReason.PREPARE_RUNNING, prepare.message or "is being prepared")
         case PreparePhase.PENDING:
             return Verdict(StoragePhase.PENDING, StorageReason.PREPARE_PENDING, prepare.message or "is to be prepared")
     is_late = not is_bound(observed.claim)
@@ -110,7 +110,10 @@ def judge_accessor(observed: Observed, *, enabled: bool) -> tuple[AccessorStatus
         return AccessorStatus(phase=AccessorPhase.READY, service_name=service, access_url=url), "answers"
     if failure := find_failure(pods):
         return AccessorStatus(phase=AccessorPhase.FAILED, service_name=service), failure
-    why = "is starting" if is_bound(observed.claim) else "waits for the volume, which comes with the first unit"
+    if is_bound(observed.claim):
+        why = find_unschedulable(pods) or describe_wait(pods, observed.away, observed.deployment)
+    else:
+        why = "waits for the volume" + (", which comes with the first unit" if observed.binds_late else "")
     return AccessorStatus(phase=AccessorPhase.PENDING, service_name=service), why
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from datetime import datetime
+from itertools import chain
 from typing import Any
 
 from gpu_platform.control.loop import Key, Trigger
@@ -51,6 +52,7 @@ class UnitsController:
             Trigger(world.units, self._unit_keys),
             *(Trigger(cache, _owner_keys) for cache in world.unit_children.values()),
             Trigger(world.pods, self._pod_keys),
+            Trigger(world.nodes, lambda node: chain.from_iterable(map(_owner_keys, world.pods_away(node)))),
             Trigger(world.specs, lambda spec: self._indexed("spec", spec["metadata"]["name"])),
             Trigger(world.functions, lambda function: self._indexed("function", "/".join(key_of(function)))),
             Trigger(world.storages, lambda storage: self._indexed("storage", "/".join(key_of(storage)))),

@@ -35,13 +35,14 @@ def observe_unit(world: World, namespace: str, name: str) -> Observed | None:
     holder = _holder(world, unit) if is_stock else None
     live = {kind: cache.get(namespace, child) for kind, cache in world.unit_children.items()}
     own = {kind: item for kind, item in live.items() if item and _is_owned(item, unit)}
+    pods = world.pods_of(unit)
     return Observed(
         unit=unit,
         catalogue=world.find_spec(unit.get("spec", {}).get("specName", "")),
         restricted=is_restricted(world, namespace),
         children=own,
         leftovers={kind: item for kind, item in live.items() if item and kind not in own},
-        pods=world.pods_of(unit),
+        pods=pods,
         is_claimed_stock=is_stock and is_claimed(unit),
         holder=holder,
         holder_pods=world.pods_of(holder) if holder else (),
@@ -50,6 +51,7 @@ def observe_unit(world: World, namespace: str, name: str) -> Observed | None:
         stock_lurks=is_stock and bool(world.unschedulable_stock_pods()),
         function=_function(world, unit),
         storages=_storages(world, unit),
+        away=world.away_nodes(pods),
     )
 
 

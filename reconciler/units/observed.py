@@ -63,6 +63,9 @@ class Observed:
     storages: Mapping[str, Json] = field(default_factory=dict)
     """Those of its mounts that exist."""
 
+    away: Mapping[str, str] = field(default_factory=dict)
+    """The nodes of its pods that are not Ready, and why."""
+
     @property
     def deployment(self) -> Json | None:
         return self.children.get(ChildKind.DEPLOYMENT)

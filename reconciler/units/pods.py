@@ -1,6 +1,6 @@
-"""What a unit's pods say: where they run, whether they cannot start, and in whose words."""
+"""What a unit's pods say: where they run, what they wait for, whether they cannot start, and in whose words."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from gpu_platform.domain import names
@@ -10,6 +10,9 @@ from gpu_platform.domain.metadata import labels_of
 Json = dict[str, Any]
 
 HARMLESS_WAITS = ("", "ContainerCreating", "PodInitializing")
+FINISHED = ("Succeeded", "Failed")
+"""Phases of a pod that runs nothing any more."""
+
 MESSAGE_LIMIT = 1_000
 
 
@@ -56,6 +59,61 @@ def find_unschedulable(pods: Sequence[Json]) -> str | None:
             if condition["type"] == "PodScheduled" and condition.get("reason") == "Unschedulable":
                 return str(condition.get("message") or "no node fits")[:MESSAGE_LIMIT]
     return None
+
+
+def find_node_problem(node: Json) -> str | None:
+    """Why a node is not Ready, in its own words; None when it is."""
+    conditions = (node.get("status") or {}).get("conditions") or ()
+    ready = next((each for each in conditions if each["type"] == "Ready"), None)
+    if ready is None:
+        return "it has not reported yet"
+    if ready["status"] == "True":
+        return None
+    return ": ".join(filter(None, (ready.get("reason"), ready.get("message")))) or f"Ready is {ready['status']}"
+
+
+def find_away(pods: Sequence[Json], away: Mapping[str, str]) -> str | None:
+    """Which pod is on a node that is not Ready. One that has ended needs no node."""
+    for pod in pods:
+        node = pod["spec"].get("nodeName")
+        if node in away and pod.get("status", {}).get("phase") not in FINISHED:
+            return f"its pod is on node {node}, which is not Ready ({away[node]})"[:MESSAGE_LIMIT]
+    return None
+
+
+def describe_wait(pods: Sequence[Json], away: Mapping[str, str], deployment: Json | None) -> str:
+    """What pods that are neither Ready nor failed wait for, as far as they and their Deployment say. Rows from top to
+    bottom; `away` has the nodes that are not Ready, and why.
+
+    | pods                                  | Deployment           | answer                             |
+    | ------------------------------------- | -------------------- | ---------------------------------- |
+    | one on a node that is not Ready       | any                  | the node, and its own words        |
+    | one that runs, and is not Ready       | any                  | which containers are not ready     |
+    | one that is not being deleted         | any                  | it is starting                     |
+    | one that is being deleted             | any                  | it is being deleted                |
+    | none                                  | cannot create a pod  | in the words of the API server     |
+    | none                                  | any other, or none   | it is not created yet              |
+    """
+    current = list(_current(pods))
+    if message := find_away(current or pods, away):
+        return message
+    for pod in current:
+        if pod.get("status", {}).get("phase") == "Running":
+            why = _condition_message(pod, "Ready", "False")
+            return "its pod runs and is not ready" + (f": {why}" if why else "")
+    if current:
+        return "its pod is starting"
+    if pods:
+        return "its earlier pod is being deleted"
+    if deployment is not None and (why := _condition_message(deployment, "ReplicaFailure", "True")):
+        return f"its pod cannot be created: {why}"[:MESSAGE_LIMIT]
+    return "its pod is not created yet"
+
+
+def _condition_message(item: Json, kind: str, status: str) -> str | None:
+    conditions = (item.get("status") or {}).get("conditions") or ()
+    found = (each for each in conditions if each["type"] == kind and each["status"] == status)
+    return next((each.get("message") for each in found), None)
 
 
 def _current(pods: Sequence[Json]) -> Iterator[Json]:

@@ -9,7 +9,14 @@ from gpu_platform.domain.conditions import build_condition, find_condition, with
 from gpu_platform.domain.gpu_units import GPUUnitStatus, Phase, Reason
 from gpu_platform.domain.ssh import SshPhase, SshStatus, access_command, target_host
 from reconciler.units.observed import ChildKind, Observed
-from reconciler.units.pods import find_container_failure, find_failure, find_node, find_ready, find_unschedulable
+from reconciler.units.pods import (
+    describe_wait,
+    find_container_failure,
+    find_failure,
+    find_node,
+    find_ready,
+    find_unschedulable,
+)
 from reconciler.units.resources import UnitBuild, build_route, template_hash
 from reconciler.units.route_resources import NO_ROUTES, find_route_wait, wants_route
 from reconciler.units.ssh_resources import CONTAINERS, SshBuild
@@ -47,7 +54,8 @@ def judge(observed: Observed, build: UnitBuild) -> Verdict:
     | above 0    | one of the newest template is Ready | Ready · UnitReady (StockReady)                   |
     | any        | one cannot start                    | Failed · PodStartupFailed, the container's words |
     | any        | one has no place                    | Pending · Unschedulable, the scheduler's words   |
-    | any        | any other                           | Progressing · UnitProgressing (StockNotReady)    |
+    | any        | any other                           | Progressing · UnitProgressing (StockNotReady),   |
+    |            |                                     | what `describe_wait` sees                        |
     """
     if observed.is_scaled_up and find_ready(observed.pods, template_hash(build)) is not None:
         reason = Reason.STOCK_READY if build.is_stock else Reason.UNIT_READY
@@ -57,7 +65,7 @@ def judge(observed: Observed, build: UnitBuild) -> Verdict:
     if unschedulable := find_unschedulable(observed.pods):
         return Verdict(Phase.PENDING, Reason.UNSCHEDULABLE, unschedulable)
     reason = Reason.STOCK_NOT_READY if build.is_stock else Reason.UNIT_PROGRESSING
-    return Verdict(Phase.PROGRESSING, reason, "its pod is starting")
+    return Verdict(Phase.PROGRESSING, reason, describe_wait(observed.pods, observed.away, observed.deployment))
 
 
 def judge_ssh(observed: Observed, ssh: SshBuild, verdict: Verdict) -> SshVerdict:

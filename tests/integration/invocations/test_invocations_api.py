@@ -17,6 +17,7 @@ from tests.support.function_workers import GATED
 from tests.support.invocations import DEAD_LETTERS, INVOCATIONS, SERVERLESS, Ground, open_ground
 from tests.support.server_events import watching
 from tests.support.tenants import key_of, tenant
+from tests.support.waiting import eventually
 
 Json = dict[str, Any]
 
@@ -85,6 +86,27 @@ async def test_a_wait_that_ends_first_leaves_the_caller_with_the_id(ground: Grou
     assert answer.status_code == 202
     view = answer.json()["data"]
     assert (view["state"], answer.headers["Location"]) == ("queued", f"{INVOCATIONS}/{view['invocationID']}")
+
+
+async def test_a_call_that_waits_says_how_its_function_is(ground: Ground) -> None:
+    hopeless = await ground.function("hopeless", specName="missing.1")
+
+    async def has_failed() -> bool:
+        function = (await ground.acme.api.get(f"{SERVERLESS}/functions/{hopeless}")).json()["data"]
+        return bool(function["phase"] == "Failed")
+
+    await eventually(has_failed)
+    answer = await ground.invoke(hopeless, mode="sync", timeoutSeconds=1)
+
+    view = answer.json()["data"]
+    assert (answer.status_code, view["state"]) == (202, "queued")
+    state = view["functionState"]
+    assert (state["phase"], state["reason"]) == ("Failed", "InvalidSpec")
+    assert "there is no GPUSpec 'missing.1'" in state["message"]
+    waiting = await ground.accept(hopeless)
+    assert (await ground.look(waiting))["functionState"] == state
+    await ground.acme.api.post(f"{INVOCATIONS}/{waiting}/cancel")
+    assert "functionState" not in await ground.look(waiting)
 
 
 async def test_a_replay_is_the_same_call_and_is_not_run_again(ground: Ground) -> None:

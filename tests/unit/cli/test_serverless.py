@@ -3,9 +3,12 @@
 import json
 import re
 from pathlib import Path
+from typing import cast
 
 import pytest
 
+from gpu_platform.cli.invocations import build_remarks
+from gpu_platform.cli.views import InvocationView
 from tests.unit.cli import views
 from tests.unit.cli.api_server import NO_CONTENT, Answer, ApiServer, data, page, refusal
 from tests.unit.cli.shell import Shell, unwrapped
@@ -233,6 +236,46 @@ def test_only_an_answer_is_a_success(
     api.on("POST", INVOCATIONS, data(call, 202))
 
     assert shell.run(*words).exit_code == code
+
+
+WAITS = {
+    **QUEUED,
+    "acceptedAt": "2026-11-17T12:00:00Z",
+    "expiresAt": "2026-11-20T12:00:00Z",
+    "functionState": {"phase": "Failed", "reason": "WorkerFailed", "message": "words-worker-0: no such image"},
+}
+LOOK = "`gpu-platform invocations get inv-1` shows its state"
+
+
+def test_a_wait_that_ends_without_an_answer_says_how_the_function_is(api: ApiServer, shell: Shell) -> None:
+    api.on("POST", INVOCATIONS, data(WAITS, 202))
+    api.on("GET", f"{INVOCATIONS}/inv-1", data(WAITS))
+
+    result = shell.run("invoke", "words")
+
+    assert result.stdout == "inv-1 is queued\n"
+    assert result.stderr.splitlines() == [
+        "its function is words: Failed (WorkerFailed: words-worker-0: no such image)",
+        f"it goes on, until 2026-11-20T12:00:00Z at the latest; {LOOK}",
+    ]
+    shown = dict(line.split(maxsplit=1) for line in shell.run("invocations", "get", "inv-1").stdout.splitlines())
+    assert shown["function"].strip() == "words: Failed (WorkerFailed: words-worker-0: no such image)"
+    assert shown["expires"].strip() == "2026-11-20T12:00:00Z"
+    assert shell.run("invoke", "words", "--async").stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("expires_at", "waited", "words"),
+    [
+        ("2026-11-17T12:00:03Z", 3.1, "its deadline of 3 s is over: unless an answer came in time, it ends as expired"),
+        ("2026-11-17T12:00:03Z", 2.9, "it goes on, until 2026-11-17T12:00:03Z at the latest"),
+        (None, 30.0, "it goes on"),
+    ],
+)
+def test_a_wait_that_ends_says_what_becomes_of_the_call(expires_at: str | None, waited: float, words: str) -> None:
+    call = cast(InvocationView, {**WAITS, "expiresAt": expires_at})
+
+    assert build_remarks(call, waited)[1] == f"{words}; {LOOK}"
 
 
 def test_calls_are_listed_shown_cancelled_and_tried_again(api: ApiServer, shell: Shell) -> None:

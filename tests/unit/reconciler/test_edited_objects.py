@@ -41,6 +41,9 @@ class _World:
     def pods_of(self, _: Json) -> tuple[Json, ...]:
         return ()
 
+    def away_nodes(self, _: tuple[Json, ...]) -> dict[str, str]:
+        return {}
+
     def stock_of(self, _: str) -> tuple[Json, ...]:
         return ()
 

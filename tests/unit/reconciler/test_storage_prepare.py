@@ -89,8 +89,21 @@ def test_the_job_is_mirrored(live: Json, phase: str) -> None:
 
 def test_a_pod_that_is_not_made_is_told_apart_from_one_that_starts() -> None:
     pod = make_pod(labels={names.LABEL_STORAGE_PREPARE: DIGEST[:10]})
-    for pods, words in (((), "a quota that is used up"), ((pod,), "its pod is starting")):
-        assert words in (plan(observe(storage(FETCH), jobs=(job(),), pods=pods)).status.message or "")
+    for pods, words in (((), "its Job has no pod yet"), ((pod,), "its pod is starting")):
+        message = plan(observe(storage(FETCH), jobs=(job(),), pods=pods)).status.message or ""
+        assert words in message
+        assert "quota" not in message
+
+
+def test_a_preparation_on_a_node_that_is_away_names_the_node() -> None:
+    pod = make_pod(labels={names.LABEL_STORAGE_PREPARE: DIGEST[:10]})
+    away = {"sim-h100-0": "NodeStatusUnknown: gone"}
+    for live, phase in ((job(), "Pending"), (job(ready=1), "Running")):
+        result = plan(observe(storage(FETCH), jobs=(live,), pods=(pod,), away=away))
+        assert (result.status.phase, result.status.message) == (
+            phase,
+            "its pod is on node sim-h100-0, which is not Ready (NodeStatusUnknown: gone)",
+        )
 
 
 def test_a_failure_is_told_in_the_words_of_the_pod() -> None:

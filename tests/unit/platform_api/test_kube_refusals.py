@@ -1,0 +1,38 @@
+"""What a refusal of Kubernetes is to a caller: the cause that Kubernetes named, and no other."""
+
+import pytest
+
+from gpu_platform.adapters.kube import AlreadyExistsError, ConflictError, KubeError
+from platform_api.http.errors import from_kube
+
+OVER_QUOTA = 'gpuunits "web" is forbidden: exceeded quota: tenant, requested: count/gpuunits=1, used: 5, limited: 5'
+ENDING = 'gpuunits "web" is forbidden: unable to create new content in namespace x because it is being terminated'
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "message"),
+    [
+        (
+            KubeError(403, "Forbidden", OVER_QUOTA),
+            403,
+            "exceeded quota: tenant, requested: count/gpuunits=1, used: 5, limited: 5; ask an operator for more",
+        ),
+        (KubeError(403, "Forbidden", ENDING), 403, "the tenant's namespace is being deleted; ask an operator"),
+        (KubeError(503, "ServiceUnavailable", "etcd"), 503, "Kubernetes answered with status 503; try again"),
+        (ConflictError(409, "Conflict", "x"), 409, "it was modified concurrently; look at it and try again"),
+        (
+            AlreadyExistsError(409, "AlreadyExists", "x"),
+            409,
+            "an object of this name exists already; choose another name, or try again when it is deleted",
+        ),
+    ],
+)
+def test_a_refusal_names_the_one_cause_that_was_seen(error: KubeError, status: int, message: str) -> None:
+    refusal = from_kube(error)
+    assert (refusal.status, refusal.message) == (status, message)
+
+
+def test_a_refusal_of_the_platforms_own_rights_is_not_shown() -> None:
+    refusal = from_kube(KubeError(403, "Forbidden", 'User "system:serviceaccount:x" cannot list pods'))
+    assert refusal.status == 500
+    assert "serviceaccount" not in refusal.message
