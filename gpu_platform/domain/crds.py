@@ -151,7 +151,10 @@ GPU_UNIT = Kind(
         ),
         **{
             f"spec.template.probes.{probe}": (
-                Rule("has(self.http) != has(self.command)", "a probe has either http or command"),
+                Rule(
+                    "[has(self.http), has(self.tcp), has(self.command)].exists_one(given, given)",
+                    "a probe has exactly one of http, tcp and command",
+                ),
             )
             for probe in ("startup", "readiness", "liveness")
         },

@@ -82,10 +82,17 @@ class HttpProbe(Value):
     port: Annotated[PortName, Field(description="Name of one of the ports.")]
 
 
+class TcpProbe(Value):
+    """Healthy while the port accepts connections."""
+
+    port: Annotated[PortName, Field(description="Name of one of the TCP ports.")]
+
+
 class Probe(Value):
-    """How the container is asked for its health. Exactly one of `http` and `command`."""
+    """How the container is asked for its health. Exactly one of `http`, `tcp` and `command`."""
 
     http: HttpProbe | None = None
+    tcp: TcpProbe | None = None
     command: Annotated[
         Words | None, Field(min_length=1, description="Run in the container; well is what exits with 0.")
     ] = None

@@ -5,7 +5,7 @@ Recovery builds a unit from the recorded request alone, so whatever the API prom
 
 import json
 import posixpath
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -17,6 +17,7 @@ from gpu_platform.domain.gpu_units import (
     Access,
     Framework,
     GPUUnitSpec,
+    Probe,
     Serverless,
     StorageMount,
     Template,
@@ -98,17 +99,21 @@ def check_template(template: Template) -> None:
     _refuse_twice("template.envs", "name", [env.name for env in template.envs])
     _refuse_twice("template.ports", "name", [port.name for port in template.ports])
     _refuse_twice("template.ports", "port", [port.port for port in template.ports])
-    known = {port.name for port in template.ports}
-    if template.probes is None:
-        return
+    protocols = {port.name: port.protocol for port in template.ports}
     for kind in ("startup", "readiness", "liveness"):
-        probe = getattr(template.probes, kind)
-        if probe is None:
-            continue
-        if (probe.http is None) == (probe.command is None):
-            raise RequestError(f"template.probes.{kind}", "should have exactly one of `http` and `command`")
-        if probe.http is not None and probe.http.port not in known:
-            raise RequestError(f"template.probes.{kind}.http.port", f"{probe.http.port!r} is no port of the template")
+        probe: Probe | None = getattr(template.probes, kind, None)
+        if probe is not None:
+            _check_probe(f"template.probes.{kind}", probe, protocols)
+
+
+def _check_probe(place: str, probe: Probe, protocols: Mapping[str, str]) -> None:
+    if sum(way is not None for way in (probe.http, probe.tcp, probe.command)) != 1:
+        raise RequestError(place, "should have exactly one of `http`, `tcp` and `command`")
+    for way, port in (("http", probe.http and probe.http.port), ("tcp", probe.tcp and probe.tcp.port)):
+        if port is not None and port not in protocols:
+            raise RequestError(f"{place}.{way}.port", f"{port!r} is no port of the template")
+    if probe.tcp is not None and (protocol := protocols[probe.tcp.port]) != "TCP":
+        raise RequestError(f"{place}.tcp.port", f"{probe.tcp.port!r} is a port for {protocol}; name one for TCP")
 
 
 def check_framework(framework: Framework, place: str) -> None:

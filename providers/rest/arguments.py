@@ -22,8 +22,13 @@ class HttpProbeArgs(TypedDict, total=False):
     port: pulumi.Input[str]
 
 
+class TcpProbeArgs(TypedDict, total=False):
+    port: pulumi.Input[str]
+
+
 class ProbeArgs(TypedDict, total=False):
     http: pulumi.Input[HttpProbeArgs]
+    tcp: pulumi.Input[TcpProbeArgs]
     command: pulumi.Input[Sequence[pulumi.Input[str]]]
     initialDelaySeconds: pulumi.Input[int]
     periodSeconds: pulumi.Input[int]

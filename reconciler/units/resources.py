@@ -379,4 +379,6 @@ def _probe(probe: Probe) -> Json:
         del body["initialDelaySeconds"]
     if probe.http:
         return {**body, "httpGet": {"path": probe.http.path, "port": probe.http.port, "scheme": "HTTP"}}
+    if probe.tcp:
+        return {**body, "tcpSocket": {"port": probe.tcp.port}}
     return {**body, "exec": {"command": list(probe.command or ())}}

@@ -50,7 +50,7 @@ def named(kind: str, name: str, words: str) -> Refusal:
 WEB = {"name": "web", "port": 8888}
 MOUNT = {"name": "data", "mountPath": "/data"}
 NO_IMAGE = {"fromImage": None, "command": None}
-BY_COMMAND, BY_HTTP = {"command": ["true"]}, {"http": {"port": "web"}}
+BY_COMMAND, BY_HTTP, BY_TCP = {"command": ["true"]}, {"http": {"port": "web"}}, {"tcp": {"port": "web"}}
 
 NEW_OBJECTS = [
     in_spec("GPUSpec", "spec.memory: Required value", memory=None),
@@ -88,8 +88,10 @@ NEW_OBJECTS = [
     in_template("spec.template.ports[0].name in body should match", ports=[{"name": "80", "port": 80}]),
     in_template("spec.template.ports[0].name in body should match", ports=[{"name": "a--b", "port": 80}]),
     in_template('Unsupported value: "ICMP"', ports=[{**WEB, "protocol": "ICMP"}]),
-    in_template("a probe has either http or command", probes={"liveness": {"periodSeconds": 1}}),
-    in_template("a probe has either http or command", probes={"readiness": BY_COMMAND}),
+    in_template("a probe has exactly one of http, tcp and command", probes={"liveness": {"periodSeconds": 1}}),
+    in_template("a probe has exactly one of http, tcp and command", probes={"readiness": {**BY_COMMAND, **BY_HTTP}}),
+    in_template("a probe has exactly one of http, tcp and command", probes={"startup": {**BY_TCP, **BY_HTTP}}),
+    in_template("spec.template.probes.startup.tcp.port: Required value", probes={"startup": {"tcp": {}}}),
     in_template("should have at least 1 items", probes={"liveness": {"command": []}}),
     in_template("should be greater than or equal to 1", probes={"liveness": {**BY_HTTP, "periodSeconds": 0}}),
     named("GPUUnit", "u" * 51, "the name must have at most 50 characters"),

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -65,6 +66,39 @@ async def test_its_address_really_answers(api: httpx.AsyncClient, web: str) -> N
     answer = await fetch(address["url"])
     assert answer.status_code == 200
     assert "Directory listing" in answer.text
+
+
+LATE_LISTENER = """
+import pathlib, socketserver, sys, time
+while not pathlib.Path(sys.argv[1]).exists():
+    time.sleep(0.05)
+socketserver.TCPServer((sys.argv[2], 8000), socketserver.BaseRequestHandler).serve_forever()
+"""
+
+
+async def test_a_tcp_probe_makes_a_unit_ready_once_its_port_takes_connections(
+    api: httpx.AsyncClient, kube: KubeClient, tmp_path: Path
+) -> None:
+    gate = tmp_path / "listen"
+    template = {
+        "command": ["python3", "-c", LATE_LISTENER, str(gate), "$(POD_IP)"],
+        "ports": [{"name": "raw", "port": 8000}],
+        "probes": {"readiness": {"tcp": {"port": "raw"}, "periodSeconds": 1}},
+    }
+    async with stock_pool(kube, "tcp-units", 1, specName="host.1", replenish="Never"):
+        asked = unit_request("host-tcp", specName="host.1", template=template, stockName="tcp-units-0")
+        made = await api.post(UNITS, json=asked)
+        assert made.status_code == 201, made.text
+
+        async def is_refused() -> bool:
+            happened = (await api.get(f"{UNITS}/host-tcp/events")).json()["data"]
+            return any("readiness probe failed: ConnectionRefused" in event["message"] for event in happened)
+
+        await eventually(is_refused)
+        assert (await api.get(f"{UNITS}/host-tcp")).json()["data"]["phase"] == "Progressing"
+        gate.touch()
+        await wait_unit_phase(kube, "host-tcp", "Ready")
+        await delete_unit(kube, "host-tcp")
 
 
 async def test_its_logs_are_what_it_has_written(api: httpx.AsyncClient, web: str) -> None:

@@ -92,6 +92,18 @@ def test_whatever_is_said_differently_is_another_request(fields: Json) -> None:
 
 
 PROBE_BOTH = {"http": {"port": "web"}, "command": ["true"]}
+PROBE_TCP = {"tcp": {"port": "web"}}
+
+
+def test_a_request_without_a_tcp_probe_has_the_hash_that_it_had_before_there_were_any() -> None:
+    probes = {"readiness": {"http": {"path": "/ok", "port": "web"}}, "liveness": {"command": ["true"]}}
+    asked = normalise_request(request(template={"ports": [WEB], "probes": probes}))
+    assert request_hash(asked) == "6d15a5216fe732ed5262efbc394f146566174f25984497169ec6d886dc2da384"
+
+
+def test_a_tcp_probe_names_a_port_for_tcp() -> None:
+    asked = normalise_request(request(template={"ports": [WEB], "probes": {"readiness": PROBE_TCP}}))
+    assert asked.to_json()["template"]["probes"]["readiness"]["tcp"] == {"port": "web"}
 
 
 @pytest.mark.parametrize(
@@ -110,6 +122,21 @@ PROBE_BOTH = {"http": {"port": "web"}, "command": ["true"]}
             {"template": {"ports": [WEB], "probes": {"liveness": PROBE_BOTH}}},
             "template.probes.liveness",
             "exactly one of",
+        ),
+        (
+            {"template": {"ports": [WEB], "probes": {"liveness": {**PROBE_TCP, "command": ["true"]}}}},
+            "template.probes.liveness",
+            "exactly one of `http`, `tcp` and `command`",
+        ),
+        (
+            {"template": {"ports": [SSH], "probes": {"startup": PROBE_TCP}}},
+            "template.probes.startup.tcp.port",
+            "'web' is no port of the template",
+        ),
+        (
+            {"template": {"ports": [{**WEB, "protocol": "UDP"}], "probes": {"startup": PROBE_TCP}}},
+            "template.probes.startup.tcp.port",
+            "'web' is a port for UDP; name one for TCP",
         ),
         (
             {"template": {"ports": [WEB], "probes": {"readiness": {"http": {"port": "ssh"}}}}},

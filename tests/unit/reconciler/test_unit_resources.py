@@ -143,12 +143,19 @@ def test_probes_become_kubernetes_probes() -> None:
     probes = {
         "readiness": {"http": {"path": "/ok", "port": "http"}},
         "liveness": {"command": ["true"], "initialDelaySeconds": 5},
+        "startup": {"tcp": {"port": "http"}, "failureThreshold": 30},
     }
     container = container_of(make_build(template={**TEMPLATE, "probes": probes}))
     assert container["readinessProbe"]["httpGet"] == {"path": "/ok", "port": "http", "scheme": "HTTP"}
     assert container["livenessProbe"]["exec"] == {"command": ["true"]}
     assert container["livenessProbe"]["initialDelaySeconds"] == 5
-    assert "startupProbe" not in container
+    assert container["startupProbe"] == {
+        "tcpSocket": {"port": "http"},
+        "periodSeconds": 10,
+        "timeoutSeconds": 1,
+        "failureThreshold": 30,
+    }
+    assert "startupProbe" not in container_of(make_build(template=TEMPLATE))
 
 
 def test_one_more_restart_is_another_template_and_none_leaves_no_trace() -> None:

@@ -57,6 +57,7 @@ async def test_a_port_that_has_no_such_name_fails() -> None:
 
 async def test_tcp_succeeds_when_somebody_listens(port: int) -> None:
     assert (await ask({"tcpSocket": {"port": port}})).succeeded
+    assert (await ask({"tcpSocket": {"port": "web"}}, {"web": port})).succeeded
     assert not (await ask({"tcpSocket": {"port": 1}})).succeeded
 
 
