@@ -42,8 +42,29 @@ def _is_current(path: str, text: str) -> bool:
 def build_command_reference() -> str:
     """`docs/cli.md`: every command with its options, from the command line's own definition."""
     root = typer.main.get_command(app)
-    head = (f"<!-- {NOTICE} -->\n", "# The `gpu-platform` command")
+    head = (f"<!-- {NOTICE} -->\n", "# The `gpu-platform` command", COMMAND_NOTES)
     return "\n".join([*head, *_describe(root, "gpu-platform")]) + "\n"
+
+
+COMMAND_NOTES = """
+Where the platform is and who asks comes from the environment: `GPU_PLATFORM_URL` (or `--url`) and `GPU_PLATFORM_KEY`.
+
+## Files and options
+
+`create` and `update` of units, functions, storages and pools take a request as JSON with `--file`, the same one: the
+body of the create request ([api.md](api.md)). One rule merges it with the rest. Options are merged into the file, and
+an update merges both into the object as it is:
+
+- an object (`template`, `access`, `ssh`, `prepare`, …) is merged field by field, and null removes a field of it;
+- everything else is replaced: numbers, texts, lists as a whole, and a probe as a whole;
+- what is not named stays as it is in an update, and is the API's to fill in for a new object.
+
+An update leaves out what only a creation uses (`operationID`, `stockName`, `stockNamespace`, `memory` and `gpu` of a
+pool), and refuses a field that is fixed (`specName`, `namespace`, `storageClassName`, `prepare`) if it differs.
+
+Probes are short on the command line: `--readiness-probe http:web/healthz,period=1`, `--startup-probe tcp:web,failures=30`,
+`--liveness-probe "exec:test -e /ready"`; `none` removes one. The words after a comma are `delay`, `period`, `timeout` (in
+seconds) and `failures` (in a row); ports have the names that `--port` gives them."""
 
 
 def _describe(command: Any, name: str) -> Iterator[str]:

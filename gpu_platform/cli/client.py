@@ -149,8 +149,8 @@ class PlatformClient:
     def create_storage(self, request: Json) -> Accepted[StorageView]:
         return self._session.accepted(STORAGES, request)
 
-    def update_storage(self, name: str, change: Json) -> StorageView:
-        view: StorageView = self._session.data("PUT", _storage_path(name), body=change)
+    def update_storage(self, name: str, change: Json, etag: str | None = None) -> StorageView:
+        view: StorageView = self._session.data("PUT", _storage_path(name), body=change, etag=etag)
         return view
 
     def recover_storage(self, name: str, operation_id: str) -> StorageView:

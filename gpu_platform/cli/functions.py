@@ -9,7 +9,14 @@ from gpu_platform.cli.connection import connect
 from gpu_platform.cli.endings import finish_ready, print_ready, print_replay
 from gpu_platform.cli.options import DEFAULT_TIMEOUT, AsJson, Name, OperationId, SpecOrFile, Timeout, Url, Wait, said
 from gpu_platform.cli.replays import choose_operation_id, replayable
-from gpu_platform.cli.request_files import File, read_file
+from gpu_platform.cli.request_files import (
+    FUNCTION,
+    File,
+    Update,
+    build_create,
+    read_file,
+    require_said,
+)
 from gpu_platform.cli.stacks import print_stack
 from gpu_platform.cli.tables import (
     build_age,
@@ -103,9 +110,13 @@ def create(
     """Create a function. With --wait, until its workers are ready."""
     content = read_file(file)
     operation = choose_operation_id(operation_id, content)
-    request = unit_options.build_create(
-        name, spec, None, UnitOptions(image, command, arg, env), content, operation
-    ) | _limits(concurrency, min_workers, max_workers, idle_timeout, call_timeout, max_attempts, queue_limit)
+    options = {
+        **said(specName=spec),
+        **UnitOptions(image, command, arg, env).build_request(),
+        **_limits(concurrency, min_workers, max_workers, idle_timeout, call_timeout, max_attempts, queue_limit),
+    }
+    request = build_create(content, options, name, operation)
+    require_said(request, {"specName": "--spec", "image": "--image"})
     with connect(url) as client:
         deadline = Deadline(timeout)
         with replayable(operation):
@@ -132,18 +143,15 @@ def update(
     as_json: AsJson = False,
     url: Url = None,
 ) -> None:
-    """Change a function. A list that is said replaces the old one; the rest stays."""
-    content = read_file(file)
-    options = UnitOptions(image, command, arg, env)
-    numbers: Json = _limits(
-        concurrency, min_workers, max_workers, idle_timeout, call_timeout, max_attempts, queue_limit
-    )
-    if not unit_options.merge_options(content, options) and not numbers:
-        raise typer.BadParameter("say what to change, such as --image")
+    """Change a function. A list replaces the old one; what is not named stays."""
+    options = {
+        **UnitOptions(image, command, arg, env).build_request(),
+        **_limits(concurrency, min_workers, max_workers, idle_timeout, call_timeout, max_attempts, queue_limit),
+    }
+    change = Update(FUNCTION, name, read_file(file), options)
     with connect(url) as client:
         current = client.get_function(name)
-        change = unit_options.build_update(current.view, options, content) | numbers
-        function = client.update_function(name, change, current.etag)
+        function = client.update_function(name, change.build_request(current.view), current.etag)
     print_ready(function, None, as_json=as_json)
 
 

@@ -14,13 +14,14 @@ from gpu_platform.cli.options import (
     Memory,
     Name,
     OperationId,
-    Spec,
+    SpecOrFile,
     Timeout,
     Url,
     Wait,
     said,
 )
-from gpu_platform.cli.replays import new_operation_id, replayable
+from gpu_platform.cli.replays import choose_operation_id, replayable
+from gpu_platform.cli.request_files import POOL, File, Update, build_create, read_file, require_said
 from gpu_platform.cli.stacks import print_stack
 from gpu_platform.cli.tables import (
     build_age,
@@ -48,6 +49,7 @@ class Replenish(StrEnum):
 ReplenishOption = Annotated[
     Replenish | None, typer.Option("--replenish", help="Always: what is taken is made anew. Never: made once.")
 ]
+Replicas = Annotated[int | None, typer.Option("--replicas", min=0, help="Free units to hold.")]
 PoolImage = Annotated[str | None, typer.Option("--image", help="Image of the placeholder that holds the GPUs.")]
 
 
@@ -92,13 +94,14 @@ def get(name: Name, as_json: AsJson = False, url: Url = None) -> None:
 
 @app.command()
 def create(
-    spec: Spec,
-    replicas: Annotated[int, typer.Option(min=0, help="Free units to hold.")],
     name: Annotated[str | None, typer.Argument(metavar="NAME", help="Its name; by default the API makes one.")] = None,
+    spec: SpecOrFile = None,
+    replicas: Replicas = None,
     replenish: ReplenishOption = None,
     image: PoolImage = None,
     memory: Memory = None,
     gpu: Gpu = None,
+    file: File = None,
     operation_id: OperationId = None,
     wait: Wait = False,
     timeout: Timeout = DEFAULT_TIMEOUT,
@@ -106,17 +109,11 @@ def create(
     url: Url = None,
 ) -> None:
     """Create a pool. With --wait, until it is full."""
-    operation = operation_id or new_operation_id()
-    request = said(
-        operationID=operation,
-        name=name,
-        specName=spec,
-        replicas=replicas,
-        replenish=replenish,
-        image=image,
-        memory=memory,
-        gpu=gpu,
-    )
+    content = read_file(file)
+    operation = choose_operation_id(operation_id, content)
+    options = said(specName=spec, replicas=replicas, replenish=replenish, image=image, memory=memory, gpu=gpu)
+    request = build_create(content, options, name, operation)
+    require_said(request, {"specName": "--spec", "replicas": "--replicas"})
     with connect(url) as client:
         deadline = Deadline(timeout)
         with replayable(operation):
@@ -134,18 +131,17 @@ def create(
 @app.command()
 def update(
     name: Name,
-    replicas: Annotated[int | None, typer.Option(min=0, help="Free units to hold.")] = None,
+    replicas: Replicas = None,
     replenish: ReplenishOption = None,
     image: PoolImage = None,
+    file: File = None,
     as_json: AsJson = False,
     url: Url = None,
 ) -> None:
-    """Change a pool. What is not said stays."""
-    change = said(replicas=replicas, replenish=replenish, image=image)
-    if not change:
-        raise typer.BadParameter("say what to change, such as --replicas")
+    """Change a pool. What is not named stays."""
+    change = Update(POOL, name, read_file(file), said(replicas=replicas, replenish=replenish, image=image))
     with connect(url) as client:
-        pool = client.update_pool(name, change)
+        pool = client.update_pool(name, change.build_request(client.get_pool(name)))
     if as_json:
         print_json(pool)
     else:

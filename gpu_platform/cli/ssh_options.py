@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from gpu_platform.cli.options import said
-from gpu_platform.cli.request_files import get_block
 from gpu_platform.cli.views import Json
 from gpu_platform.domain.ssh_keys import PublicKeyError, parse_public_key
 
@@ -39,8 +38,8 @@ class SshOptions:
     domain: str | None = None
     token_file: Path | None = None
 
-    def merge_into(self, request: Json) -> Json:
-        """The request, and over its own block what the options say."""
+    def build_request(self) -> Json:
+        """Those fields of a request that were said."""
         keys = [line for file in self.keys or () for line in _read_keys(file)]
         block = said(
             authorizedKeys=keys or None,
@@ -48,7 +47,7 @@ class SshOptions:
             domainSuffix=self.domain,
             token=_read("--ssh-token-file", self.token_file).strip() if self.token_file else None,
         )
-        return {**request, "ssh": {**get_block(request, "ssh"), "enabled": True, **block}} if block else request
+        return {"ssh": {"enabled": True, **block}} if block else {}
 
 
 def _read_keys(file: Path) -> list[str]:

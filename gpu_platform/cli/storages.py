@@ -22,7 +22,14 @@ from gpu_platform.cli.options import (
     said,
 )
 from gpu_platform.cli.replays import choose_operation_id, new_operation_id, replayable
-from gpu_platform.cli.request_files import File, build_named, read_file, require_said
+from gpu_platform.cli.request_files import (
+    STORAGE,
+    File,
+    Update,
+    build_create,
+    read_file,
+    require_said,
+)
 from gpu_platform.cli.stacks import print_stack
 from gpu_platform.cli.tables import (
     build_age,
@@ -120,11 +127,11 @@ def create(
     content = read_file(file)
     operation = choose_operation_id(operation_id, content)
     prepare = said(fromImage=from_image, fromStorageName=from_storage, command=command or None, args=arg or None)
-    request: Json = {
-        **build_named(content, name, operation),
+    options = {
         **said(storageClassName=storage_class, prepare=prepare or None),
         **_changes(size, accessor, retain),
     }
+    request = build_create(content, options, name, operation)
     require_said(request, {"size": "--size"})
     with connect(url) as client:
         deadline = Deadline(timeout)
@@ -140,18 +147,18 @@ def update(
     size: Size = None,
     accessor: AccessorSwitch = None,
     retain: Retain = None,
+    file: File = None,
     wait: Wait = False,
     timeout: Timeout = DEFAULT_TIMEOUT,
     as_json: AsJson = False,
     url: Url = None,
 ) -> None:
-    """Change a storage: let it grow, or turn a switch. What is not said stays."""
-    change = _changes(size, accessor, retain)
-    if not change:
-        raise typer.BadParameter("say what to change, such as --size")
+    """Change a storage: let it grow, or turn a switch. What is not named stays."""
+    change = Update(STORAGE, name, read_file(file), _changes(size, accessor, retain))
     with connect(url) as client:
         deadline = Deadline(timeout)
-        storage = client.update_storage(name, change)
+        current = client.get_storage(name)
+        storage = client.update_storage(name, change.build_request(current.view), current.etag)
         finish_ready(storage, client.find_storage, deadline if wait else None, as_json=as_json)
 
 

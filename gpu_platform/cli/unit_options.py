@@ -1,15 +1,16 @@
 """Options that describe a unit, and the requests that they make. Pure."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from gpu_platform.cli.options import said
-from gpu_platform.cli.request_files import build_named, get_block, require_said
-from gpu_platform.cli.views import FunctionView, Json, UnitView
+from gpu_platform.cli.views import Json
 
 Command = Annotated[
     list[str] | None, typer.Option("--command", help="A word of the command, instead of the image's; repeat it.")
@@ -36,6 +37,28 @@ Mount = Annotated[
 PROTOCOLS = ("TCP", "UDP", "SCTP")
 LARGEST_PORT = 65_535
 
+PROBE_FORM = "http:PORT[/PATH], tcp:PORT or exec:COMMAND"
+PROBE_NUMBERS = {
+    "delay": "initialDelaySeconds",
+    "period": "periodSeconds",
+    "timeout": "timeoutSeconds",
+    "failures": "failureThreshold",
+}
+PROBE = re.compile(rf"(http|tcp|exec):(.*?)((?:,(?:{'|'.join(PROBE_NUMBERS)})=[0-9]{{1,9}})*)", re.DOTALL)
+
+
+def _probe_option(kind: str, meaning: str) -> Any:
+    return typer.Option(
+        f"--{kind}-probe",
+        help=f"{meaning}: {PROBE_FORM}; then, such as ,period=1,timeout=1,delay=0,failures=3. `none` removes it.",
+        metavar="PROBE",
+    )
+
+
+StartupProbe = Annotated[str | None, _probe_option("startup", "Until this succeeds, the other probes wait")]
+ReadinessProbe = Annotated[str | None, _probe_option("readiness", "While this fails, the unit is not Ready")]
+LivenessProbe = Annotated[str | None, _probe_option("liveness", "When this fails, the container is restarted")]
+
 
 class Scheme(StrEnum):
     HTTP = "http"
@@ -56,57 +79,26 @@ class UnitOptions:
     scheme: Scheme | None = None
     mounts: Sequence[str] | None = None
     public: bool | None = None
+    probes: Mapping[str, str | None] = field(default_factory=dict)
+    """By kind: startup, readiness, liveness."""
 
-    def build_template(self) -> Json:
-        """The lists that were said."""
-        template: Json = {
-            "command": list(self.command or ()),
-            "args": list(self.args or ()),
-            "envs": [parse_env(text) for text in self.envs or ()],
-            "ports": [parse_port(text) for text in self.ports or ()],
-        }
-        return {name: value for name, value in template.items() if value}
-
-    def build_access(self) -> Json:
+    def build_request(self) -> Json:
+        """Those fields of a request that were said."""
+        template = said(
+            command=list(self.command or ()) or None,
+            args=list(self.args or ()) or None,
+            envs=[parse_env(text) for text in self.envs or ()] or None,
+            ports=[parse_port(text) for text in self.ports or ()] or None,
+            probes={kind: parse_probe(kind, text) for kind, text in self.probes.items() if text is not None} or None,
+        )
         scheme = self.scheme.value if self.scheme else None
-        return said(primaryPort=self.primary_port, scheme=scheme, public=self.public)
-
-
-def build_create(
-    name: str, spec: str | None, stock: str | None, options: UnitOptions, file: Json, operation_id: str
-) -> Json:
-    """The request for a unit or a function: what the file says, and over it what the options say."""
-    request = build_named(file, name, operation_id)
-    if spec:
-        request["specName"] = spec
-    if stock:
-        request["stockName"] = stock
-    request = merge_options(request, options)
-    require_said(request, {"specName": "--spec", "image": "--image"})
-    return request
-
-
-def build_update(current: UnitView | FunctionView | None, options: UnitOptions, file: Json) -> Json:
-    """The change. The API replaces a template as a whole, so what was not said is taken from the unit as it is."""
-    change = dict(file)
-    if current and options.build_template() and "template" not in change:
-        change["template"] = current.get("template") or {}
-    if current and options.build_access() and "access" not in change:
-        change["access"] = current.get("access") or {}
-    return merge_options(change, options)
-
-
-def merge_options(request: Json, options: UnitOptions) -> Json:
-    merged = dict(request)
-    if options.image:
-        merged["image"] = options.image
-    if template := options.build_template():
-        merged["template"] = {**get_block(request, "template"), **template}
-    if access := options.build_access():
-        merged["access"] = {**get_block(request, "access"), **access}
-    if options.mounts:
-        merged["storageMounts"] = [parse_mount(text) for text in options.mounts]
-    return merged
+        access = said(primaryPort=self.primary_port, scheme=scheme, public=self.public)
+        return said(
+            image=self.image or None,
+            template=template or None,
+            access=access or None,
+            storageMounts=[parse_mount(text) for text in self.mounts or ()] or None,
+        )
 
 
 def parse_env(text: str) -> Json:
@@ -140,3 +132,36 @@ def parse_mount(text: str) -> Json:
         raise typer.BadParameter(f"{text!r} should look like data:/mnt/data or data:/mnt/data:ro", param_hint="--mount")
     mount: Json = {"name": name, "mountPath": path}
     return {**mount, "readOnly": True} if colon else mount
+
+
+def parse_probe(kind: str, text: str) -> Json | None:
+    """None: no probe."""
+    if text == "none":
+        return None
+    option = f"--{kind}-probe"
+    found = PROBE.fullmatch(text)
+    if found is None:
+        raise typer.BadParameter(f"{text!r} should be {PROBE_FORM}, or none", param_hint=option)
+    way, target, numbers = found.groups()
+    given = [number.partition("=") for number in numbers.split(",")[1:]]
+    return {**_parse_way(way, target, option), **{PROBE_NUMBERS[name]: int(value) for name, _, value in given}}
+
+
+def _parse_way(way: str, target: str, option: str) -> Json:
+    if way == "exec":
+        try:
+            command = shlex.split(target)
+        except ValueError as error:
+            raise typer.BadParameter(f"{target!r} is not a command: {error}", param_hint=option) from None
+        if not command:
+            raise typer.BadParameter("should name a command, such as exec:test -e /ready", param_hint=option)
+        return {"command": command}
+    port, slash, path = target.partition("/")
+    if not port or port.isdigit() or "," in target or (slash and way == "tcp"):
+        example = "http:web/healthz" if way == "http" else "tcp:web"
+        raise typer.BadParameter(
+            f"{target!r} should name a port of the unit, such as {example} with --port web=8080, "
+            f"and after a comma only {', '.join(PROBE_NUMBERS)}",
+            param_hint=option,
+        )
+    return {way: {"port": port, **({"path": f"/{path}"} if slash else {})}}

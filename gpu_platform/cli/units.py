@@ -21,9 +21,10 @@ from gpu_platform.cli.options import (
     Timeout,
     Url,
     Wait,
+    said,
 )
 from gpu_platform.cli.replays import choose_operation_id, replayable
-from gpu_platform.cli.request_files import File, read_file
+from gpu_platform.cli.request_files import UNIT, File, Update, build_create, read_file, require_said
 from gpu_platform.cli.ssh_options import SshOptions
 from gpu_platform.cli.tables import (
     build_age,
@@ -103,6 +104,9 @@ def create(
     primary_port: unit_options.PrimaryPort = None,
     scheme: Annotated[Scheme | None, typer.Option(help="First word of the unit's URL (http).")] = None,
     public: unit_options.Public = None,
+    startup_probe: unit_options.StartupProbe = None,
+    readiness_probe: unit_options.ReadinessProbe = None,
+    liveness_probe: unit_options.LivenessProbe = None,
     mount: unit_options.Mount = None,
     stock: Annotated[str | None, typer.Option("--stock", help="Take exactly this stock unit.")] = None,
     ssh_key: ssh_options.Keys = None,
@@ -121,10 +125,15 @@ def create(
 ) -> None:
     """Create a unit from warm stock."""
     content = read_file(file)
-    options = UnitOptions(image, command, arg, env, port, primary_port, scheme, mount, public)
+    probes = {"startup": startup_probe, "readiness": readiness_probe, "liveness": liveness_probe}
+    options = {
+        **said(specName=spec, stockName=stock),
+        **UnitOptions(image, command, arg, env, port, primary_port, scheme, mount, public, probes).build_request(),
+        **SshOptions(ssh_key, ssh_server, ssh_domain, ssh_token_file).build_request(),
+    }
     operation = choose_operation_id(operation_id, content)
-    request = unit_options.build_create(name, spec, stock, options, content, operation)
-    request = SshOptions(ssh_key, ssh_server, ssh_domain, ssh_token_file).merge_into(request)
+    request = build_create(content, options, name, operation)
+    require_said(request, {"specName": "--spec", "image": "--image"})
     with connect(url) as client:
         deadline = Deadline(timeout)
         with replayable(operation):
@@ -146,6 +155,9 @@ def update(
     primary_port: unit_options.PrimaryPort = None,
     scheme: Annotated[Scheme | None, typer.Option(help="First word of the unit's URL.")] = None,
     public: unit_options.Public = None,
+    startup_probe: unit_options.StartupProbe = None,
+    readiness_probe: unit_options.ReadinessProbe = None,
+    liveness_probe: unit_options.LivenessProbe = None,
     mount: unit_options.Mount = None,
     unmount: Annotated[bool, typer.Option("--unmount", help="Mount nothing any more.")] = False,
     file: File = None,
@@ -154,20 +166,19 @@ def update(
     as_json: AsJson = False,
     url: Url = None,
 ) -> None:
-    """Change a unit. A list that is said (arguments, variables, ports, mounts) replaces the old one; the rest stays."""
-    content = read_file(file)
-    if unmount:
-        if mount:
-            raise typer.BadParameter("say either --mount or --unmount")
-        content["storageMounts"] = []
-    options = UnitOptions(image, command, arg, env, port, primary_port, scheme, mount, public)
-    if not unit_options.build_update(None, options, content):
-        raise typer.BadParameter("say what to change, such as --image")
+    """Change a unit. A list (arguments, variables, ports, mounts) replaces the old one; what is not named stays."""
+    if unmount and mount:
+        raise typer.BadParameter("say either --mount or --unmount")
+    probes = {"startup": startup_probe, "readiness": readiness_probe, "liveness": liveness_probe}
+    options = {
+        **UnitOptions(image, command, arg, env, port, primary_port, scheme, mount, public, probes).build_request(),
+        **({"storageMounts": []} if unmount else {}),
+    }
+    change = Update(UNIT, name, read_file(file), options)
     with connect(url) as client:
         deadline = Deadline(timeout)
         current = client.get_unit(name)
-        change = unit_options.build_update(current.view, options, content)
-        unit = client.update_unit(name, change, current.etag)
+        unit = client.update_unit(name, change.build_request(_as_requested(current.view)), current.etag)
         _finish(client, unit, deadline if wait else None, _goal_of(unit), as_json=as_json)
 
 
@@ -236,6 +247,12 @@ def _wait_settled(client: PlatformClient, unit: UnitView, deadline: Deadline, ph
         goal=phase,
     )
     return settled or unit
+
+
+def _as_requested(unit: UnitView) -> Json:
+    """The view without what no request may hold."""
+    ssh = {name: value for name, value in (unit.get("ssh") or {}).items() if name != "hasToken"}
+    return {**unit, "ssh": ssh or None}
 
 
 def _goal_of(unit: UnitView) -> str:

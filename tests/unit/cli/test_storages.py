@@ -74,12 +74,15 @@ def test_its_events_are_listed_as_they_came(api: ApiServer, shell: Shell) -> Non
 
 
 def test_a_change_says_only_what_was_said(api: ApiServer, shell: Shell) -> None:
+    api.on("GET", f"{STORAGES}/weights", data(views.storage(), ETag='"7"'))
     api.on("PUT", f"{STORAGES}/weights", data(views.storage()))
 
     shell.run("storages", "update", "weights", "--size", "20Gi")
     shell.run("storages", "update", "weights", "--no-accessor")
 
-    assert [question.body for question in api.questions] == [{"size": "20Gi"}, {"accessor": {"enabled": False}}]
+    changes = api.asked("PUT", f"{STORAGES}/weights")
+    assert [change.body for change in changes] == [{"size": "20Gi"}, {"accessor": {"enabled": False}}]
+    assert {change.headers["If-Match"] for change in changes} == {'"7"'}
     assert shell.run("storages", "update", "weights").exit_code == 2
 
 

@@ -242,12 +242,13 @@ def test_an_operators_wish_is_sent_and_its_answer_printed(
     api: ApiServer, shell: Shell, words: str, method: str, path: str, body: Any
 ) -> None:
     answer = views.pool() if method == "PUT" else views.job()
+    api.on("GET", path, data(views.pool()))
     api.on(method, path, data(answer, 200 if method == "PUT" else 202))
 
     result = shell.run(*words.split(), "--json")
 
     assert json.loads(result.stdout) == answer
-    assert [question.body for question in api.questions] == [body]
+    assert [question.body for question in api.asked(method, path)] == [body]
 
 
 def test_a_job_that_is_not_waited_for_says_how_to_follow_it(api: ApiServer, shell: Shell) -> None:
