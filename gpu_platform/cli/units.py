@@ -40,7 +40,7 @@ from gpu_platform.cli.tables import (
     print_table,
 )
 from gpu_platform.cli.unit_options import Scheme, UnitOptions
-from gpu_platform.cli.verdicts import judge_settled
+from gpu_platform.cli.verdicts import find_steady_seconds, judge_settled
 from gpu_platform.cli.views import Json, UnitView
 from gpu_platform.cli.waiting import Deadline, wait_for
 
@@ -245,6 +245,7 @@ def _wait_settled(client: PlatformClient, unit: UnitView, deadline: Deadline, ph
         lambda seen: judge_settled(seen, phase, generation),
         deadline,
         goal=phase,
+        steady_seconds=find_steady_seconds(unit, phase),
     )
     return settled or unit
 

@@ -52,6 +52,18 @@ def judge_settled(unit: UnitView | None, phase: str, generation: int) -> Verdict
     return Verdict(Outcome.FAILED if unit["phase"] == "Failed" else Outcome.NOT_YET, state)
 
 
+UNPROBED_SECONDS = 2.0
+"""How long a unit without probes stays Ready before `--wait` believes it: without a probe, a program that ends at once
+is Ready for a moment. Chosen by feel; most programs that cannot start have ended by then."""
+
+
+def find_steady_seconds(unit: UnitView, phase: str) -> float:
+    """How long the unit must stay in the phase before it counts as reached."""
+    probes = (unit.get("template") or {}).get("probes") or {}
+    is_probed = bool(probes.get("readiness") or probes.get("startup"))
+    return UNPROBED_SECONDS if phase == "Ready" and not is_probed else 0.0
+
+
 def judge_gone(seen: UnitView | StorageView | None) -> Verdict:
     if seen is None:
         return Verdict(Outcome.DONE, "gone")

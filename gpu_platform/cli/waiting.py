@@ -45,8 +45,10 @@ def wait_for(
     *,
     goal: str,
     absence_is_news: bool = True,
+    steady_seconds: float = 0.0,
 ) -> Seen | None:
-    """What was last seen, once it is judged to be done; WaitError when it failed or the time is over.
+    """What was last seen, once it is judged to be done, and nothing else for `steady_seconds`; WaitError when it failed
+    or the time is over.
 
     An API that is away for a moment is waited for as well. With `absence_is_news`, what was never seen may only be
     unheard of; it counts as absent after a while.
@@ -54,12 +56,15 @@ def wait_for(
     began_at = deadline.elapsed_seconds()
     pause = FIRST_PAUSE
     was_seen = not absence_is_news
+    done_since: float | None = None
     with _shown(what) as show:
         while True:
             is_early = deadline.elapsed_seconds() - began_at < UNHEARD_OF
             verdict, seen = _look_once(look, judge, may_be_unheard_of=is_early and not was_seen)
             was_seen = was_seen or bool(seen)
-            if verdict.outcome is Outcome.DONE:
+            done_since = _find_done_since(verdict, done_since, deadline.elapsed_seconds())
+            is_steady = done_since is not None and deadline.elapsed_seconds() - done_since >= steady_seconds
+            if is_steady or (done_since is not None and deadline.left_seconds() <= 0):
                 return seen
             if verdict.outcome is Outcome.FAILED:
                 raise WaitError(f"{what} is not {goal}: {verdict.state}")
@@ -68,6 +73,12 @@ def wait_for(
             show(verdict.state, deadline.elapsed_seconds())
             time.sleep(max(0.0, min(pause, deadline.left_seconds())))
             pause = min(pause * 1.5, LONGEST_PAUSE)
+
+
+def _find_done_since(verdict: Verdict, before: float | None, elapsed_seconds: float) -> float | None:
+    if verdict.outcome is not Outcome.DONE:
+        return None
+    return elapsed_seconds if before is None else before
 
 
 def _look_once(

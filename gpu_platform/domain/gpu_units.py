@@ -54,6 +54,7 @@ class Reason(StrEnum):
     STORAGE_NOT_READY = "StorageNotReady"
     STORAGE_MOUNT_INVALID = "StorageMountInvalid"
     UNSCHEDULABLE = "Unschedulable"
+    STOPPING = "Stopping"
     STOPPED = "Stopped"
     TERMINATING = "Terminating"
 

@@ -12,13 +12,8 @@ from gpu_platform.domain.gpu_specs import Toleration
 from gpu_platform.domain.gpu_storages import GPUStorageSpec, Prepare
 from gpu_platform.domain.quantities import canonical_quantity
 from reconciler.units.capabilities import DROPPED_CAPABILITIES
-from reconciler.units.resources import (
-    NOBODY,
-    VOLUME_GROUP,
-    build_admissions,
-    build_egress,
-    claim_volume,
-)
+from reconciler.units.network_peers import build_admissions, build_egress
+from reconciler.units.resources import LAST_WORDS, NOBODY, VOLUME_GROUP, claim_volume
 
 Json = dict[str, Any]
 
@@ -101,7 +96,7 @@ def build_job(build: StorageBuild, prepare: Prepare, digest: str) -> Json:
         "name": "prepare",
         "image": prepare.from_image or build.settings.copy_image,
         "imagePullPolicy": "IfNotPresent",
-        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "terminationMessagePolicy": LAST_WORDS,
         "securityContext": _security_context(build),
         "volumeMounts": mounts,
         **({"command": list(command)} if command else {}),
@@ -144,6 +139,7 @@ def build_accessor(build: StorageBuild) -> Json:
         "name": "accessor",
         "image": build.settings.accessor_image,
         "imagePullPolicy": "IfNotPresent",
+        "terminationMessagePolicy": LAST_WORDS,
         "command": list(build.settings.accessor_command),
         "env": [{"name": "POD_IP", "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": "status.podIP"}}}],
         "ports": [{"name": "http", "containerPort": names.ACCESSOR_PORT, "protocol": "TCP"}],

@@ -16,7 +16,7 @@ from gpu_platform.domain.stock import HANDOFF_LIMIT, claimed_at
 from reconciler.child_writes import ChildWrite, plan_child, plan_removal
 from reconciler.templates import choose_template
 from reconciler.units.observed import ChildKind, Observed
-from reconciler.units.pods import find_node, find_unschedulable
+from reconciler.units.pods import find_node, find_trial, find_unschedulable
 from reconciler.units.resources import (
     UnitBuild,
     build_config_map,
@@ -117,6 +117,7 @@ def plan_unit(observed: Observed, settings: UnitSettings, now: datetime) -> Plan
     | claimed stock                    | its holder was stopped or deleted, 2 s old | consume it           | as it was                   |
     | claimed stock                    | other stock lurks for its GPUs          | keep its pod, look again | as it was                   |
     | claimed stock                    | else                                    | scale to 0              | as it was                   |
+    | not running, has a pod           | any                                     | children, 0 replicas    | Progressing · Stopping      |
     | not running                      | any                                     | children, 0 replicas    | Stopped · Stopped           |
     | free stock, no Deployment        | of other stock, under way               | all but the Deployment  | Progressing · StockNotReady |
     | free stock, unschedulable        | of other stock, under way               | scale to 0              | Pending · Unschedulable     |
@@ -136,7 +137,7 @@ def plan_unit(observed: Observed, settings: UnitSettings, now: datetime) -> Plan
     if observed.is_claimed_stock:
         return _plan_claimed_stock(observed, build, now)
     if not is_running:
-        verdict = Verdict(Phase.STOPPED, Reason.STOPPED, "stopped; its GPUs are free")
+        verdict = _judge_stopped(observed)
         plan = Plan(_child_writes(observed, build), build_status(observed, build, verdict, now))
     else:
         plan = _unhurried(observed, _plan_running(observed, build, now), now)
@@ -146,8 +147,15 @@ def plan_unit(observed: Observed, settings: UnitSettings, now: datetime) -> Plan
     return plan
 
 
+def _judge_stopped(observed: Observed) -> Verdict:
+    """A pod holds its GPUs until it is gone, also while it ends."""
+    if observed.pods:
+        return Verdict(Phase.PROGRESSING, Reason.STOPPING, "stopping; its pod still holds its GPUs")
+    return Verdict(Phase.STOPPED, Reason.STOPPED, "stopped; its GPUs are free")
+
+
 def _plan_running(observed: Observed, build: UnitBuild, now: datetime) -> Plan:
-    verdict = judge(observed, build)
+    verdict = judge(observed, build, now)
     storage_wait = find_waits(observed, build.spec)
     if storage_wait is not None and verdict.phase is Phase.PROGRESSING:
         verdict = storage_wait
@@ -159,7 +167,9 @@ def _plan_running(observed: Observed, build: UnitBuild, now: datetime) -> Plan:
     if (wait := _handoff_wait(observed, now)) is not None:
         writes = _child_writes(observed, build, with_deployment=False)
         return Plan(writes, status, wait, "the stock's pod is still there")
-    return Plan(_child_writes(observed, build, with_deployment=storage_wait is None), status)
+    trial = max((left for pod in observed.pods if (left := find_trial(pod, now)) is not None), default=None)
+    why = "its container was restarted" if trial is not None else ""
+    return Plan(_child_writes(observed, build, with_deployment=storage_wait is None), status, trial, why)
 
 
 def _unhurried(observed: Observed, plan: Plan, now: datetime) -> Plan:

@@ -1,6 +1,7 @@
 """What a unit's pods say: where they run, what they wait for, whether they cannot start, and in whose words."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import Any
 
 from gpu_platform.domain import names
@@ -15,27 +16,73 @@ FINISHED = ("Succeeded", "Failed")
 
 MESSAGE_LIMIT = 1_000
 
+SHORTEST_RUN = timedelta(seconds=10)
+"""How long a restarted container without probes runs at least before it counts as ready: kubelet's first back-off."""
+
+GOOD_RUN = timedelta(minutes=10)
+"""A run this long forgives the end that came after it, as in kubelet: it is no crash loop."""
+
 
 def find_node(pods: Sequence[Json]) -> str | None:
     """The node of the first pod that has one."""
     return next((pod["spec"]["nodeName"] for pod in pods if pod["spec"].get("nodeName")), None)
 
 
-def find_ready(pods: Sequence[Json], template: str) -> Json | None:
-    """A pod of this template that is Ready. Nothing waits behind readiness (`minReadySeconds` is 0), so this is what
-    the Deployment's status says two controllers later."""
+def find_ready(pods: Sequence[Json], template: str, now: datetime) -> Json | None:
+    """A pod of this template that is Ready, and not in a crash loop. Nothing else waits behind readiness
+    (`minReadySeconds` is 0), so this is what the Deployment's status says two controllers later."""
     for pod in _current(pods):
-        if is_true(pod, "Ready") and labels_of(pod).get(names.LABEL_TEMPLATE) == template:
+        is_ready = is_true(pod, "Ready") and labels_of(pod).get(names.LABEL_TEMPLATE) == template
+        if is_ready and find_trial(pod, now) is None:
             return pod
     return None
 
 
-def find_failure(pods: Sequence[Json]) -> str | None:
-    """Why a pod does not start, in the failing container's own words."""
+def find_trial(pod: Json, now: datetime) -> timedelta | None:
+    """How long a Ready pod still has to run before that counts; None when it counts. Without a probe Kubernetes calls
+    every running container ready, so that a crash loop would be Ready for a moment after each restart.
+
+    | probes of the pod    | last run of the container | counts when this run has lasted             |
+    | -------------------- | ------------------------- | ------------------------------------------- |
+    | readiness or startup | any                       | any time                                    |
+    | none                 | none: it never ended      | any time                                    |
+    | none                 | 10 min or more            | any time                                    |
+    | none                 | shorter                   | longer than the last one, and at least 10 s |
+    """
+    if _has_probes(pod):
+        return None
+    waits = (_find_trial_of(container, now) for container in pod.get("status", {}).get("containerStatuses") or [])
+    return max((wait for wait in waits if wait is not None), default=None)
+
+
+def _find_trial_of(container: Json, now: datetime) -> timedelta | None:
+    running = container.get("state", {}).get("running") or {}
+    ended = container.get("lastState", {}).get("terminated") or {}
+    if not (running.get("startedAt") and ended.get("startedAt") and ended.get("finishedAt")):
+        return None
+    last = datetime.fromisoformat(ended["finishedAt"]) - datetime.fromisoformat(ended["startedAt"])
+    if last >= GOOD_RUN:
+        return None
+    # Kubernetes' times are whole seconds: one more, and this run is certainly longer.
+    wanted = max(last + timedelta(seconds=1), SHORTEST_RUN)
+    left = datetime.fromisoformat(running["startedAt"]) + wanted - now
+    return left if left > timedelta() else None
+
+
+def _has_probes(pod: Json) -> bool:
+    spec = pod["spec"]
+    containers = [*(spec.get("containers") or []), *(spec.get("initContainers") or [])]
+    return any("readinessProbe" in container or "startupProbe" in container for container in containers)
+
+
+def find_failure(pods: Sequence[Json], now: datetime | None = None) -> str | None:
+    """Why a pod does not start, in the failing container's own words; with `now`, also of one that runs again and may
+    be in a crash loop."""
     for pod in _current(pods):
         status = pod.get("status", {})
+        is_on_trial = now is not None and find_trial(pod, now) is not None
         for container in _container_statuses(status):
-            if message := _container_failure(container):
+            if message := _container_failure(container, is_on_trial=is_on_trial):
                 return f"Pod {pod['metadata']['name']} container {container['name']}: {message}"[:MESSAGE_LIMIT]
         if status.get("phase") == "Failed":
             why = status.get("message") or status.get("reason") or "failed"
@@ -126,7 +173,7 @@ def _container_statuses(status: Json) -> Iterable[Json]:
     yield from status.get("containerStatuses") or []
 
 
-def _container_failure(container: Json) -> str | None:
+def _container_failure(container: Json, *, is_on_trial: bool = False) -> str | None:
     """
     | state                              | last state | answer                                       |
     | ---------------------------------- | ---------- | -------------------------------------------- |
@@ -135,7 +182,8 @@ def _container_failure(container: Json) -> str | None:
     | waiting, any other reason          | any        | reason: message                              |
     | terminated with code 0             | any        | none                                         |
     | terminated with another code       | any        | how it ended                                 |
-    | running                            | any        | none                                         |
+    | running, on trial after a restart  | terminated | how it ended, and that it runs again         |
+    | running, any other                 | any        | none                                         |
     """
     state = container.get("state", {})
     if waiting := state.get("waiting"):
@@ -148,6 +196,9 @@ def _container_failure(container: Json) -> str | None:
         return f"{reason}: {waiting['message']}" if waiting.get("message") else str(reason)
     if (terminated := state.get("terminated")) and terminated.get("exitCode") != 0:
         return _ending(terminated)
+    ended = container.get("lastState", {}).get("terminated")
+    if is_on_trial and "running" in state and ended:
+        return f"restarted {container.get('restartCount', 1)} times; its last run: {_ending(ended)}"
     return None
 
 

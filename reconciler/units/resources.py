@@ -18,7 +18,7 @@ from gpu_platform.domain.gpu_units import GPUUnitSpec, Probe, StorageMount
 from gpu_platform.domain.quantities import canonical_quantity, format_bytes, parse_amount
 from reconciler.templates import PodTemplate, with_template
 from reconciler.units.capabilities import DROPPED_CAPABILITIES
-from reconciler.units.network_peers import build_peer
+from reconciler.units.network_peers import build_admissions, build_egress
 from reconciler.units.observed import ChildKind
 from reconciler.units.route_resources import RouteBuild, build_admission, build_route_object
 from reconciler.units.serverless_resources import WorkerBuild, with_sidecar
@@ -30,7 +30,11 @@ CONTAINER = "runtime-worker"
 SHM_VOLUME = "runtime-shm"
 STORAGE_VOLUME = "storage"
 IDLE_COMMAND = ("sleep", "infinity")
-"""What a placeholder runs: it holds its GPUs, needs nothing of the image but coreutils, and never ends."""
+"""What a placeholder runs: it holds its GPUs, needs nothing of the image but coreutils, and ends on SIGTERM only,
+because it is never process 1."""
+
+LAST_WORDS = "FallbackToLogsOnError"
+"""A container that fails without a termination message leaves the end of its log: why it failed is in the status."""
 
 RESTARTS_ANNOTATION = f"{names.GROUP}/restarts"
 
@@ -116,6 +120,7 @@ class UnitBuild:
         pod = _pod(self) if self.worker is None else with_sidecar(_pod(self), self.worker)
         if self.ssh is not None:
             pod = with_ssh(pod, self.ssh, names.child_name(self.name))
+        pod = _with_last_words(pod)
         # The uid tells the pods of this unit from those of an earlier one with its name, the hash those of this
         # template from those of an earlier one.
         # One more restart is another template; without any, nothing of it is said.
@@ -207,32 +212,8 @@ def build_network_policy(build: UnitBuild) -> Json:
     }
 
 
-def build_egress(blocked: tuple[str, ...]) -> list[Json]:
-    """Names and the internet, but none of these networks."""
-    four = [cidr for cidr in blocked if ":" not in cidr]
-    six = [cidr for cidr in blocked if ":" in cidr]
-    return [
-        {
-            "to": [build_peer("kube-system", {})],
-            "ports": [{"protocol": "UDP", "port": 53}, {"protocol": "TCP", "port": 53}],
-        },
-        {"to": [{"ipBlock": _block("0.0.0.0/0", four)}, {"ipBlock": _block("::/0", six)}]},
-    ]
-
-
-def build_admissions(ports: list[tuple[str, int]]) -> list[Json]:
-    """The API, which passes calls on, on these ports."""
-    allowed = [{"protocol": protocol, "port": port} for protocol, port in ports]
-    proxy = build_peer(names.SYSTEM_NAMESPACE, {names.LABEL_NAME: names.API_NAME_VALUE})
-    return [{"from": [proxy], "ports": allowed}]
-
-
 def _hash_of(pod: Json) -> str:
     return hashlib.sha256(json.dumps(pod, sort_keys=True).encode()).hexdigest()[:10]
-
-
-def _block(cidr: str, excepted: list[str]) -> Json:
-    return {"cidr": cidr, **({"except": excepted} if excepted else {})}
 
 
 def _metadata(build: UnitBuild) -> Json:
@@ -256,6 +237,7 @@ def _pod(build: UnitBuild) -> Json:
         "priorityClassName": names.STOCK_PRIORITY_CLASS if build.is_stock else names.UNIT_PRIORITY_CLASS,
         "terminationGracePeriodSeconds": STOCK_GRACE_SECONDS if build.is_stock else UNIT_GRACE_SECONDS,
         "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
+        **({"shareProcessNamespace": True} if _runs_bare_command(build) else {}),
         "containers": [_container(build)],
         "volumes": [{"name": SHM_VOLUME, "emptyDir": {"medium": "Memory", "sizeLimit": shm}}],
     }
@@ -273,6 +255,27 @@ def _pod(build: UnitBuild) -> Json:
         pod["volumes"] += [claim_volume(f"{STORAGE_VOLUME}-{i}", mount.name) for i, mount in enumerate(build.mounts)]
         pod["securityContext"] |= VOLUME_GROUP
     return pod
+
+
+def _with_last_words(pod: Json) -> Json:
+    lists = {key: pod[key] for key in ("initContainers", "containers") if key in pod}
+    policy = {"terminationMessagePolicy": LAST_WORDS}
+    return {**pod, **{key: [{**container, **policy} for container in each] for key, each in lists.items()}}
+
+
+def _runs_bare_command(build: UnitBuild) -> bool:
+    """Whether the pod has one container, and that runs a command of the template or the placeholder's. As process 1 it
+    would get no SIGTERM for which it has no handler, and be killed when its grace is over (ADR 0020)."""
+    has_sidecars = build.worker is not None or build.ssh is not None
+    return bool(_command(build)) and not has_sidecars
+
+
+def _command(build: UnitBuild) -> tuple[str, ...]:
+    """Empty: the image's own entrypoint."""
+    template = build.spec.template
+    if build.is_stock or (build.spec.image is None and not (template.command or template.args)):
+        return IDLE_COMMAND
+    return template.command
 
 
 def claim_volume(name: str, claim: str) -> Json:
@@ -324,10 +327,7 @@ def _container(build: UnitBuild) -> Json:
         "securityContext": _security_context(build),
         "volumeMounts": [{"name": SHM_VOLUME, "mountPath": "/dev/shm"}, *_storage_mounts(build)],  # noqa: S108
     }
-    command = template.command
-    if build.is_stock or (build.spec.image is None and not (template.command or template.args)):
-        command = IDLE_COMMAND
-    if command:
+    if command := _command(build):
         container["command"] = list(command)
     if template.args and not build.is_stock:
         container["args"] = list(template.args)

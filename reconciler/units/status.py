@@ -46,8 +46,9 @@ class SshVerdict:
     message: str
 
 
-def judge(observed: Observed, build: UnitBuild) -> Verdict:
-    """The Ready condition of a unit whose objects are as they should be; rows from top to bottom.
+def judge(observed: Observed, build: UnitBuild, now: datetime) -> Verdict:
+    """The Ready condition of a unit whose objects are as they should be; rows from top to bottom. A pod in a crash loop
+    is not Ready, see `find_trial`.
 
     | deployment | pods                                | verdict                                          |
     | ---------- | ----------------------------------- | ------------------------------------------------ |
@@ -57,10 +58,10 @@ def judge(observed: Observed, build: UnitBuild) -> Verdict:
     | any        | any other                           | Progressing · UnitProgressing (StockNotReady),   |
     |            |                                     | what `describe_wait` sees                        |
     """
-    if observed.is_scaled_up and find_ready(observed.pods, template_hash(build)) is not None:
+    if observed.is_scaled_up and find_ready(observed.pods, template_hash(build), now) is not None:
         reason = Reason.STOCK_READY if build.is_stock else Reason.UNIT_READY
         return Verdict(Phase.READY, reason, "holds its GPUs" if build.is_stock else "runs")
-    if failure := find_failure(observed.pods):
+    if failure := find_failure(observed.pods, now):
         return Verdict(Phase.FAILED, Reason.POD_STARTUP_FAILED, failure)
     if unschedulable := find_unschedulable(observed.pods):
         return Verdict(Phase.PENDING, Reason.UNSCHEDULABLE, unschedulable)

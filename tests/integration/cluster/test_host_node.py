@@ -128,8 +128,15 @@ async def test_two_pods_bind_the_same_port(pods: Pods) -> None:
     assert "Directory listing" in await fetch(second)
 
 
+async def test_a_failure_without_a_message_is_silent_unless_the_logs_stand_in_for_it(pods: Pods) -> None:
+    await pods.create("silent", shell("echo one; exit 3"), restartPolicy="Never")
+    pod = await pods.wait("silent", has_phase("Failed"))
+    assert "message" not in container(pod)["state"]["terminated"]
+
+
 async def test_a_crash_loop_shows_its_code_and_last_output(pods: Pods) -> None:
-    await pods.create("crash", shell("echo one; echo two >&2; exit 3"))
+    talking = shell("echo one; echo two >&2; exit 3") | {"terminationMessagePolicy": "FallbackToLogsOnError"}
+    await pods.create("crash", talking)
     pod = await pods.wait(
         "crash", lambda pod: waits_because("CrashLoopBackOff")(pod) and container(pod)["restartCount"]
     )

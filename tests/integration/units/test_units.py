@@ -7,6 +7,7 @@ a child is put right.
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from tests.support.units_and_stock import (
     unit_body,
     wait_unit_phase,
 )
-from tests.support.waiting import eventually
+from tests.support.waiting import NotYet, eventually
 
 Json = dict[str, Any]
 
@@ -248,6 +249,49 @@ async def test_stop_frees_the_gpus_and_start_takes_them_again(kube: KubeClient, 
     await eventually(no_pod_is_left)
     await kube.patch(GPU_UNITS.item(unit, INSTANCES), {"spec": {"running": True}})
     await wait_unit_phase(kube, unit, "Ready")
+
+
+async def test_a_unit_is_stopped_when_its_program_has_ended(kube: KubeClient, unit: str, tmp_path: Path) -> None:
+    """On the host node, where the program ends when the test lets it."""
+    gate = tmp_path / "gate"
+    script = (
+        f"trap 'while [ ! -e {gate} ]; do sleep 0.05; done; exit' TERM; touch {gate}.set; while :; do sleep 0.05; done"
+    )
+    await create_unit(kube, unit_body(unit, specName="host.1", template={"command": ["sh", "-c", script]}))
+    await wait_unit_phase(kube, unit, "Ready")
+
+    async def listens() -> bool:
+        return gate.with_suffix(".set").exists()
+
+    async def is_stopping() -> bool | NotYet:
+        status = (await get_unit(kube, unit))["status"]
+        return status["conditions"][0]["reason"] == "Stopping" or NotYet(status)
+
+    await eventually(listens)
+    await kube.patch(GPU_UNITS.item(unit, INSTANCES), {"spec": {"running": False}})
+    await eventually(is_stopping)
+    [pod] = await pods_of(kube, unit)
+    assert "deletionTimestamp" in pod["metadata"]
+    gate.touch()
+    await wait_unit_phase(kube, unit, "Stopped")
+    assert await pods_of(kube, unit) == []
+
+
+async def test_a_crash_loop_is_not_ready_after_a_restart_and_shows_its_last_words(kube: KubeClient, unit: str) -> None:
+    script = "echo no model found; sleep 0.5; exit 3"
+    async with versions_of(kube, unit) as versions:
+        await create_unit(kube, unit_body(unit, specName="host.1", template={"command": ["sh", "-c", script]}))
+
+        async def restarts() -> bool | NotYet:
+            statuses = [pod["status"].get("containerStatuses") or [] for pod in await pods_of(kube, unit)]
+            return any(each["restartCount"] >= 3 for each in chain(*statuses)) or NotYet(statuses)
+
+        await eventually(restarts)
+        phases = [version.get("status", {}).get("phase") for version in versions]
+        failed = await wait_unit_phase(kube, unit, "Failed")
+    assert "Failed" in phases
+    assert "Ready" not in phases[phases.index("Failed") :]
+    assert "no model found" in ready_condition(failed)["message"]
 
 
 async def test_an_edited_unit_is_not_ready_before_a_pod_of_its_new_template_is(

@@ -1,13 +1,26 @@
 """`--wait` stays until it is so, and says what it sees."""
 
 import json
+from typing import Any, cast
 
 import pytest
 
-from gpu_platform.cli.verdicts import Outcome, judge_gone, judge_job, judge_ready, judge_seeded, judge_settled
+from gpu_platform.cli.verdicts import (
+    UNPROBED_SECONDS,
+    Outcome,
+    find_steady_seconds,
+    judge_gone,
+    judge_job,
+    judge_ready,
+    judge_seeded,
+    judge_settled,
+)
+from gpu_platform.cli.views import UnitView
 from tests.unit.cli import views
 from tests.unit.cli.api_server import NO_CONTENT, Answer, ApiServer, data, refusal
 from tests.unit.cli.shell import Shell
+
+Json = dict[str, Any]
 
 CREATE = ("units", "create", "demo", "--spec", "host.1", "--image", "python:3.12", "--wait")
 PENDING = views.unit(phase="Pending", reason=None, message=None, observedGeneration=None)
@@ -28,6 +41,33 @@ def test_create_waits_until_the_unit_is_ready(api: ApiServer, shell: Shell) -> N
         "demo: Pending after 0s",
         "demo: Progressing (UnitProgressing: its pod starts) after 0s",
     ]
+
+
+def test_a_unit_without_probes_that_ends_at_once_is_no_success(api: ApiServer, shell: Shell) -> None:
+    unprobed: Json = {"template": {"command": ["false"]}}
+    api.on("POST", "/gpu-units", data({**PENDING, **unprobed}, 201))
+    failed = views.unit(phase="Failed", reason="PodStartupFailed", message="Error (exit code 1)", **unprobed)
+    api.on("GET", "/gpu-units/demo", data(views.unit(**unprobed)), data(failed))
+
+    result = shell.run(*CREATE)
+
+    assert result.exit_code == 1
+    assert "error: demo is not Ready: Failed (PodStartupFailed: Error (exit code 1))" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("probes", "phase", "seconds"),
+    [
+        (None, "Ready", UNPROBED_SECONDS),
+        ({"liveness": {"command": ["true"]}}, "Ready", UNPROBED_SECONDS),
+        ({"readiness": {"command": ["true"]}}, "Ready", 0),
+        ({"startup": {"command": ["true"]}}, "Ready", 0),
+        (None, "Stopped", 0),
+    ],
+)
+def test_how_long_a_unit_must_stay_in_its_phase(probes: Json | None, phase: str, seconds: float) -> None:
+    unit = cast(UnitView, views.unit(template={"probes": probes}))
+    assert find_steady_seconds(unit, phase) == seconds
 
 
 def test_the_last_answer_is_printed_for_machines(api: ApiServer, shell: Shell) -> None:

@@ -26,6 +26,7 @@ def unit(name: str = "demo", **changes: Any) -> Json:
             "args": ["-m", "http.server"],
             "envs": [{"name": "A", "value": "1"}],
             "ports": [{"name": "http", "port": 8080, "protocol": "TCP"}],
+            "probes": {"readiness": {"http": {"port": "http"}}},
         },
         "access": {"primaryPort": "http", "scheme": "http"},
         "running": True,

@@ -13,9 +13,11 @@ from gpu_platform.domain.stock import HANDOFF_LIMIT
 from reconciler.child_writes import CreateChild, DeleteChild, ReplaceChild
 from reconciler.units.observed import ChildKind, Observed, SourceStock
 from reconciler.units.plan import LURKER_LIMIT, QUIET_START, plan_unit
+from reconciler.units.pods import find_trial
 from tests.support.builders import NOW, as_stored, make_pod, make_stock, make_unit
 from tests.unit.reconciler.observed_units import (
     HTTP,
+    READY,
     SETTINGS,
     message,
     observe,
@@ -146,8 +148,18 @@ def test_a_stopped_unit_keeps_its_objects_with_no_replica() -> None:
     result = plan(replace(running, unit=make_unit(template=HTTP, running=False)))
     [scaled] = [write for write in result.writes if isinstance(write, ReplaceChild)]
     assert scaled.body["spec"]["replicas"] == 0
-    assert ready_reason(result) == (Phase.STOPPED, Reason.STOPPED)
+    assert ready_reason(result) == (Phase.PROGRESSING, Reason.STOPPING)
     assert result.status.access_url is None
+
+
+def test_a_unit_is_stopped_when_its_last_pod_is_gone() -> None:
+    running = settle(observe(make_unit(template=HTTP)), **AVAILABLE)
+    [pod] = running.pods
+    leaving = {**pod, "metadata": {**pod["metadata"], "deletionTimestamp": "2030-01-01T12:00:00Z"}}
+    stopped = replace(running, unit=make_unit(template=HTTP, running=False), pods=(leaving,))
+    assert ready_reason(plan(stopped)) == (Phase.PROGRESSING, Reason.STOPPING)
+    assert message(plan(stopped)) == "stopping; its pod still holds its GPUs"
+    assert ready_reason(plan(replace(stopped, pods=()))) == (Phase.STOPPED, Reason.STOPPED)
 
 
 def handed_off(*, with_pod: bool) -> Observed:
@@ -257,6 +269,57 @@ def test_a_failing_container_is_quoted() -> None:
     assert message(result) == (
         "Pod unit-demo-1 container runtime-worker: CrashLoopBackOff: no model found – Error (exit code 3)"
     )
+
+
+def restarted(*, last_seconds: float, run_seconds: float, **container_spec: Any) -> Json:
+    """A pod whose container ended after so long, and runs again since so long."""
+    ended_at = NOW - timedelta(seconds=run_seconds)
+    ended = {"exitCode": 3, "reason": "Error", "message": "no model found"}
+    times = {"startedAt": (ended_at - timedelta(seconds=last_seconds)).isoformat(), "finishedAt": ended_at.isoformat()}
+    status = {
+        "name": "runtime-worker",
+        "restartCount": 2,
+        "state": {"running": {"startedAt": ended_at.isoformat()}},
+        "lastState": {"terminated": {**ended, **times}},
+    }
+    pod = make_pod(conditions=READY, containers=[status])
+    return {**pod, "spec": {**pod["spec"], "containers": [{"name": "runtime-worker", **container_spec}]}}
+
+
+@pytest.mark.parametrize(
+    ("pod", "left"),
+    [
+        (make_pod(conditions=READY, containers=[{"name": "runtime-worker", "state": {"running": {}}}]), None),
+        (restarted(last_seconds=1, run_seconds=0), 10),
+        (restarted(last_seconds=1, run_seconds=9), 1),
+        (restarted(last_seconds=1, run_seconds=10), None),
+        (restarted(last_seconds=60, run_seconds=10), 51),
+        (restarted(last_seconds=60, run_seconds=61), None),
+        (restarted(last_seconds=600, run_seconds=0), None),
+        (restarted(last_seconds=1, run_seconds=0, readinessProbe={}), None),
+        (restarted(last_seconds=1, run_seconds=0, startupProbe={}), None),
+        (restarted(last_seconds=1, run_seconds=0, livenessProbe={}), 10),
+    ],
+)
+def test_the_table_of_find_trial(pod: Json, left: float | None) -> None:
+    assert find_trial(pod, NOW) == (None if left is None else timedelta(seconds=left))
+
+
+def test_a_crash_loop_without_probes_is_not_ready_between_two_crashes() -> None:
+    settled = settle(observe(make_unit()), is_ready=True)
+    labels = settled.pods[0]["metadata"]["labels"]
+    crashing = restarted(last_seconds=3, run_seconds=2)
+    crashing["metadata"]["labels"] = labels
+    result = plan(replace(settled, pods=(crashing,)))
+    assert ready_reason(result) == (Phase.FAILED, Reason.POD_STARTUP_FAILED)
+    assert message(result) == (
+        "Pod unit-demo-1 container runtime-worker: restarted 2 times; its last run: "
+        "no model found – Error (exit code 3)"
+    )
+    assert result.requeue_after == timedelta(seconds=8)
+    later = plan_unit(replace(settled, pods=(crashing,)), SETTINGS, NOW + timedelta(seconds=8))
+    assert later.status.phase is Phase.READY
+    assert later.requeue_after is None
 
 
 def test_a_pod_without_a_place_is_pending_in_the_schedulers_words() -> None:

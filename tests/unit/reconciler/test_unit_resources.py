@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
+from gpu_platform.domain import names
 from gpu_platform.domain.gpu_specs import Toleration
 from infra.objects.metadata import app_labels
 from infra.objects.workloads import API
@@ -13,6 +14,11 @@ from reconciler.units.resources import (
     build_network_policy,
     build_service,
 )
+from reconciler.units.serverless_resources import plan_worker
+from reconciler.units.ssh_resources import plan_ssh
+from tests.support.ssh_blocks import ssh_block
+from tests.unit.reconciler.observed_units import SSH
+from tests.unit.reconciler.test_serverless_resources import SIDECAR
 from tests.unit.reconciler.unit_builds import BLOCKED, make_build, pod_of
 
 Json = dict[str, Any]
@@ -78,6 +84,30 @@ def test_stock_idles_whatever_its_image_and_template_say() -> None:
     assert build_service(stock) is None
     assert pod_of(stock)["priorityClassName"] == "gpu-runtime-stock"
     assert pod_of(stock)["terminationGracePeriodSeconds"] == 0
+
+
+def test_every_container_of_a_unit_leaves_its_last_words_when_it_fails() -> None:
+    worker = make_build(serverless={"requestID": "words"})
+    sidecar = plan_worker(worker.spec, worker.namespace, worker.name, None, SIDECAR)
+    ssh = plan_ssh(make_build(ssh=ssh_block()).spec, "runtime-instance", "demo", SSH, ())
+    for build in (make_build(), replace(worker, worker=sidecar), replace(make_build(), ssh=ssh)):
+        pod = pod_of(build)
+        for container in (*pod["containers"], *pod.get("initContainers", ())):
+            assert container["terminationMessagePolicy"] == "FallbackToLogsOnError"
+
+
+def test_a_bare_command_is_not_process_1_and_an_entrypoint_or_a_pod_with_sidecars_is() -> None:
+    command = {"command": ["python3", "-m", "http.server"]}
+    assert pod_of(make_build(template=command))["shareProcessNamespace"] is True
+    assert pod_of(make_build(image=None))["shareProcessNamespace"] is True
+    assert pod_of(make_build(names.STOCK_NAMESPACE))["shareProcessNamespace"] is True
+    assert "shareProcessNamespace" not in pod_of(make_build())
+    assert "shareProcessNamespace" not in pod_of(make_build(template={"args": ["--fast"]}))
+    ssh = plan_ssh(make_build(ssh=ssh_block()).spec, "runtime-instance", "demo", SSH, ())
+    assert "shareProcessNamespace" not in pod_of(replace(make_build(template=command), ssh=ssh))
+    worker = make_build(template=command, serverless={"requestID": "words"})
+    sidecar = plan_worker(worker.spec, worker.namespace, worker.name, None, SIDECAR)
+    assert "shareProcessNamespace" not in pod_of(replace(worker, worker=sidecar))
 
 
 def test_container_cannot_escalate_and_loses_the_dangerous_capabilities() -> None:

@@ -130,6 +130,7 @@ class ContainerRun:
     def _read_message(self, code: int) -> str:
         with suppress(OSError):
             message = self._message_path.read_bytes()[:MESSAGE_BYTES].decode(errors="replace")
-            if message or code == 0:
+            falls_back = self._spec.get("terminationMessagePolicy") == "FallbackToLogsOnError"
+            if message or code == 0 or not falls_back:
                 return message
         return read_last(self._log_path, LAST_OUTPUT_LINES, LAST_OUTPUT_BYTES)
