@@ -16,7 +16,7 @@ from gpu_platform.domain.stock import HANDOFF_LIMIT, claimed_at
 from reconciler.child_writes import ChildWrite, plan_child, plan_removal
 from reconciler.templates import choose_template
 from reconciler.units.observed import ChildKind, Observed
-from reconciler.units.pods import find_node, find_trial, find_unschedulable
+from reconciler.units.pods import find_away, find_node, find_trial, find_unschedulable
 from reconciler.units.resources import (
     UnitBuild,
     build_config_map,
@@ -150,7 +150,8 @@ def plan_unit(observed: Observed, settings: UnitSettings, now: datetime) -> Plan
 def _judge_stopped(observed: Observed) -> Verdict:
     """A pod holds its GPUs until it is gone, also while it ends."""
     if observed.pods:
-        return Verdict(Phase.PROGRESSING, Reason.STOPPING, "stopping; its pod still holds its GPUs")
+        why = find_away(observed.pods, observed.away) or "its pod still holds its GPUs"
+        return Verdict(Phase.PROGRESSING, Reason.STOPPING, f"stopping; {why}")
     return Verdict(Phase.STOPPED, Reason.STOPPED, "stopped; its GPUs are free")
 
 
