@@ -8,6 +8,8 @@ import argparse
 import json
 import sys
 import time
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,14 @@ from pulumi import automation
 
 from infra.interruptible_command import InterruptibleCommand
 from infra.program import PROJECT, platform
-from infra.stack_locks import find_locks, remove_dead, wait_for_holders
+from infra.stack_locks import (
+    UNREADABLE,
+    StackLock,
+    find_locks,
+    remove_dead,
+    remove_unfinished,
+    wait_for_holders,
+)
 
 ROOT = Path(__file__).resolve().parents[1]
 ACTIONS = ("up", "preview", "refresh", "destroy")
@@ -26,6 +35,12 @@ INTERRUPTED = 130
 
 HOLDER_SECONDS = 30.0
 """For a CLI that works on the stack on this machine to end."""
+
+UNFINISHED_SECONDS = 2.0
+"""For one to finish writing its lock, which takes it milliseconds."""
+
+LEFTOVERS = 2
+"""Times that something left by a killed process is removed before the last try: an unfinished lock hides others."""
 
 SHOWN = 3
 """Protected resources that a refusal names. Chosen by feel."""
@@ -87,7 +102,8 @@ def main(arguments: list[str]) -> int:
     began_at = time.monotonic()
     try:
         with command.taking_signals():
-            changes = run_unlocked(
+            attempt = partial(
+                run,
                 chosen.action,
                 chosen.stack,
                 command,
@@ -95,6 +111,7 @@ def main(arguments: list[str]) -> int:
                 refresh=chosen.refresh,
                 expect_no_changes=chosen.expect_no_changes,
             )
+            changes = run_unlocked(attempt, chosen.stack, command, progress)
     except (automation.errors.CommandError, LockedError, ProtectedError) as error:
         if command.is_interrupted:
             sys.stderr.write(f"error: interrupted; `{chosen.action}` again finishes what is missing\n")
@@ -111,31 +128,39 @@ def main(arguments: list[str]) -> int:
 
 
 def run_unlocked(
-    action: str,
-    stack_name: str,
-    command: InterruptibleCommand,
-    progress: Progress,
-    *,
-    refresh: bool,
-    expect_no_changes: bool,
+    attempt: Callable[[], dict[str, int]], stack_name: str, command: InterruptibleCommand, progress: Progress
 ) -> dict[str, int]:
-    """Also after a run that was killed, and so could not take its lock away."""
-    try:
-        return run(action, stack_name, command, progress, refresh=refresh, expect_no_changes=expect_no_changes)
-    except automation.errors.ConcurrentUpdateError as error:
-        locks = find_locks(str(error))
-        if not locks:
-            raise
+    """Also after a run that was killed, and so could not take its lock away, or not finish it."""
+    for _ in range(LEFTOVERS):
+        try:
+            return attempt()
+        except automation.errors.CommandError as error:
+            removed = remove_left(error, stack_name, command)
+            if not removed:
+                raise
         progress.problems.clear()
-    if held := wait_for_holders(locks, HOLDER_SECONDS):
-        holders = ", ".join(map(str, held))
-        raise LockedError(
-            f"the stack is locked by {holders}; wait for its end, or if that is no Pulumi at work: "
-            f"`pulumi cancel --stack {stack_name}`"
-        )
-    for lock in remove_dead(locks):
-        progress.tell(f"  the lock of a dead process is removed: {lock}")
-    return run(action, stack_name, command, progress, refresh=refresh, expect_no_changes=expect_no_changes)
+        for left in removed:
+            progress.tell(f"  the lock of a dead process is removed: {left}")
+    return attempt()
+
+
+def remove_left(
+    error: automation.errors.CommandError, stack_name: str, command: InterruptibleCommand
+) -> Sequence[StackLock | Path]:
+    """What dead processes left on the stack, at which this error says that the CLI failed."""
+    if isinstance(error, automation.errors.ConcurrentUpdateError):
+        locks = find_locks(str(error))
+        if held := wait_for_holders(locks, HOLDER_SECONDS):
+            holders = ", ".join(map(str, held))
+            raise LockedError(
+                f"the stack is locked by {holders}; wait for its end, or if that is no Pulumi at work: "
+                f"`pulumi cancel --stack {stack_name}`"
+            )
+        return remove_dead(locks)
+    if UNREADABLE.search(str(error)):
+        backend_url = json.loads(command.run(["whoami", "--json"], str(ROOT), {}).stdout)["url"]
+        return remove_unfinished(backend_url, PROJECT, stack_name, UNFINISHED_SECONDS)
+    return ()
 
 
 def run(

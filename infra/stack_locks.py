@@ -2,6 +2,9 @@
 
 A state in files (`file://`) keeps a lock as a file beside it, with the holder's pid and host. Other backends know
 themselves who is alive.
+
+The CLI writes a lock as a temporary file and renames it. One that it could not finish, because it was killed or the
+disk was full, names no holder, and the CLI fails at it from then on.
 """
 
 import json
@@ -15,6 +18,9 @@ from urllib.parse import unquote, urlsplit
 
 LOCK_URL = re.compile(r"(file://\S+): created by ")
 """In the sentence with which the CLI refuses a locked stack."""
+
+UNREADABLE = re.compile(r"JSON input|invalid character|json: ")
+"""How the CLI complains about a file that should be JSON, without naming it."""
 
 PROCESSES = Path("/proc")
 POLL_SECONDS = 0.2
@@ -44,6 +50,23 @@ def remove_dead(locks: Iterable[StackLock]) -> list[StackLock]:
         for file in (lock.file, lock.file.with_name(f"{lock.file.name}.attrs")):
             file.unlink(missing_ok=True)
     return dead
+
+
+def remove_unfinished(backend_url: str, project: str, stack: str, seconds: float) -> list[Path]:
+    """Those that went, because they were not finished within that time. A temporary file is no lock before it is
+    renamed, and a writer whose file is gone fails before it has touched the state: two writers cannot come of it."""
+    address = urlsplit(backend_url)
+    if address.scheme != "file":
+        return []
+    root = Path(address.netloc + unquote(address.path)).expanduser()
+    directory = root / ".pulumi" / "locks" / "organization" / project / stack
+    found = [file for file in directory.glob("*.tmp") if _read_lock(file) is None]
+    if found:
+        time.sleep(seconds)
+    left = [file for file in found if file.exists() and _read_lock(file) is None]
+    for file in left:
+        file.unlink(missing_ok=True)
+    return left
 
 
 def wait_for_holders(locks: Iterable[StackLock], seconds: float) -> list[StackLock]:

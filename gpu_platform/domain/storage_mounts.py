@@ -28,6 +28,10 @@ Json = dict[str, Any]
 HOLD_GRACE = timedelta(seconds=120)
 """Longer than any request lives, and than recovery takes to finish what a dead process accepted (60 s)."""
 
+RELEASE_SECONDS = HOLD_GRACE.total_seconds() + 60
+"""How long the deletion of a storage waits for a unit that needs it no more: the hold of one that was never confirmed
+lasts for `HOLD_GRACE`."""
+
 
 class HolderKind(StrEnum):
     UNIT = "unit"
@@ -51,11 +55,6 @@ class Hold:
     taken_at: datetime
     uid: str | None
     """Of the holder, once it was seen to need the storage."""
-
-
-RELEASE_SECONDS = HOLD_GRACE.total_seconds() + 60
-"""How long the deletion of a storage waits for a unit that needs it no more: the hold of one that was never confirmed
-lasts for `HOLD_GRACE`."""
 
 
 @dataclass(frozen=True)
@@ -102,11 +101,11 @@ def will_release(unit: Mapping[str, Any] | None, storage: str) -> bool:
     """Whether a unit that holds the storage needs it no more, so that its release is a matter of time. The unit is as
     the REST API shows it.
 
-    | unit                      | will release |
-    | ------------------------- | ------------ |
-    | gone, or Terminating      | yes          |
-    | does not mount it any more | yes         |
-    | any other, also Stopped   | no           |
+    | unit                       | will release |
+    | -------------------------- | ------------ |
+    | gone, or Terminating       | yes          |
+    | does not mount it any more | yes          |
+    | any other, also Stopped    | no           |
     """
     if unit is None or unit["phase"] == "Terminating":
         return True

@@ -133,7 +133,7 @@ class StackFiles:
         for directory in (self.history, self.pids, self._below("backups") / self.address.stack):
             shutil.rmtree(directory, ignore_errors=True)
         with suppress(OSError):
-            # Not with a lock in it: that one has a live holder.
+            # Not with a lock in it: its holder may live.
             self.locks.rmdir()
 
     def _below(self, *names: str) -> Path:

@@ -1,5 +1,6 @@
 """The runner: one stack, one call, as few CLI processes as Pulumi needs."""
 
+import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
@@ -33,6 +34,9 @@ from stacks.runner.workplace import Workplace
 
 Json = dict[str, Any]
 Program = Callable[[], None]
+
+UNREADABLE = re.compile(r"JSON input|invalid character|json: ")
+"""How the CLI complains about a file that should be JSON, without naming it."""
 
 ENVIRONMENT = {
     "PULUMI_SKIP_UPDATE_CHECK": "true",
@@ -327,13 +331,13 @@ class StackRunner:
             is_ended = isinstance(error, RunnerStoppedError) or error.fault in {Fault.TIMEOUT, Fault.CANCELLED}
             if files and is_ended:
                 remove_dead_locks(files, lease_expired=False)
-            if files and isinstance(error, StackFailedError) and error.fault in {Fault.BACKEND, Fault.OTHER}:
+            if files and isinstance(error, StackFailedError) and UNREADABLE.search(error.message):
                 _refuse_nameless(files, error)
             raise
 
 
 def _refuse_nameless(files: StackFiles, error: StackFailedError) -> None:
-    """The CLI does not say that a stack is locked by a file that it cannot read, only that it cannot."""
+    """The CLI does not say that a stack is locked by a file which it cannot read, only that it cannot."""
     if (path := find_nameless(files.locks)) is not None:
         message = f"locked by {path}, which names no process: {error.message}"
         raise StackFailedError(Fault.LOCKED, message, error.exit_code) from error

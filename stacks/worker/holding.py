@@ -133,7 +133,8 @@ def end_processes_of(holder: str, stack: str) -> int:
     """End what a holder whose Lease is over still runs for this stack on this host: it may be stopped, and its child
     then waits for it with the stack locked. How many there were."""
     stale = parse_holder(holder)
-    if stale is None or stale.host != socket.gethostname():
+    if stale is None or stale.host != socket.gethostname() or stale.pid == os.getpid():
+        # With our own pid, as in a container that was restarted, it is dead, and the children are ours.
         return 0
     ended = 0
     for process in Path("/proc").glob("[0-9]*"):

@@ -14,6 +14,7 @@ import yaml
 from gpu_platform.adapters.kube import KubeClient, ResourcePath
 from gpu_platform.adapters.kube.paths import DEPLOYMENTS, NAMESPACES, NETWORK_POLICIES, SECRETS
 from gpu_platform.domain import names
+from infra.program import PROJECT
 from tests.architecture.repository import ROOT
 from tests.support.clusters import RunningCluster
 
@@ -96,6 +97,12 @@ class BootstrapStack:
     def has_lock(self) -> bool:
         """A process works on the stack, or died while it did."""
         return any(self._state.glob(".pulumi/locks/**/*.json"))
+
+    def leave_unfinished_lock(self) -> None:
+        """As a process does that is killed before it has written its lock."""
+        directory = self._state / ".pulumi" / "locks" / "organization" / PROJECT / "dev"
+        directory.mkdir(parents=True, exist_ok=True)
+        (directory / "0123.json.18a0.tmp").touch()
 
     def export(self) -> Json:
         """The state, without the time at which it was written."""

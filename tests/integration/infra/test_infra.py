@@ -37,7 +37,7 @@ SIGN = CRDS.item("operations.runtime.lokiwager.io")
 async def test_an_unfinished_bootstrap_is_finished_by_the_next_one(
     stack: BootstrapStack, bare_kube: KubeClient, faults: FaultReport, number: signal.Signals
 ) -> None:
-    """Also one that was killed, and so left Pulumi's lock on the stack."""
+    """Also one that was killed, and so left Pulumi's lock on the stack, and with it one that was never finished."""
     if await list_remains(bare_kube):
         stack.destroy()
     running = stack.begin_bootstrap()
@@ -50,10 +50,12 @@ async def test_an_unfinished_bootstrap_is_finished_by_the_next_one(
     assert interrupt(running, number) != 0
     faults.hit(f"bootstrap: {number.name}")
     assert stack.has_lock() is (number == signal.SIGKILL)
+    stack.leave_unfinished_lock()
 
     outcome = stack.bootstrap("up")
 
     assert outcome.returncode == 0, outcome.stderr
+    assert "0123.json.18a0.tmp" in outcome.stdout
     assert not stack.has_changes()
     faults.held("the next bootstrap leaves nothing to do")
 

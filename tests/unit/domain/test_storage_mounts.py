@@ -21,6 +21,7 @@ from gpu_platform.domain.storage_mounts import (
     mounting_unit_of,
     plan_hold,
     unit_holder,
+    will_release,
 )
 from tests.support.builders import NOW, make_storage
 
@@ -103,3 +104,22 @@ def test_a_hold_lasts_as_long_as_it_is_needed(
     confirmed: str | None, needed_by: str | None, age: timedelta, plan: HoldPlan
 ) -> None:
     assert plan_hold(Hold(TRAIN, NOW - age, confirmed), needed_by, NOW) == plan
+
+
+MOUNTED = [{"name": "weights", "mountPath": "/weights"}]
+
+
+@pytest.mark.parametrize(
+    ("unit", "expected"),
+    [
+        pytest.param(None, True, id="gone"),
+        pytest.param({"phase": "Terminating", "storageMounts": MOUNTED}, True, id="being deleted"),
+        pytest.param({"phase": "Ready", "storageMounts": []}, True, id="unmounted"),
+        pytest.param({"phase": "Ready", "storageMounts": [{"name": "other"}]}, True, id="mounts another"),
+        pytest.param({"phase": "Ready", "storageMounts": MOUNTED}, False, id="mounts it"),
+        pytest.param({"phase": "Stopped", "storageMounts": MOUNTED}, False, id="stopped"),
+        pytest.param({"phase": "Failed", "storageMounts": MOUNTED}, False, id="failed"),
+    ],
+)
+def test_a_unit_releases_a_storage_that_it_needs_no_more(unit: Json | None, expected: bool) -> None:
+    assert will_release(unit, "weights") is expected

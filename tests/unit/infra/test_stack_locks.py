@@ -8,7 +8,7 @@ import sys
 import threading
 from pathlib import Path
 
-from infra.stack_locks import find_locks, is_dead, remove_dead, wait_for_holders
+from infra.stack_locks import find_locks, is_dead, remove_dead, remove_unfinished, wait_for_holders
 
 HERE = socket.gethostname()
 
@@ -96,3 +96,22 @@ def test_the_wait_has_an_end(tmp_path: Path) -> None:
     locks = find_locks(refusal(write_lock(tmp_path, "live", os.getpid())))
 
     assert wait_for_holders(locks, seconds=0) == locks
+
+
+def test_an_unfinished_lock_is_removed_and_nothing_else(tmp_path: Path) -> None:
+    directory = tmp_path / "a state" / ".pulumi" / "locks" / "organization" / "gpu-platform" / "dev"
+    directory.mkdir(parents=True)
+    empty, torn = directory / "a.json.18a0.tmp", directory / "b.json.18a0.tmp"
+    empty.touch()
+    torn.write_text('{"pid": 4')
+    whole = write_lock(directory, "c", ended_pid()).rename(directory / "c.json.18a0.tmp")
+    lock = write_lock(directory, "d", ended_pid())
+
+    url = f"file://{tmp_path}/a%20state?metadata=skip"
+    assert sorted(remove_unfinished(url, "gpu-platform", "dev", seconds=0)) == [empty, torn]
+    assert not empty.exists()
+    assert not torn.exists()
+    assert whole.exists()
+    assert lock.exists()
+    assert remove_unfinished(url, "gpu-platform", "dev", seconds=0) == []
+    assert remove_unfinished("s3://bucket", "gpu-platform", "dev", seconds=0) == []

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -85,18 +86,31 @@ def test_a_holder_is_read_as_it_was_written() -> None:
     assert parse_holder(OWN.identity) == OWN
 
 
+HOLDER = """
+import subprocess, sys
+sleep = [sys.executable, "-c", "import time; time.sleep(60)"]
+children = [subprocess.Popen([*sleep, stack]) for stack in ("default.a", "default.ab")]
+print(*(child.poll() for child in children), flush=True)
+print(children[0].wait(), children[1].poll(), flush=True)
+children[1].kill()
+"""
+
+
 def test_only_the_stale_holders_own_process_for_this_stack_is_ended() -> None:
-    sleep = [sys.executable, "-c", "import time; time.sleep(60)"]
-    its, other = subprocess.Popen([*sleep, "default.a"]), subprocess.Popen([*sleep, "default.ab"])
-    try:
-        assert end_processes_of(Holder("elsewhere", OWN.pid, "x").identity, "default.a") == 0
-        assert end_processes_of(OWN.identity, "default.a") == 1
-        assert its.wait(5) < 0
-        assert other.poll() is None
-    finally:
-        for process in (its, other):
-            process.kill()
-            process.wait()
+    with subprocess.Popen([sys.executable, "-c", HOLDER], stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "None None\n"
+        assert end_processes_of(Holder("elsewhere", holder.pid, "x").identity, "default.a") == 0
+        assert end_processes_of(Holder(OWN.host, holder.pid, "x").identity, "default.a") == 1
+        assert holder.stdout.readline() == f"{-signal.SIGKILL} None\n"
+
+
+def test_what_runs_for_this_very_process_is_not_ended_with_an_earlier_one_of_its_pid() -> None:
+    """As in a container that was restarted, while a preview of the same stack runs."""
+    with subprocess.Popen([sys.executable, "-c", "input()", "default.a"], stdin=subprocess.PIPE) as preview:
+        assert end_processes_of(Holder(OWN.host, OWN.pid, "earlier").identity, "default.a") == 0
+        preview.communicate(b"\n")
+    assert preview.returncode == 0
 
 
 class Leases:

@@ -75,17 +75,20 @@ def test_the_newest_updates_of_a_history_stay(files: StackFiles) -> None:
 
 def test_what_a_removal_leaves_behind_goes_except_a_lock(files: StackFiles) -> None:
     states = files.root / ".pulumi" / "stacks" / "gpu-unit"
-    for directory in (states, files.history, files.locks):
+    for directory in (states, files.history, files.locks, files.pids):
         directory.mkdir(parents=True)
-    copy, lock, neighbour = states / "acme.one.json.gz.bak", files.locks / "x.json", states / "acme.two.json.gz"
-    for path in (copy, lock, neighbour):
+    copy, unfinished = states / "acme.one.json.gz.bak", states / "acme.one.json.gz.18a0.tmp"
+    lock, neighbour = files.locks / "x.json", states / "acme.two.json.gz"
+    for path in (copy, unfinished, lock, neighbour, files.pids / "here.7"):
         path.touch()
 
     files.remove_remains()
 
     assert not copy.exists()
+    assert not unfinished.exists()
     assert not files.history.exists()
-    assert lock.exists(), "it is somebody's"
+    assert not files.pids.exists()
+    assert lock.exists(), "its holder may live"
     assert neighbour.exists()
     lock.unlink()
     files.remove_remains()
