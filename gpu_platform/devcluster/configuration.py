@@ -29,7 +29,7 @@ AUDIT_POLICY: dict[str, Any] = {
 }
 
 NATS_FILE_BYTES = 2 * RESERVED_BYTES
-"""Tests make streams of their own beside the platform's."""
+"""As much again as the platform's streams reserve, for streams that a developer makes."""
 
 NATS_MEMORY_BYTES = 256 << 20
 """For messages. The platform's streams keep theirs in files."""
@@ -80,7 +80,7 @@ listen: "{LOOPBACK}:{record.ports["nats"]}"
 http: "{LOOPBACK}:{record.ports["nats-monitor"]}"
 jetstream {{
   store_dir: "{directory.nats_data}"
-  # By default it is a share of the disk, which may be too small for them.
+  # The default is a share of the disk, which may be less than the streams reserve.
   max_file_store: {NATS_FILE_BYTES}
   max_memory_store: {NATS_MEMORY_BYTES}
   # An acknowledged message is on disk: the default would lose up to two minutes of them with the machine.

@@ -6,6 +6,7 @@ Pure: a directory and a record in, values out. The supervisor runs them.
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from gpu_platform.devcluster.certificates import key_pair, service_account_key
 from gpu_platform.devcluster.configuration import kubeconfig_of
@@ -22,6 +23,9 @@ SERVICE_RANGE = "10.0.0.0/16"
 SIMULATED_POD_RANGE = "10.128.0.1/9"
 """Addresses that kwok gives its pods; nothing answers there. The host node's pods show 10.0.0.0/9 addresses."""
 
+
+POD_STAGES = Path(__file__).with_name("pod_stages.yaml")
+"""What kwok does with the pods of simulated nodes."""
 
 BOOTSTRAP = "bootstrap"
 """Not a process that stays but a step: the Pulumi program makes what the platform's own processes need."""
@@ -222,7 +226,7 @@ def _kwok(directory: ClusterDirectory, record: ClusterRecord) -> ProcessSpec:
             record.binaries["kwok"],
             f"--kubeconfig={kubeconfig_of(directory, 'kwok')}",
             # Its own default is a file in the user's home, which would make one machine differ from another.
-            "--config=",
+            f"--config={POD_STAGES}",
             "--manage-all-nodes=false",
             "--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake",
             "--node-lease-duration-seconds=40",

@@ -231,7 +231,11 @@ class Supervisor:
     def _publish(self, phase: ClusterPhase | None = None) -> None:
         if phase:
             self._status.phase = phase
-        write_status(self._directory, self._status)
+        try:
+            write_status(self._directory, self._status)
+        except OSError as error:
+            # On a full disk the status is old, and the processes are kept running all the same.
+            log.warning("the status cannot be written: %s", error)
 
 
 async def _end(child: asyncio.subprocess.Process) -> None:

@@ -2,11 +2,16 @@
 
 from typing import Any
 
-from gpu_platform.adapters.kube import KubeClient
+import pytest
+
+from gpu_platform.adapters.kube import KubeClient, PatchType
 from gpu_platform.adapters.kube.paths import DEPLOYMENTS, EVENTS, NODES, PODS
 from gpu_platform.devcluster.nodes import SIMULATED
-from tests.support.clusters import GPUS
+from gpu_platform.domain.conditions import is_true
+from tests.support.cluster_processes import frozen
+from tests.support.clusters import GPUS, RunningCluster
 from tests.support.clusters import NODES as NODE_COUNT
+from tests.support.fault_report import FaultReport
 from tests.support.waiting import eventually
 
 
@@ -35,6 +40,50 @@ async def test_deployment_with_two_gpus_is_available_on_a_simulated_node(kube: K
     node = await kube.get(NODES.item(pod["spec"]["nodeName"]))
     assert node["metadata"]["labels"]["runtime.lokiwager.io/node"] == "simulated"
     assert pod["status"]["podIP"].startswith("10.")
+
+
+async def test_a_pod_that_was_marked_not_ready_is_ready_again(kube: KubeClient, namespace: str) -> None:
+    """As the node lifecycle controller marks the pods of a node whose heartbeats it missed."""
+    await kube.create(DEPLOYMENTS.collection(namespace), gpu_deployment("marked", 1))
+    [pod] = await eventually(lambda: ready_pods(kube, namespace))
+    change = {"status": {"conditions": [{"type": "Ready", "status": "False"}]}}
+    path = PODS.item(pod["metadata"]["name"], namespace, "status")
+    marked = await kube.patch(path, change, PatchType.STRATEGIC)
+    assert not is_true(marked, "Ready")
+
+    [again] = await eventually(lambda: ready_pods(kube, namespace))
+    assert again["metadata"]["uid"] == pod["metadata"]["uid"]
+    started = [each["status"]["containerStatuses"][0]["state"]["running"]["startedAt"] for each in (pod, again)]
+    assert started[0] == started[1]
+    assert (again["status"]["podIP"], is_true(again, "ContainersReady")) == (pod["status"]["podIP"], True)
+
+
+@pytest.mark.faults
+async def test_capacity_returns_after_the_heartbeats_of_the_nodes_stayed_away(
+    kube: KubeClient, cluster: RunningCluster, namespace: str, faults: FaultReport
+) -> None:
+    await kube.create(DEPLOYMENTS.collection(namespace), gpu_deployment("away", 1))
+    [pod] = await eventually(lambda: ready_pods(kube, namespace))
+
+    async def is_marked() -> bool:
+        return not await ready_pods(kube, namespace)
+
+    with frozen(cluster, "kwok"):
+        await eventually(is_marked)
+        faults.hit("pods of nodes without heartbeats")
+    [again] = await eventually(lambda: ready_pods(kube, namespace))
+    assert again["metadata"]["uid"] == pod["metadata"]["uid"]
+
+    async def all_nodes_are_ready() -> bool:
+        return all(is_true(node, "Ready") for node in (await kube.get(NODES.collection()))["items"])
+
+    await eventually(all_nodes_are_ready)
+    faults.held("pods are Ready again", "nodes are Ready again")
+
+
+async def ready_pods(kube: KubeClient, namespace: str) -> list[dict[str, Any]]:
+    pods = (await kube.get(PODS.collection(namespace)))["items"]
+    return [pod for pod in pods if is_true(pod, "Ready")]
 
 
 async def test_one_gpu_more_than_there_is_stays_pending_and_says_why(kube: KubeClient, namespace: str) -> None:
