@@ -62,9 +62,10 @@ an update merges both into the object as it is:
 An update leaves out what only a creation uses (`operationID`, `stockName`, `stockNamespace`, `memory` and `gpu` of a
 pool), and refuses a field that is fixed (`specName`, `namespace`, `storageClassName`, `prepare`) if it differs.
 
-Probes are short on the command line: `--readiness-probe http:web/healthz,period=1`, `--startup-probe tcp:web,failures=30`,
-`--liveness-probe "exec:test -e /ready"`; `none` removes one. The words after a comma are `delay`, `period`, `timeout` (in
-seconds) and `failures` (in a row); ports have the names that `--port` gives them."""
+Probes are short on the command line: `--readiness-probe http:web/healthz,period=1`,
+`--startup-probe tcp:web,failures=30`, `--liveness-probe "exec:test -e /ready"`; `none` removes one. The words after a
+comma are `delay`, `period`, `timeout` (in seconds) and `failures` (in a row); ports have the names that `--port` gives
+them."""
 
 
 def _describe(command: Any, name: str) -> Iterator[str]:
