@@ -65,7 +65,21 @@ pool), and refuses a field that is fixed (`specName`, `namespace`, `storageClass
 Probes are short on the command line: `--readiness-probe http:web/healthz,period=1`,
 `--startup-probe tcp:web,failures=30`, `--liveness-probe "exec:test -e /ready"`; `none` removes one. The words after a
 comma are `delay`, `period`, `timeout` (in seconds) and `failures` (in a row); ports have the names that `--port` gives
-them."""
+them.
+
+## Every command
+
+`-h` and `--help` explain a command and `--version` names the version. `gpu-platform --install-completion` completes
+commands and options in your shell, from its next start on; `--show-completion` prints the lines that do it. Answers
+go to stdout, everything else to stderr; `--json` is for programs. Where the encoding of stdout is not UTF-8, a
+character that it lacks is written as one that resembles it, or as its escape, and JSON is escaped.
+
+| exit code | |
+|---|---|
+| 0 | done |
+| 1 | refused, failed, not in time, or the output could not be written |
+| 2 | a wrong option, or not configured: nothing was sent |
+| 130 | Ctrl-C. With `--wait`, the object lives on, and the last line says how to see and to delete it |"""
 
 
 def _describe(command: Any, name: str) -> Iterator[str]:

@@ -1,5 +1,25 @@
-"""`python -m gpu_platform.cli` is the `gpu-platform` command."""
+"""The `gpu-platform` command, also as `python -m gpu_platform.cli`. Imports nothing of it before `main`."""
 
-from gpu_platform.cli.app import main
+import signal
 
-main()
+
+def main() -> None:
+    """Runs the command. Ctrl-C ends it as it ends any program while Python loads or unloads its modules, and in between
+    is a KeyboardInterrupt; a program that was started with it ignored ignores it."""
+    handler = signal.getsignal(signal.SIGINT)
+    is_heeded = handler is signal.default_int_handler
+    if is_heeded:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    from gpu_platform.cli.app import run
+
+    try:
+        if is_heeded:
+            signal.signal(signal.SIGINT, handler)
+        run()
+    finally:
+        if is_heeded:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+if __name__ == "__main__":
+    main()

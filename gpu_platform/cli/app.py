@@ -1,6 +1,6 @@
 """The `gpu-platform` command: wires the sub-commands and turns known errors into one sentence."""
 
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
@@ -31,7 +31,10 @@ from gpu_platform.cli import (
 )
 from gpu_platform.cli.errors import PlatformError
 from gpu_platform.cli.failures import print_error
+from gpu_platform.cli.output import NO_ROOM, accept_every_character, end_without_room
 from gpu_platform.devcluster.errors import DevClusterError
+
+NAME = "gpu-platform"
 
 # What a shell reports for a program that Ctrl-C ended.
 INTERRUPTED = 130
@@ -54,13 +57,32 @@ class _Sentences(TyperGroup):
 
 
 app = typer.Typer(
-    name="gpu-platform",
+    name=NAME,
     cls=_Sentences,
-    help="Run and operate the GPU platform.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+def _print_version(is_asked: bool) -> None:
+    if is_asked:
+        # Here, because it takes longer to import than most commands take.
+        from importlib.metadata import version
+
+        typer.echo(f"{NAME} {version(NAME)}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Run and operate the GPU platform."""
+
+
 app.add_typer(units.app, name="units")
 app.add_typer(storages.app, name="storages")
 app.add_typer(functions.app, name="functions")
@@ -87,5 +109,11 @@ app.command("preview")(preview.preview)
 app.command("tools")(tools.tools)
 
 
-def main() -> None:
-    app()
+def run() -> None:
+    accept_every_character()
+    try:
+        app(prog_name=NAME)
+    except OSError as error:
+        if error.errno not in NO_ROOM:
+            raise
+        end_without_room(error)

@@ -9,7 +9,7 @@ from gpu_platform.cli.errors import PlatformError
 from gpu_platform.cli.failures import print_error
 from gpu_platform.cli.session import Accepted
 from gpu_platform.cli.tables import build_why, coloured_word, print_json, print_line
-from gpu_platform.cli.verdicts import build_state, judge_gone, judge_ready
+from gpu_platform.cli.verdicts import build_goes_on, build_state, judge_gone, judge_ready
 from gpu_platform.cli.views import FunctionView, StorageView, UnitView
 from gpu_platform.cli.waiting import Deadline, wait_for
 
@@ -22,11 +22,14 @@ def print_replay(accepted: Accepted[Any], name: str, *, as_json: bool) -> None:
         print_line(f"{name} was accepted before, with the same operation")
 
 
-def finish_ready(view: View, find: Callable[[str], View | None], deadline: Deadline | None, *, as_json: bool) -> None:
-    """Without a deadline, nothing is waited for."""
+def finish_ready(
+    group: str, view: View, find: Callable[[str], View | None], deadline: Deadline | None, *, as_json: bool
+) -> None:
+    """Without a deadline, nothing is waited for. `group` are the object's commands."""
     name = view["name"]
     if deadline:
-        view = wait_for(name, lambda: find(name), judge_ready, deadline, goal="Ready") or view
+        goes_on = build_goes_on(group, name)
+        view = wait_for(name, lambda: find(name), judge_ready, deadline, goal="Ready", goes_on=goes_on) or view
     print_ready(view, deadline, as_json=as_json)
 
 
@@ -41,6 +44,7 @@ def print_ready(view: FunctionView | StorageView, deadline: Deadline | None, *, 
 
 
 def delete_each(
+    group: str,
     names: list[str],
     delete: Callable[[str], None],
     find: Callable[[str], Deleted | None],
@@ -61,12 +65,13 @@ def delete_each(
                 print_line(f"{name} is being deleted")
     if deadline:
         for name in leaving:
-            _wait_gone(name, find, deadline)
+            _wait_gone(group, name, find, deadline)
             if not as_json:
                 print_line(f"{name} is gone")
     if leaving != names:
         raise typer.Exit(1)
 
 
-def _wait_gone(name: str, find: Callable[[str], Deleted | None], deadline: Deadline) -> None:
-    wait_for(name, lambda: find(name), judge_gone, deadline, goal="gone", absence_is_news=False)
+def _wait_gone(group: str, name: str, find: Callable[[str], Deleted | None], deadline: Deadline) -> None:
+    goes_on = f"the deletion of {name} goes on: `gpu-platform {group} get {name}` shows it"
+    wait_for(name, lambda: find(name), judge_gone, deadline, goal="gone", goes_on=goes_on, absence_is_news=False)

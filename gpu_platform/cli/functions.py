@@ -122,7 +122,7 @@ def create(
         with replayable(operation):
             accepted = client.create_function(request)
         print_replay(accepted, name, as_json=as_json)
-        finish_ready(accepted.view, client.find_function, deadline if wait else None, as_json=as_json)
+        finish_ready("functions", accepted.view, client.find_function, deadline if wait else None, as_json=as_json)
 
 
 @app.command()

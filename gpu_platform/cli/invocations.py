@@ -1,6 +1,5 @@
 """`gpu-platform invoke`, `invocations` and `dead-letters`: calls of functions, and those that came to nothing."""
 
-import json
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -29,7 +28,7 @@ from gpu_platform.cli.tables import (
 )
 from gpu_platform.cli.timeline import build_timeline
 from gpu_platform.cli.verdicts import build_state
-from gpu_platform.cli.views import InvocationView
+from gpu_platform.cli.views import InvocationView, Json
 from gpu_platform.cli.waiting import Deadline
 
 app = typer.Typer(help="Calls of your functions.", no_args_is_help=True)
@@ -173,7 +172,7 @@ def watch(function: OfFunction = None, as_json: AsJson = False, url: Url = None)
         for event in client.watch_invocations(function):
             if as_json:
                 raw = {"event": event.event, "id": event.id, "data": event.data}
-                typer.echo(json.dumps(raw, ensure_ascii=False))
+                print_json(raw, indent=None)
             elif isinstance(event.data, dict) and "invocationID" in event.data:
                 time = now().astimezone().strftime("%H:%M:%S")
                 call = event.data
@@ -205,7 +204,20 @@ def redrive(
     if as_json:
         print_json(answer)
     else:
-        print_line(f"{answer['redriven']} dead letters are tried again")
+        _print_redriven(answer)
+
+
+def _print_redriven(answer: Json) -> None:
+    """The new ids, a line each; what else there is to say stands beside them."""
+    for new_id in answer["ids"]:
+        print_line(new_id)
+    print_remark(f"{answer['redriven']} dead letters are tried again" + (", under these ids" if answer["ids"] else ""))
+    if known := answer["known"]:
+        print_remark(f"{known} were tried again before")
+    if skipped := answer["skipped"]:
+        print_remark(f"{skipped} cannot be: their function or their payload is gone")
+    if answer["more"]:
+        print_remark("there may be more; the same command tries them")
 
 
 def read_payload(text: str | None) -> Any:
@@ -213,10 +225,11 @@ def read_payload(text: str | None) -> Any:
     if text is None:
         return None
     try:
+        # JSON is UTF-8, whatever the locale says.
         if text == "-":
-            text = sys.stdin.read()
+            text = sys.stdin.buffer.read().decode()
         elif text.startswith("@"):
-            text = Path(text[1:]).read_text()
+            text = Path(text[1:]).read_bytes().decode()
         return parse_json(text)
     except OSError as error:
         raise typer.BadParameter(f"cannot read {text}: {error.strerror}", param_hint="PAYLOAD") from None

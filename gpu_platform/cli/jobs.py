@@ -37,4 +37,8 @@ def _wait_done(client: PlatformClient, job: JobView, deadline: Deadline) -> JobV
     def judge(seen: JobView | None) -> Verdict:
         return judge_job(seen) if seen else Verdict(Outcome.FAILED, "the platform does not know it")
 
-    return wait_for(f"job {operation_id}", lambda: client.find_job(operation_id), judge, deadline, goal="done") or job
+    goes_on = f"the job goes on: `gpu-platform ops get {operation_id}` shows it"
+    done = wait_for(
+        f"job {operation_id}", lambda: client.find_job(operation_id), judge, deadline, goal="done", goes_on=goes_on
+    )
+    return done or job

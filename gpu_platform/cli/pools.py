@@ -34,7 +34,7 @@ from gpu_platform.cli.tables import (
     print_rows,
     print_table,
 )
-from gpu_platform.cli.verdicts import build_state, judge_ready
+from gpu_platform.cli.verdicts import build_goes_on, build_state, judge_ready
 from gpu_platform.cli.views import JobView, PoolView
 from gpu_platform.cli.waiting import Deadline, wait_for
 
@@ -121,7 +121,14 @@ def create(
         pool = accepted.view["objectName"]
 
         def wait_filled(job: JobView) -> None:
-            wait_for(f"pool {pool}", lambda: client.find_pool(job["objectName"]), judge_ready, deadline, goal="Ready")
+            wait_for(
+                f"pool {pool}",
+                lambda: client.find_pool(job["objectName"]),
+                judge_ready,
+                deadline,
+                goal="Ready",
+                goes_on=build_goes_on("pools", pool),
+            )
 
         finish_job(client, accepted, deadline if wait else None, wait_filled, as_json=as_json)
     if wait and not as_json:

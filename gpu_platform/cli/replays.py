@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from gpu_platform.cli.errors import PlatformError
+from gpu_platform.cli.tables import print_remark
 from gpu_platform.cli.views import Json
 
 
@@ -25,10 +26,15 @@ def choose_operation_id(said: str | None, file: Json) -> str:
 @contextmanager
 def replayable(chosen_id: str, option: str = "--operation-id") -> Iterator[None]:
     """Around the request itself: after it, nothing is in doubt."""
+    doubt = "it may have been accepted all the same; this repeats it without doing it twice:"
+    remedy = f"the same command with  {option} {chosen_id}"
     try:
         yield
     except PlatformError as error:
         if error.is_ambiguous:
-            error.add_note("it may have been accepted all the same; this repeats it without doing it twice:")
-            error.add_note(f"the same command with  {option} {chosen_id}")
+            error.add_note(doubt)
+            error.add_note(remedy)
+        raise
+    except KeyboardInterrupt:
+        print_remark(f"interrupted before the answer came; {doubt}\n  {remedy}")
         raise

@@ -19,7 +19,7 @@ from gpu_platform.cli.tables import (
     print_rows,
     print_table,
 )
-from gpu_platform.cli.verdicts import judge_preview, judge_recorded
+from gpu_platform.cli.verdicts import build_goes_on, judge_preview, judge_recorded
 from gpu_platform.cli.views import PreviewView, PropertyChangeView, StackView
 from gpu_platform.cli.waiting import Deadline, wait_for
 
@@ -54,7 +54,12 @@ def preview(
         with replayable(operation):
             asked = client.preview_unit(name, operation).view
         found = wait_for(
-            f"preview of {name}", lambda: client.find_preview(name, operation), judge_preview, deadline, goal="done"
+            f"preview of {name}",
+            lambda: client.find_preview(name, operation),
+            judge_preview,
+            deadline,
+            goal="done",
+            goes_on=f"the preview goes on: the same command with  --operation-id {operation}  shows it",
         )
     if as_json:
         print_json(found or asked)
@@ -63,7 +68,14 @@ def preview(
 
 
 def wait_recorded(client: PlatformClient, name: str, deadline: Deadline, *, as_json: bool) -> None:
-    kept = wait_for(f"stack of {name}", lambda: client.get_unit_stack(name), judge_recorded, deadline, goal="recorded")
+    kept = wait_for(
+        f"stack of {name}",
+        lambda: client.get_unit_stack(name),
+        judge_recorded,
+        deadline,
+        goal="recorded",
+        goes_on=build_goes_on("units", name),
+    )
     if kept and not as_json:
         print_line(f"{name} is recorded as {kept['name']} after {deadline.elapsed_seconds():.1f} s")
 

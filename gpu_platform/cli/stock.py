@@ -97,6 +97,7 @@ def seed(
                 judge_seeded,
                 deadline,
                 goal="ready to be used",
+                goes_on=f"the stock is made all the same: `gpu-platform stock list --pool {pool}` shows it",
             )
 
         finish_job(client, accepted, deadline if wait else None, wait_seeded, as_json=as_json)

@@ -41,7 +41,7 @@ from gpu_platform.cli.tables import (
     print_rows,
     print_table,
 )
-from gpu_platform.cli.verdicts import build_state, judge_accepted, judge_recovered
+from gpu_platform.cli.verdicts import build_goes_on, build_state, judge_accepted, judge_recovered
 from gpu_platform.cli.views import Json, StorageView
 from gpu_platform.cli.waiting import Deadline, wait_for
 from gpu_platform.cli.words import Follow, Previous, Tail, Timestamps, build_log_params, print_events, print_logs
@@ -138,7 +138,7 @@ def create(
         with replayable(operation):
             accepted = client.create_storage(request)
         print_replay(accepted, name, as_json=as_json)
-        finish_ready(accepted.view, client.find_storage, deadline if wait else None, as_json=as_json)
+        finish_ready("storages", accepted.view, client.find_storage, deadline if wait else None, as_json=as_json)
 
 
 @app.command()
@@ -159,7 +159,7 @@ def update(
         deadline = Deadline(timeout)
         current = client.get_storage(name)
         storage = client.update_storage(name, change.build_request(current.view), current.etag)
-        finish_ready(storage, client.find_storage, deadline if wait else None, as_json=as_json)
+        finish_ready("storages", storage, client.find_storage, deadline if wait else None, as_json=as_json)
 
 
 @app.command()
@@ -187,6 +187,7 @@ def recover(
             lambda storage: judge_recovered(storage, digest),
             deadline,
             goal="Ready",
+            goes_on=build_goes_on("storages", name),
         )
         print_ready(seen or storage, deadline, as_json=as_json)
 
@@ -200,7 +201,7 @@ def delete(
     with connect(url) as client:
         deadline = Deadline(timeout) if wait else None
         delete = partial(_delete_released, client, deadline) if deadline else client.delete_storage
-        delete_each(names, delete, client.find_storage, deadline, as_json=as_json)
+        delete_each("storages", names, delete, client.find_storage, deadline, as_json=as_json)
 
 
 @app.command()
@@ -245,7 +246,8 @@ def _delete_released(client: PlatformClient, deadline: Deadline, name: str) -> N
             return str(error)
         return ""
 
-    wait_for(name, look, judge_accepted, deadline, goal="deleted", absence_is_news=False)
+    goes_on = build_goes_on("storages", name)
+    wait_for(name, look, judge_accepted, deadline, goal="deleted", goes_on=goes_on, absence_is_news=False)
 
 
 def _will_be_released(client: PlatformClient, name: str) -> bool:

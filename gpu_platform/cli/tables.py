@@ -1,6 +1,7 @@
 """How answers look to a person. Pure, but for `print_`."""
 
 import json
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -9,6 +10,8 @@ import typer
 from rich.console import Console, ConsoleDimensions
 from rich.table import Table
 from rich.text import Text
+
+from gpu_platform.cli.output import has_every_character
 
 COLOURS = {
     # phases of units, stock and pools
@@ -49,8 +52,9 @@ UNCUT = 1_000
 ABSENT = "–"
 
 
-def print_json(data: Any) -> None:
-    typer.echo(json.dumps(data, indent=2, ensure_ascii=False))
+def print_json(data: Any, *, indent: int | None = 2) -> None:
+    """Without an indent: on one line. Escaped where stdout lacks characters, so that what reads it gets them all."""
+    typer.echo(json.dumps(data, indent=indent, ensure_ascii=not has_every_character(sys.stdout)))
 
 
 def print_table(table: Table, *, narrowest: int = 0) -> None:

@@ -37,7 +37,7 @@ Mount = Annotated[
 PROTOCOLS = ("TCP", "UDP", "SCTP")
 LARGEST_PORT = 65_535
 
-PROBE_FORM = "http:PORT[/PATH], tcp:PORT or exec:COMMAND"
+PROBE_FORM = "http:PORT/PATH, tcp:PORT or exec:COMMAND"
 PROBE_NUMBERS = {
     "delay": "initialDelaySeconds",
     "period": "periodSeconds",

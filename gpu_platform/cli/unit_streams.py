@@ -1,6 +1,5 @@
 """What a unit says, what happens to it and where it is: `units events`, `logs`, `metrics`, `url`, `ssh`, `watch`."""
 
-import json
 from typing import Annotated
 
 import typer
@@ -121,7 +120,7 @@ def watch(as_json: AsJson = False, url: Url = None) -> None:
         for event in client.watch_units():
             if as_json:
                 raw = {"event": event.event, "id": event.id, "data": event.data}
-                typer.echo(json.dumps(raw, ensure_ascii=False))
+                print_json(raw, indent=None)
             else:
                 _print_event(event)
 

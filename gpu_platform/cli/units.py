@@ -40,7 +40,7 @@ from gpu_platform.cli.tables import (
     print_table,
 )
 from gpu_platform.cli.unit_options import Scheme, UnitOptions
-from gpu_platform.cli.verdicts import find_steady_seconds, judge_settled
+from gpu_platform.cli.verdicts import build_goes_on, find_steady_seconds, judge_settled
 from gpu_platform.cli.views import Json, UnitView
 from gpu_platform.cli.waiting import Deadline, wait_for
 
@@ -189,7 +189,7 @@ def delete(
     """Delete units. One that cannot be deleted does not keep the others."""
     with connect(url) as client:
         deadline = Deadline(timeout) if wait else None
-        delete_each(names, client.delete_unit, client.find_unit, deadline, as_json=as_json)
+        delete_each("units", names, client.delete_unit, client.find_unit, deadline, as_json=as_json)
 
 
 @app.command()
@@ -245,6 +245,7 @@ def _wait_settled(client: PlatformClient, unit: UnitView, deadline: Deadline, ph
         lambda seen: judge_settled(seen, phase, generation),
         deadline,
         goal=phase,
+        goes_on=build_goes_on("units", name),
         steady_seconds=find_steady_seconds(unit, phase),
     )
     return settled or unit

@@ -131,3 +131,10 @@ def judge_recovered(seen: StorageView | None, failed_digest: str | None) -> Verd
 
 def build_state(phase: str, why: str) -> str:
     return f"{phase} ({why})" if why else phase
+
+
+def build_goes_on(group: str, name: str) -> str:
+    """What becomes of an object that is no longer waited for. `group` are its commands."""
+    noun = group.removesuffix("s")
+    command = f"gpu-platform {group}"
+    return f"the {noun} {name} lives on: `{command} get {name}` shows it, `{command} delete {name}` deletes it"

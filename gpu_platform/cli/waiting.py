@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.text import Text
 
 from gpu_platform.cli.errors import PlatformError, WaitError
-from gpu_platform.cli.tables import build_duration
+from gpu_platform.cli.tables import build_duration, print_remark
 from gpu_platform.cli.verdicts import Outcome, Verdict
 
 # Seconds between two looks: a unit from warm stock is there in a moment, and a slow one is not asked for often.
@@ -44,6 +44,7 @@ def wait_for(
     deadline: Deadline,
     *,
     goal: str,
+    goes_on: str,
     absence_is_news: bool = True,
     steady_seconds: float = 0.0,
 ) -> Seen | None:
@@ -51,13 +52,13 @@ def wait_for(
     or the time is over.
 
     An API that is away for a moment is waited for as well. With `absence_is_news`, what was never seen may only be
-    unheard of; it counts as absent after a while.
+    unheard of; it counts as absent after a while. `goes_on` is told after Ctrl-C: it ends the wait, and nothing else.
     """
     began_at = deadline.elapsed_seconds()
     pause = FIRST_PAUSE
     was_seen = not absence_is_news
     done_since: float | None = None
-    with _shown(what) as show:
+    with _told_when_interrupted(goes_on), _shown(what) as show:
         while True:
             is_early = deadline.elapsed_seconds() - began_at < UNHEARD_OF
             verdict, seen = _look_once(look, judge, may_be_unheard_of=is_early and not was_seen)
@@ -96,13 +97,22 @@ def _look_once(
 
 
 @contextmanager
+def _told_when_interrupted(goes_on: str) -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt:
+        print_remark(f"stopped waiting; {goes_on}")
+        raise
+
+
+@contextmanager
 def _shown(what: str) -> Iterator[Show]:
     """A line that moves where a person looks; elsewhere a line per change."""
     console = Console(stderr=True)
     if not console.is_terminal:
         yield _build_plain(what, console)
         return
-    with console.status(escape(what)) as status:
+    with console.status(escape(what), spinner="line" if console.options.ascii_only else "dots") as status:
 
         def show(state: str, elapsed_seconds: float) -> None:
             line = Text(f"{what}: {state}  {build_duration(elapsed_seconds)}", no_wrap=True, overflow="ellipsis")

@@ -1,7 +1,6 @@
 """`gpu-platform worker`: runs a handler on this machine, as a worker of the platform would. Starts its two processes;
 the command line does not import them."""
 
-import json
 import os
 import signal
 import subprocess
@@ -19,6 +18,7 @@ import typer
 
 from gpu_platform.cli.errors import PlatformError
 from gpu_platform.cli.json_input import parse_json
+from gpu_platform.cli.tables import print_json
 from gpu_platform.devcluster.child_process import dies_with_parent
 
 Json = dict[str, Any]
@@ -138,7 +138,7 @@ def _call_once(framework: _Framework, place: str, payload: Any) -> Json:
 def _print_answer(answer: Json) -> None:
     if answer.get("error"):
         raise WorkerError(f"the handler failed with status {answer['statusCode']}: {answer['error']}")
-    typer.echo(json.dumps(answer.get("body"), indent=2, ensure_ascii=False))
+    print_json(answer.get("body"))
     if answer["statusCode"] >= 400:
         raise WorkerError(f"the handler answered with status {answer['statusCode']}")
 

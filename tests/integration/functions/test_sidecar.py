@@ -135,7 +135,7 @@ async def test_it_ends_when_told_so_also_without_nats(ground: WorkerGround) -> N
 
 
 async def test_a_handler_that_is_run_by_hand_answers_calls_and_finishes_them_at_ctrl_c(ground: WorkerGround) -> None:
-    program = "from gpu_platform.cli.app import main; main()"
+    program = "from gpu_platform.cli.__main__ import main; main()"
     calls = ("--function", FUNCTION, "--tenant", "acme")
     nats = ("--nats-url", ground.server.url, "--nats-credentials", str(ground.place.nats_credentials))
     process = await asyncio.create_subprocess_exec(

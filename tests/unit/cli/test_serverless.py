@@ -16,6 +16,7 @@ from tests.unit.cli.shell import Shell, unwrapped
 FUNCTIONS = "/serverless/functions"
 INVOCATIONS = "/serverless/invocations"
 DEAD_LETTERS = "/serverless/dead-letters"
+REDRIVEN = {"redriven": 2, "known": 3, "skipped": 1, "ids": ["inv-1", "inv-2"], "more": True}
 QUEUED = views.call(state="queued", attempts=0, worker=None, result=None)
 DEAD = views.call(state="dead_lettered", attempts=3, reason="AttemptsExhausted", result=None)
 
@@ -294,9 +295,16 @@ def test_calls_are_listed_shown_cancelled_and_tried_again(api: ApiServer, shell:
 
 def test_dead_letters_are_listed_and_tried_again(api: ApiServer, shell: Shell) -> None:
     api.on("GET", DEAD_LETTERS, data([DEAD]))
-    api.on("POST", f"{DEAD_LETTERS}/redrive", data({"redriven": 1, "ids": ["retry-1"]}, 202))
+    api.on("POST", f"{DEAD_LETTERS}/redrive", data(REDRIVEN, 202))
 
     assert "AttemptsExhausted" in shell.run("dead-letters", "list").stdout
     assert shell.run("dead-letters", "redrive").exit_code == 2
-    assert shell.run("dead-letters", "redrive", "--function", "words").stdout == "1 dead letters are tried again\n"
+    redriven = shell.run("dead-letters", "redrive", "--function", "words")
+    assert redriven.stdout == "inv-1\ninv-2\n"
+    assert redriven.stderr.splitlines() == [
+        "2 dead letters are tried again, under these ids",
+        "3 were tried again before",
+        "1 cannot be: their function or their payload is gone",
+        "there may be more; the same command tries them",
+    ]
     assert api.questions[-1].body == {"function": "words"}

@@ -20,7 +20,7 @@ def greet(payload):
 
 
 def run(place: str, call: str, directory: Path) -> subprocess.CompletedProcess[str]:
-    program = "from gpu_platform.cli.app import main; main()"
+    program = "from gpu_platform.cli.__main__ import main; main()"
     command = [sys.executable, "-c", program, "worker", place, "--call", call]
     return subprocess.run(
         command, cwd=directory, capture_output=True, text=True, timeout=60, check=False, env={"PYTHONPATH": str(ROOT)}
