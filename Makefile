@@ -17,7 +17,7 @@ UNIT := $(BIN)/python -X dev -m pytest $(PYTEST_OPTIONS) -n 2 tests/unit tests/a
 WORKERS ?= 4
 ON_PARTS := $(BIN)/python -m pytest $(PYTEST_OPTIONS) -n $(WORKERS) tests/integration tests/faults
 # In the embedded cluster's own shell: its KUBECONFIG, NATS_URL, Pulumi backend and PATH.
-IN_CLUSTER := eval "$$($(PLATFORM) dev env)" &&
+IN_CLUSTER := environment="$$($(PLATFORM) dev env --dir .dev)" && eval "$$environment" &&
 
 .PHONY: help
 help: ## Show this list
@@ -77,7 +77,7 @@ bench: tools ## Measure against bare baselines and print the table
 
 .PHONY: dev
 dev: tools ## Start the embedded cluster, bootstrap the platform on it and leave it running
-	$(PLATFORM) dev up
+	$(PLATFORM) dev up --dir .dev
 
 .PHONY: run
 run: dev ## The same as dev
@@ -89,7 +89,7 @@ demo: tools ## Show the platform at work, end to end, and stop it again
 # Not `dev`, which would begin with what is to be previewed.
 .PHONY: preview
 preview: tools ## Show what `pulumi up` would change
-	$(PLATFORM) dev up --only cluster
+	$(PLATFORM) dev up --dir .dev --only cluster
 	$(IN_CLUSTER) pulumi stack select --create dev && pulumi preview --diff
 
 .PHONY: up
@@ -110,5 +110,5 @@ lock: venv ## Pin all packages by hash (LOCK_OPTIONS=--upgrade takes the newest 
 
 .PHONY: clean
 clean: ## Stop the embedded cluster and remove all that make made here (the cache of parts stays)
-	if [ -x $(PLATFORM) ]; then $(PLATFORM) dev down; fi
+	if [ -x $(PLATFORM) ]; then $(PLATFORM) dev down --dir .dev; fi
 	rm -rf .venv .dev dist bench .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

@@ -4,7 +4,7 @@ import json
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
@@ -15,10 +15,12 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
+from gpu_platform.cli.tables import print_line, print_remark
 from gpu_platform.devcluster import lifecycle
 from gpu_platform.devcluster.directory import ClusterDirectory
 from gpu_platform.devcluster.environment import cluster_environment, shell_exports
 from gpu_platform.devcluster.errors import DevClusterError
+from gpu_platform.devcluster.location import DIRECTORY_NAME, choose_directory, find_nearby, list_running
 from gpu_platform.devcluster.parts import FromPath, ensure_parts, shown_progress
 from gpu_platform.devcluster.record import get_record
 from gpu_platform.devcluster.status import ClusterStatus, ProcessStatus, resident_bytes
@@ -36,9 +38,21 @@ STATE_COLOURS = {
 FOLLOW_SECONDS = 0.2
 TABLE_WIDTH = 100
 
-Directory = Annotated[Path, typer.Option("--dir", help="Where the cluster keeps its state.", show_default=True)]
+Directory = Annotated[
+    Path | None,
+    typer.Option(
+        "--dir", help="Where the cluster keeps its state: by default .dev, here or in the nearest directory above."
+    ),
+]
+RunningDirectory = Annotated[
+    Path | None,
+    typer.Option(
+        "--dir",
+        help="Where the cluster keeps its state: by default .dev, here or in the nearest directory above; "
+        "else that of the one cluster that runs.",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print for machines.")]
-DEFAULT_DIRECTORY = Path(".dev")
 
 
 class Only(StrEnum):
@@ -47,7 +61,7 @@ class Only(StrEnum):
 
 @app.command()
 def up(
-    directory: Directory = DEFAULT_DIRECTORY,
+    directory: Directory = None,
     nodes: Annotated[int | None, typer.Option(min=0, max=500, help="Simulated GPU nodes (4).")] = None,
     gpus: Annotated[int | None, typer.Option(min=0, max=64, help="GPUs of each node (8).")] = None,
     only: Annotated[Only | None, typer.Option(help="Leave out the bootstrap and the platform's processes.")] = None,
@@ -55,8 +69,10 @@ def up(
     foreground: Annotated[bool, typer.Option(help="Stay; Ctrl-C stops the cluster.")] = False,
 ) -> None:
     """Start the cluster, or see that it runs."""
-    place = ClusterDirectory(directory.resolve())
+    place = _find_own(directory)
     console = Console()
+    if place.root not in (others := list_running()) and others:
+        print_remark(f"note: a cluster runs in {_name(others)}; this starts another one, in {place.root}")
     with shown_progress(console) as progress:
         parts = ensure_parts(from_path=from_path, progress=progress)
     started_at = time.monotonic()
@@ -70,21 +86,26 @@ def up(
     if foreground:
         _stay(place)
     else:
-        console.print(f'  use it:   eval "$(gpu-platform dev env{_option(directory)})"')
-        console.print(f"  stop it:  gpu-platform dev down{_option(directory)}")
+        console.print(f'  use it:   eval "$(gpu-platform dev env{_option(place)})"')
+        console.print(f"  stop it:  gpu-platform dev down{_option(place)}")
 
 
 @app.command()
-def down(directory: Directory = DEFAULT_DIRECTORY) -> None:
+def down(directory: Directory = None) -> None:
     """Stop the cluster and keep its data."""
-    was_running = lifecycle.down(ClusterDirectory(directory.resolve()))
-    Console().print("stopped; its data stays" if was_running else "nothing was running")
+    place = _find_own(directory)
+    if lifecycle.down(place):
+        print_line("stopped; its data stays")
+        return
+    print_line(f"nothing was running in {place.root}")
+    if others := list_running():
+        print_remark(f"a cluster runs in {_name(others)}; `gpu-platform dev down --dir {others[0]}` stops it")
 
 
 @app.command()
-def status(directory: Directory = DEFAULT_DIRECTORY, as_json: Json = False) -> None:
+def status(directory: RunningDirectory = None, as_json: Json = False) -> None:
     """Show what runs. Exits with 1 when the cluster is not ready."""
-    current = lifecycle.current_status(ClusterDirectory(directory.resolve()))
+    current = lifecycle.current_status(_find(directory))
     if as_json:
         typer.echo(json.dumps(asdict(current), indent=2))
     else:
@@ -100,12 +121,12 @@ def status(directory: Directory = DEFAULT_DIRECTORY, as_json: Json = False) -> N
 @app.command()
 def logs(
     process: Annotated[str, typer.Argument(help="A process of `dev status`, `supervisor` or `audit`.")],
-    directory: Directory = DEFAULT_DIRECTORY,
+    directory: RunningDirectory = None,
     lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="Last lines to show.")] = 50,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as it grows.")] = False,
 ) -> None:
     """Show a process's log."""
-    place = ClusterDirectory(directory.resolve())
+    place = _find(directory)
     path = place.log_of(process)
     if not path.exists():
         known = ", ".join(sorted(log.stem for log in place.logs.glob("*.log"))) or "none yet"
@@ -122,15 +143,37 @@ def logs(
 
 
 @app.command()
-def env(directory: Directory = DEFAULT_DIRECTORY, as_json: Json = False) -> None:
+def env(directory: RunningDirectory = None, as_json: Json = False) -> None:
     """Print the shell lines that make this cluster the one in use: eval "$(gpu-platform dev env)"."""
-    place = ClusterDirectory(directory.resolve())
+    place = _find(directory)
     variables = cluster_environment(place, get_record(place), os.environ.get("PATH", ""))
     typer.echo(json.dumps(variables, indent=2) if as_json else shell_exports(variables))
 
 
-def _option(directory: Path) -> str:
-    return "" if directory == DEFAULT_DIRECTORY else f" --dir {directory}"
+def _find(said: Path | None) -> ClusterDirectory:
+    """The cluster that is meant, also one that runs elsewhere; that is told."""
+    if said is not None:
+        return ClusterDirectory(said.resolve())
+    here = Path.cwd()
+    nearby = find_nearby(here)
+    root = choose_directory(here / DIRECTORY_NAME, nearby, () if nearby else list_running())
+    if nearby is None:
+        print_remark(f"the cluster in {root}")
+    return ClusterDirectory(root)
+
+
+def _find_own(said: Path | None) -> ClusterDirectory:
+    """For what starts and stops clusters: never one that runs elsewhere."""
+    here = Path.cwd()
+    return ClusterDirectory(said.resolve() if said else find_nearby(here) or here / DIRECTORY_NAME)
+
+
+def _option(place: ClusterDirectory) -> str:
+    return "" if place.root == Path.cwd() / DIRECTORY_NAME else f" --dir {place.root}"
+
+
+def _name(directories: Sequence[Path]) -> str:
+    return " and in ".join(map(str, directories))
 
 
 def _stay(place: ClusterDirectory) -> None:

@@ -23,6 +23,9 @@ from gpu_platform.devcluster.status import ClusterStatus, read_status
 START_SECONDS = 240.0
 """For everything to become ready; about 15 s on two idle cores, several times that when they are busy."""
 
+SUPERVISOR = ("-m", "gpu_platform.devcluster.supervisor")
+"""Before the cluster's directory, as its last argument: by it, a running cluster is found."""
+
 STOP_SECONDS = 30.0
 POLL_SECONDS = 0.05
 
@@ -150,7 +153,7 @@ def _start_supervisor(
 ) -> subprocess.Popen[bytes]:
     with directory.log_of("supervisor").open("ab") as log:
         supervisor = subprocess.Popen(
-            [sys.executable, "-m", "gpu_platform.devcluster.supervisor", str(directory.root)],
+            [sys.executable, *SUPERVISOR, str(directory.root)],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

@@ -101,7 +101,10 @@ def find_record(directory: ClusterDirectory) -> ClusterRecord | None:
 def get_record(directory: ClusterDirectory) -> ClusterRecord:
     record = find_record(directory)
     if record is None:
-        raise DevClusterError(f"there is no cluster in {directory.root}; start one with `gpu-platform dev up`")
+        raise DevClusterError(
+            f"there is no cluster in {directory.root}; start one there with "
+            f"`gpu-platform dev up --dir {directory.root}`, or name another directory"
+        )
     return record
 
 

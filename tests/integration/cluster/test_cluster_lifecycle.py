@@ -3,6 +3,8 @@
 The tests stand in the order in which a cluster lives: each finds what the one before it left.
 """
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -40,6 +42,19 @@ def test_up_of_a_running_cluster_starts_nothing_and_can_resize_it(cluster_of_one
     assert cluster_of_one.status()["supervisor_pid"] in before
 
 
+def test_a_running_cluster_is_found_or_named_from_any_directory(cluster_of_one: DevCommand, tmp_path: Path) -> None:
+    """Others may run beside it: then it is one of those to choose from."""
+    command = (sys.executable, "-m", "gpu_platform.cli", "dev", "env")
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=180, check=False)
+    root = str(cluster_of_one.directory.root)
+    if result.returncode == 0:
+        assert result.stderr == f"the cluster in {root}\n"
+        assert f"export KUBECONFIG={root}/kubeconfig" in result.stdout.splitlines()
+    else:
+        assert root in result.stderr.partition("--dir: ")[2]
+    assert "dev up" not in result.stderr
+
+
 def test_down_ends_every_process(cluster_of_one: DevCommand) -> None:
     assert "stopped" in cluster_of_one.run("down").stdout
     assert not cluster_of_one.processes()
@@ -51,5 +66,5 @@ def test_commands_on_a_directory_without_a_cluster_say_how_to_start_one(tmp_path
     nothing = DevCommand(tmp_path / "nothing")
     result = nothing.run("env")
     assert result.returncode == 2
-    assert "start one with `gpu-platform dev up`" in " ".join(result.stderr.split())
+    assert f"start one there with `gpu-platform dev up --dir {nothing.directory.root}`" in result.stderr
     assert nothing.status()["phase"] == "stopped"
