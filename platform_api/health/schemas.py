@@ -20,8 +20,12 @@ class HealthView(Value):
     kube_error: str | None = None
     stock_unit_count: int
     active_unit_count: Annotated[int, Field(description="Tenants' units.")]
-    total_gpu_capacity: Annotated[int, Field(alias="totalGPUCapacity")]
-    total_gpu_allocatable: Annotated[int, Field(alias="totalGPUAllocatable")]
+    total_gpu_capacity: int
+    total_gpu_allocatable: int
+    capacity_as_before: Annotated[int, Field(alias="totalGPUCapacity", description="An alias of totalGpuCapacity.")]
+    allocatable_as_before: Annotated[
+        int, Field(alias="totalGPUAllocatable", description="An alias of totalGpuAllocatable.")
+    ]
     gpu_products: tuple[GpuProduct, ...]
     nvidia_metrics_connected: bool = False
     nvidia_metrics_error: str | None = None

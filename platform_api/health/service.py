@@ -86,6 +86,7 @@ def find_unready(deps: Deps) -> tuple[str, ...]:
 
 def build_health(observed: Observed) -> HealthView:
     nodes = read_nodes(observed.nodes)
+    capacity, allocatable = sum(node.capacity for node in nodes), sum(node.allocatable for node in nodes)
     totals = sum_readings(observed.gpus or ())
     stock_count = sum(names.is_stock_namespace(unit["metadata"]["namespace"]) for unit in observed.units)
     return HealthView(
@@ -97,8 +98,10 @@ def build_health(observed: Observed) -> HealthView:
         kube_error=observed.kube_error,
         stock_unit_count=stock_count,
         active_unit_count=len(observed.units) - stock_count,
-        total_gpu_capacity=sum(node.capacity for node in nodes),
-        total_gpu_allocatable=sum(node.allocatable for node in nodes),
+        total_gpu_capacity=capacity,
+        total_gpu_allocatable=allocatable,
+        capacity_as_before=capacity,
+        allocatable_as_before=allocatable,
         gpu_products=sum_products(nodes),
         nvidia_metrics_connected=observed.gpus is not None,
         nvidia_metrics_error=observed.gpu_error,

@@ -5,7 +5,9 @@ from typing import Any
 
 from platform_api.gpu_metrics.readings import parse_readings
 from platform_api.health.report import build_report
+from platform_api.health.schemas import HealthView
 from platform_api.health.service import Observed, build_health
+from platform_api.inventory.schemas import InventoryView
 from tests.support.builders import NOW, make_pool, make_stock, make_unit
 from tests.support.exporter import exporter_text
 from tests.unit.platform_api.nodes import make_node
@@ -37,6 +39,7 @@ def test_parity_3_two_nodes_one_of_them_ready_are_counted_and_summed_by_product(
 
     assert health["nodeCount"] == 2
     assert health["readyNodeCount"] == 1
+    assert health["totalGpuCapacity"] == health["totalGpuAllocatable"] == 8
     assert health["totalGPUCapacity"] == health["totalGPUAllocatable"] == 8
     assert health["gpuProducts"] == [{"product": "H100", "nodeCount": 2, "capacity": 8, "allocatable": 8}]
 
@@ -83,6 +86,8 @@ def test_every_field_of_the_view_is_there_under_its_name() -> None:
         "kubeError",
         "stockUnitCount",
         "activeUnitCount",
+        "totalGpuCapacity",
+        "totalGpuAllocatable",
         "totalGPUCapacity",
         "totalGPUAllocatable",
         "gpuProducts",
@@ -97,6 +102,12 @@ def test_every_field_of_the_view_is_there_under_its_name() -> None:
         "natsError",
         "degraded",
     ]
+
+
+def test_what_health_and_inventory_both_say_has_one_name() -> None:
+    common = HealthView.model_fields.keys() & InventoryView.model_fields.keys()
+    assert {"total_gpu_capacity", "total_gpu_allocatable", "node_count"} <= common
+    assert all(HealthView.model_fields[name].alias == InventoryView.model_fields[name].alias for name in common)
 
 
 def test_when_all_is_well_nothing_is_degraded() -> None:
