@@ -16,10 +16,14 @@ from typing import Annotated, Any
 import httpx
 import typer
 
-from gpu_platform.cli.errors import PlatformError
+from gpu_platform.cli.connection import KEY_VARIABLE, URL_VARIABLE, connect
+from gpu_platform.cli.errors import ApiError, PlatformError
 from gpu_platform.cli.json_input import parse_json
-from gpu_platform.cli.tables import print_json
+from gpu_platform.cli.options import said
+from gpu_platform.cli.tables import print_json, print_remark
+from gpu_platform.cli.views import FunctionView
 from gpu_platform.devcluster.child_process import dies_with_parent
+from gpu_platform.domain.tenants import tenant_of
 
 Json = dict[str, Any]
 
@@ -44,20 +48,28 @@ def worker(
         str | None, typer.Option(metavar="JSON", help="Run it once with this payload, print the answer, and end.")
     ] = None,
     function: Annotated[
-        str | None, typer.Option(help="Whose calls to take. By default as the handler is called.")
+        str | None,
+        typer.Option(help="Whose invocations to take. By default named as the file or module: words for words.py."),
     ] = None,
-    tenant: Annotated[str, typer.Option(help="Whose function.")] = "default",
+    tenant: Annotated[
+        str | None, typer.Option(help="Whose function, where that is not the tenant of GPU_PLATFORM_KEY.")
+    ] = None,
     nats_url: Annotated[
         str, typer.Option(envvar="NATS_URL", help="Where the calls are: nats://host:port or tls://host:port.")
     ] = "nats://127.0.0.1:4222",
     nats_credentials: Annotated[
-        Path | None, typer.Option(help="A .creds file, as in the Secret function-<function>.", metavar="FILE")
+        Path | None,
+        typer.Option(envvar="NATS_CREDS", help="A .creds file, as in the Secret function-<function>.", metavar="FILE"),
     ] = None,
     nats_ca: Annotated[Path | None, typer.Option(help="Certificates to believe.", metavar="FILE")] = None,
-    concurrency: Annotated[int, typer.Option(min=1, max=256, help="Calls at once.")] = 1,
+    concurrency: Annotated[
+        int | None, typer.Option(min=1, max=256, help="Invocations at once; by default as the function is declared.")
+    ] = None,
 ) -> None:
     """Run a handler here: answer the calls of a function until Ctrl-C, or one call from the command line."""
     payload = _parse_payload(call) if call is not None else None
+    name = function or build_function_name(place)
+    declared = _find_declared(name) if call is None and tenant is None else None
     with (
         tempfile.TemporaryDirectory(prefix="gpu-worker-") as directory,
         _framework(place, Path(directory)) as framework,
@@ -69,13 +81,47 @@ def worker(
             "NATS_URL": nats_url,
             **({"NATS_CREDENTIALS": str(nats_credentials.resolve())} if nats_credentials else {}),
             **({"NATS_CA": str(nats_ca.resolve())} if nats_ca else {}),
-            "TENANT": tenant,
-            "FUNCTION": function or place.rpartition(":")[2],
+            "FUNCTION": name,
             "WORKER": f"{os.uname().nodename}-{os.getpid()}",
             "SOCKET": str(framework.socket),
-            "CONCURRENCY": str(concurrency),
+            **build_limits(declared, tenant, concurrency),
         }
+        print_remark(f"takes invocations of the function {name}; Ctrl-C ends it")
         _take_calls(framework, environment)
+
+
+def build_function_name(place: str) -> str:
+    """The name that a function most likely has: that of its file or module."""
+    module = place.rpartition(":")[0] or place
+    stem = Path(module).stem if module.endswith(".py") else module.rpartition(".")[2]
+    return stem.lower().replace("_", "-")
+
+
+def build_limits(declared: FunctionView | None, tenant: str | None, concurrency: int | None) -> dict[str, str]:
+    """What the sidecar does by: as options say, or else as the function is declared. The rest has its own defaults."""
+    if declared is None:
+        limits = said(TENANT=tenant, CONCURRENCY=concurrency)
+    else:
+        limits = said(
+            TENANT=tenant_of(declared["namespace"]),
+            CONCURRENCY=concurrency or declared["concurrency"],
+            MAX_ATTEMPTS=declared["maxAttempts"],
+            ACK_WAIT_SECONDS=declared["ackWaitSeconds"],
+        )
+    return {variable: str(value) for variable, value in limits.items()}
+
+
+def _find_declared(name: str) -> FunctionView | None:
+    """The function as the API has it; None where the environment does not say where that is."""
+    if not (os.environ.get(URL_VARIABLE) and os.environ.get(KEY_VARIABLE)):
+        return None
+    try:
+        with connect(None) as client:
+            return client.get_function(name).view
+    except ApiError as error:
+        if error.code == "function_not_found":
+            error.add_note("create it with `gpu-platform functions create`, or name another with --function")
+        raise
 
 
 class _Framework:

@@ -2,6 +2,9 @@
 
 import asyncio
 import json
+import os
+import signal
+import sys
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -13,12 +16,14 @@ from gpu_platform.adapters.kube.paths import GPU_FUNCTIONS, OPERATIONS
 from gpu_platform.domain import names
 from gpu_platform.domain.operations import operation_name
 from gpu_platform.domain.tenants import Role
+from tests.architecture.repository import ROOT
 from tests.support.api import UNITS, code_of
+from tests.support.clusters import RunningCluster
 from tests.support.functions_api import FUNCTIONS, build_function_request, post_function, remove_function
 from tests.support.tenants import tenant
 from tests.support.units_and_stock import INSTANCES, ensure_spec, find, stock_pool
 from tests.support.units_api import SPEC, remove_unit, rest_unit, spec_body
-from tests.support.waiting import eventually
+from tests.support.waiting import NotYet, eventually
 
 Json = dict[str, Any]
 
@@ -219,3 +224,33 @@ async def test_parity_63_a_unit_that_takes_calls_shows_where_they_come_from(
     for function in ("joined", "other"):
         if await find(kube, GPU_FUNCTIONS.item(function, INSTANCES)) is not None:
             await remove_function(api, kube, function)
+
+
+async def test_a_worker_on_this_machine_answers_as_documented_with_what_dev_env_sets(
+    api: httpx.AsyncClient, kube: KubeClient, cluster: RunningCluster
+) -> None:
+    """There is no stock of its spec: nothing else can answer."""
+    await post_function(api, "words", maxAttempts=1)
+    words = (sys.executable, "-m", "gpu_platform.cli", "worker", "examples/functions/words.py:count")
+    environment = {**os.environ, **cluster.environment(os.environ["PATH"])}
+    worker = await asyncio.create_subprocess_exec(*words, cwd=ROOT, env=environment)
+    try:
+        request = {"serverlessRequestID": "words", "payload": {"text": "the rest is silence"}}
+        accepted = await api.post("/api/v1/serverless/invocations", json=request)
+        assert accepted.status_code == 202, accepted.text
+        path = f"/api/v1/serverless/invocations/{accepted.json()['data']['invocationID']}"
+
+        async def is_answered() -> Json | NotYet:
+            call = (await api.get(path)).json()["data"]
+            return call if call["state"] == "succeeded" else NotYet(call)
+
+        call = await eventually(is_answered)
+        assert call["result"]["body"] == {"words": 4, "attempt": 1}
+        assert call["worker"].endswith(f"-{worker.pid}")
+        worker.send_signal(signal.SIGINT)
+        assert await asyncio.wait_for(worker.wait(), 180) == 0
+    finally:
+        if worker.returncode is None:
+            worker.kill()
+            await worker.wait()
+        await remove_function(api, kube, "words")

@@ -1,11 +1,19 @@
-"""`gpu-platform worker --call`: a handler, run once on this machine."""
+"""`gpu-platform worker`: a handler on this machine, and whose invocations it takes."""
 
 import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import cast
 
+import pytest
+
+from gpu_platform.cli.views import FunctionView
+from gpu_platform.cli.worker import build_function_name, build_limits
 from tests.architecture.repository import ROOT
+from tests.unit.cli import views
+from tests.unit.cli.api_server import ApiServer, refusal
+from tests.unit.cli.shell import Shell
 
 HANDLER = """
 from serverless import handler
@@ -54,3 +62,36 @@ def test_a_payload_that_is_no_json_is_refused_before_anything_is_started(tmp_pat
     wrong = run("nothing:greet", "{", tmp_path)
     assert wrong.returncode == 2
     assert "is not JSON" in wrong.stderr
+
+
+@pytest.mark.parametrize(
+    ("place", "function"),
+    [
+        ("examples/functions/words.py:count", "words"),
+        ("words.py:count", "words"),
+        ("package.word_count:handle", "word-count"),
+        ("words:count", "words"),
+        ("words", "words"),
+    ],
+)
+def test_a_function_is_named_as_its_file_or_module(place: str, function: str) -> None:
+    assert build_function_name(place) == function
+
+
+def test_a_worker_goes_by_the_function_as_it_is_declared() -> None:
+    declared = cast(FunctionView, views.function(namespace="runtime-instance", maxAttempts=1, concurrency=4))
+    limits = {"TENANT": "default", "CONCURRENCY": "4", "MAX_ATTEMPTS": "1", "ACK_WAIT_SECONDS": "30"}
+    assert build_limits(declared, None, None) == limits
+    assert build_limits(declared, None, 2) == {**limits, "CONCURRENCY": "2"}
+    assert build_limits(None, "acme", 2) == {"TENANT": "acme", "CONCURRENCY": "2"}
+    assert build_limits(None, None, None) == {}
+
+
+def test_a_function_that_is_not_there_is_named_before_anything_is_started(api: ApiServer, shell: Shell) -> None:
+    api.on("GET", "/serverless/functions/words", refusal(404, "function_not_found", "there is no function 'words'"))
+
+    result = shell.run("worker", "nothing/words.py:count")
+
+    assert result.exit_code == 1
+    assert "there is no function 'words'" in result.stderr
+    assert "or name another with --function" in result.stderr
