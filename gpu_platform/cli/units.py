@@ -298,9 +298,10 @@ def _print_unit(unit: UnitView) -> None:
 
 def _describe_probe(kind: str, probe: Json) -> str:
     """`readiness: GET /healthz on http; every 10 s, timeout 1 s, 3 failures count`."""
-    http = probe.get("http")
-    if http:
+    if http := probe.get("http"):
         question = f"GET {http.get('path', '/')} on {http['port']}"
+    elif tcp := probe.get("tcp"):
+        question = f"connection to {tcp['port']}"
     else:
         question = f"command {' '.join(probe.get('command') or ())}"
     delay = probe.get("initialDelaySeconds")

@@ -110,6 +110,7 @@ def test_a_unit_is_shown_with_its_probes(api: ApiServer, shell: Shell) -> None:
     probes = {
         "readiness": {"http": {"path": "/ok", "port": "http"}, "periodSeconds": 5, "initialDelaySeconds": 2},
         "liveness": {"command": ["cat", "/ready"], "timeoutSeconds": 3, "failureThreshold": 4},
+        "startup": {"tcp": {"port": "http"}},
     }
     api.on("GET", "/gpu-units/demo", data(views.unit(template={**views.unit()["template"], "probes": probes})))
 
@@ -120,6 +121,7 @@ def test_a_unit_is_shown_with_its_probes(api: ApiServer, shell: Shell) -> None:
         "readiness: GET /ok on http; first after 2 s, every 5 s, timeout 1 s, 3 failures count"
     )
     assert lines[at + 1] == "liveness: command cat /ready; every 10 s, timeout 3 s, 4 failures count"
+    assert lines[at + 2] == "startup: connection to http; every 10 s, timeout 1 s, 3 failures count"
 
 
 def test_what_looks_like_markup_in_an_answer_is_printed_as_it_is(api: ApiServer, shell: Shell) -> None:
