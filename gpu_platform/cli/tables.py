@@ -175,7 +175,26 @@ def build_template_fields(template: Mapping[str, Any]) -> dict[str, str]:
         "command": " ".join(template.get("command") or ()),
         "arguments": " ".join(template.get("args") or ()),
         "environment": "\n".join(f"{env['name']}={env.get('value', '')}" for env in template.get("envs") or ()),
+        "probes": "\n".join(_describe_probe(kind, probe) for kind, probe in (template.get("probes") or {}).items()),
     }
+
+
+def _describe_probe(kind: str, probe: Mapping[str, Any]) -> str:
+    """`readiness: GET /healthz on http; every 10 s, timeout 1 s, 3 failures count`."""
+    if http := probe.get("http"):
+        question = f"GET {http.get('path', '/')} on {http['port']}"
+    elif tcp := probe.get("tcp"):
+        question = f"connection to {tcp['port']}"
+    else:
+        question = f"command {' '.join(probe.get('command') or ())}"
+    delay = probe.get("initialDelaySeconds")
+    times = (
+        f"first after {delay} s" if delay else "",
+        f"every {probe.get('periodSeconds', 10)} s",
+        f"timeout {probe.get('timeoutSeconds', 1)} s",
+        f"{probe.get('failureThreshold', 3)} failures count",
+    )
+    return f"{kind}: {question}; {', '.join(filter(None, times))}"
 
 
 def now() -> datetime:

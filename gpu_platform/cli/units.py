@@ -282,7 +282,6 @@ def _print_unit(unit: UnitView) -> None:
         "ports": "\n".join(
             f"{port['name']}={port['port']}/{port.get('protocol', 'TCP')}" for port in template.get("ports") or ()
         ),
-        "probes": "\n".join(_describe_probe(kind, probe) for kind, probe in (template.get("probes") or {}).items()),
         "mounts": "\n".join(
             f"{mount['name']} at {mount['mountPath']}{' (read only)' if mount.get('readOnly') else ''}"
             for mount in unit.get("storageMounts") or ()
@@ -294,24 +293,6 @@ def _print_unit(unit: UnitView) -> None:
         "age": build_age(unit["createdAt"], now()),
     }
     print_table(build_details(fields))
-
-
-def _describe_probe(kind: str, probe: Json) -> str:
-    """`readiness: GET /healthz on http; every 10 s, timeout 1 s, 3 failures count`."""
-    if http := probe.get("http"):
-        question = f"GET {http.get('path', '/')} on {http['port']}"
-    elif tcp := probe.get("tcp"):
-        question = f"connection to {tcp['port']}"
-    else:
-        question = f"command {' '.join(probe.get('command') or ())}"
-    delay = probe.get("initialDelaySeconds")
-    times = (
-        f"first after {delay} s" if delay else "",
-        f"every {probe.get('periodSeconds', 10)} s",
-        f"timeout {probe.get('timeoutSeconds', 1)} s",
-        f"{probe.get('failureThreshold', 3)} failures count",
-    )
-    return f"{kind}: {question}; {', '.join(filter(None, times))}"
 
 
 stacks.add_commands(app)

@@ -106,15 +106,18 @@ def test_a_unit_is_shown_with_all_that_it_runs(api: ApiServer, shell: Shell) -> 
     assert shown["age"].strip() == "5h12m"
 
 
-def test_a_unit_is_shown_with_its_probes(api: ApiServer, shell: Shell) -> None:
+@pytest.mark.parametrize(("kind", "name"), [("units", "demo"), ("functions", "words")])
+def test_what_runs_is_shown_with_its_probes(api: ApiServer, shell: Shell, kind: str, name: str) -> None:
     probes = {
         "readiness": {"http": {"path": "/ok", "port": "http"}, "periodSeconds": 5, "initialDelaySeconds": 2},
         "liveness": {"command": ["cat", "/ready"], "timeoutSeconds": 3, "failureThreshold": 4},
         "startup": {"tcp": {"port": "http"}},
     }
-    api.on("GET", "/gpu-units/demo", data(views.unit(template={**views.unit()["template"], "probes": probes})))
+    template = {**views.unit()["template"], "probes": probes}
+    api.on("GET", "/gpu-units/demo", data(views.unit(template=template)))
+    api.on("GET", "/serverless/functions/words", data(views.function(template=template)))
 
-    lines = [line.strip() for line in shell.run("units", "get", "demo").stdout.splitlines()]
+    lines = [line.strip() for line in shell.run(kind, "get", name).stdout.splitlines()]
 
     at = next(index for index, line in enumerate(lines) if line.startswith("probes"))
     assert lines[at].removeprefix("probes").strip() == (
