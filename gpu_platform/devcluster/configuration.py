@@ -12,6 +12,7 @@ from gpu_platform.devcluster.files import write_atomically
 from gpu_platform.devcluster.ports import LOOPBACK
 from gpu_platform.devcluster.queue_identity import ensure_identities
 from gpu_platform.devcluster.record import ClusterRecord
+from gpu_platform.domain.names import EMBEDDED_CLUSTER, EMBEDDED_CONTEXT
 from gpu_platform.domain.queue_subjects import RESERVED_BYTES
 
 COMPONENTS_WITH_KUBECONFIG = ("kube-controller-manager", "kube-scheduler", "kwok", "host-node")
@@ -59,16 +60,18 @@ def _kubeconfig(directory: ClusterDirectory, record: ClusterRecord, user: str) -
     cluster = {
         "server": record.api_server_url,
         "certificate-authority": str(key_pair(directory.pki, "ca").certificate),
+        # By which the stand-in for Pulumi's kubernetes plugin knows that it may change this cluster.
+        "extensions": [{"name": EMBEDDED_CLUSTER, "extension": {"directory": str(directory.root)}}],
     }
     credentials = {"client-certificate": str(pair.certificate), "client-key": str(pair.key)}
-    context = {"cluster": "dev", "user": user}
+    context = {"cluster": EMBEDDED_CONTEXT, "user": user}
     document = {
         "apiVersion": "v1",
         "kind": "Config",
-        "clusters": [{"name": "dev", "cluster": cluster}],
+        "clusters": [{"name": EMBEDDED_CONTEXT, "cluster": cluster}],
         "users": [{"name": user, "user": credentials}],
-        "contexts": [{"name": "dev", "context": context}],
-        "current-context": "dev",
+        "contexts": [{"name": EMBEDDED_CONTEXT, "context": context}],
+        "current-context": EMBEDDED_CONTEXT,
     }
     return yaml.safe_dump(document, sort_keys=False)
 

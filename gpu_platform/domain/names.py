@@ -12,6 +12,13 @@ STOCK_NAMESPACE = "runtime-stock"
 DEFAULT_INSTANCE_NAMESPACE = "runtime-instance"
 INSTANCE_NAMESPACE_PREFIX = "runtime-instance-"
 
+EMBEDDED_CONTEXT = "gpu-platform-dev"
+"""The context in an embedded cluster's kubeconfig. `Pulumi.dev.yaml` requires it, so it is no name that another
+cluster is likely to have."""
+
+EMBEDDED_CLUSTER = f"{GROUP}/embedded"
+"""The extension in a kubeconfig that marks its cluster as an embedded one."""
+
 LABEL_NAME = "app.kubernetes.io/name"
 LABEL_MANAGED_BY = "app.kubernetes.io/managed-by"
 LABEL_UNIT = f"{GROUP}/unit"

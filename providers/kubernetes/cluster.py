@@ -13,6 +13,7 @@ from gpu_platform.adapters.kube import (
     PatchType,
     ResourcePath,
 )
+from gpu_platform.adapters.kube.paths import PODS
 from providers.kubernetes.discovery import CALL_SECONDS, Discovery
 from providers.kubernetes.object_names import build_object_id
 from providers.kubernetes.type_tokens import ObjectType
@@ -108,13 +109,26 @@ class Cluster:
             except NotFoundError as error:
                 if UNSERVED not in error.message or asyncio.get_running_loop().time() > deadline:
                     raise self._failure(error, place) from error
+            except ConflictError as error:
+                raise ResourceFailedError(explain_conflict(error, place)) from error
             except KubeError as error:
                 raise self._failure(error, place) from error
             await asyncio.sleep(POLL_SECONDS)
 
-    async def dry_run(self, place: Place, body: Json, manager: str) -> Json:
+    async def dry_run(self, place: Place, body: Json, manager: str, *, force: bool = True) -> Json:
         """What an apply would lead to. Raises KubeError: what a refusal means depends on who asks."""
-        return await self._apply(place, body, manager, {"force": "true", "dryRun": "All"})
+        return await self._apply(place, body, manager, {"force": _text(force), "dryRun": "All"})
+
+    async def list_pods(self, namespace: str | None, labels: dict[str, str]) -> list[Json]:
+        """The pods with these labels; none where they may not be listed."""
+        selector = ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
+        try:
+            found = await self._client.get(
+                PODS.collection(namespace), {"labelSelector": selector}, timeout=CALL_SECONDS
+            )
+        except KubeError:
+            return []
+        return list(found["items"])
 
     async def delete(self, place: Place, uid: str | None, propagation: str) -> bool:
         """Ask for the object's end; False if it is gone, or another one has its name by now."""
@@ -139,6 +153,15 @@ class Cluster:
 
     def _failure(self, error: KubeError, place: Place) -> ResourceFailedError:
         return ResourceFailedError(describe(error, place.label, self._client.server))
+
+
+def explain_conflict(error: ConflictError, place: Place) -> str:
+    message = " ".join(error.message.split())
+    return (
+        f"{place.label}: another tool set fields that this program declares: {message}; to take them back, run this "
+        "again with PULUMI_K8S_ENABLE_PATCH_FORCE=true, or set kubernetes:enablePatchForce or the annotation "
+        "pulumi.com/patchForce"
+    )
 
 
 def _text(truth: bool) -> str:

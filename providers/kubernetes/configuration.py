@@ -10,7 +10,9 @@ from providers.protocol.property_values import Unknown
 Json = dict[str, Any]
 
 ENVIRONMENT = {
+    "enableConfigMapMutable": "PULUMI_K8S_ENABLE_CONFIGMAP_MUTABLE",
     "enablePatchForce": "PULUMI_K8S_ENABLE_PATCH_FORCE",
+    "enableSecretMutable": "PULUMI_K8S_ENABLE_SECRET_MUTABLE",
     "upsertExistingObjects": "PULUMI_K8S_UPSERT_EXISTING_OBJECTS",
 }
 UNSUPPORTED = {
@@ -26,8 +28,17 @@ class Configuration:
     context: str = ""
     cluster: str = ""
     namespace: str = DEFAULT_NAMESPACE
+    enable_config_map_mutable: bool = False
     enable_patch_force: bool = False
+    enable_secret_mutable: bool = False
     upsert_existing_objects: bool = False
+
+    @property
+    def mutable_kinds(self) -> frozenset[str]:
+        """The kinds whose content is updated in place. As with the official plugin, a Secret or ConfigMap with changed
+        content is replaced unless the provider says otherwise."""
+        switches = {"ConfigMap": self.enable_config_map_mutable, "Secret": self.enable_secret_mutable}
+        return frozenset(kind for kind, is_on in switches.items() if is_on)
 
 
 def read_configuration(inputs: Json, environment: Mapping[str, str]) -> Configuration | None:
@@ -40,7 +51,9 @@ def read_configuration(inputs: Json, environment: Mapping[str, str]) -> Configur
         context=str(inputs.get("context") or ""),
         cluster=str(inputs.get("cluster") or ""),
         namespace=namespace if isinstance(namespace, str) and namespace else DEFAULT_NAMESPACE,
+        enable_config_map_mutable=_is_on("enableConfigMapMutable", inputs, environment),
         enable_patch_force=_is_on("enablePatchForce", inputs, environment),
+        enable_secret_mutable=_is_on("enableSecretMutable", inputs, environment),
         upsert_existing_objects=_is_on("upsertExistingObjects", inputs, environment),
     )
 

@@ -1,15 +1,28 @@
 """Helm releases: shown in previews, and refused when one has to be installed. There is no Helm in here."""
 
-from providers.protocol.property_values import UNKNOWN, Json, Path, Properties, without_nulls
+from collections.abc import Iterator
+from pathlib import Path
+
+from providers.protocol import property_values
+from providers.protocol.property_values import UNKNOWN, Json, Properties, without_nulls
 from providers.protocol.resource import Failure
 
-IDENTITY: tuple[Path, ...] = (("name",), ("namespace",))
+IDENTITY: tuple[property_values.Path, ...] = (("name",), ("namespace",))
 
 
 def check_release(news: Properties, name: str) -> tuple[Properties, tuple[Failure, ...]]:
     tree: Json = {"name": name, **without_nulls(news.tree)}
-    failures = () if "chart" in tree else (Failure("chart", "a Helm release needs a chart"),)
-    return Properties(tree, news.secrets), failures
+    return Properties(tree, news.secrets), tuple(_find_failures(tree))
+
+
+def _find_failures(tree: Json) -> Iterator[Failure]:
+    """The official plugin loads the chart here, also in a preview, and so fails when it cannot be had. Of that, this
+    looks at what needs no Helm: whether a local chart is there."""
+    chart = tree.get("chart")
+    if chart is None:
+        yield Failure("chart", "a Helm release needs a chart")
+    elif isinstance(chart, str) and chart.startswith((".", "/")) and not Path(chart, "Chart.yaml").is_file():
+        yield Failure("chart", f"there is no chart in {chart}: it has no Chart.yaml")
 
 
 def build_planned_release(inputs: Properties) -> Properties:

@@ -5,10 +5,10 @@ Works on decoded values; what the wire looks like is `servicer`'s business.
 
 import asyncio
 
-from gpu_platform.adapters.kube import KubeError, ResourcePath, UnreachableError
+from gpu_platform.adapters.kube import ConflictError, KubeError, ResourcePath, UnreachableError
 from providers.kubernetes.annotations import read_handling
 from providers.kubernetes.checking import Checked, build_inputs, check_inputs
-from providers.kubernetes.cluster import Cluster, Place
+from providers.kubernetes.cluster import Cluster, Place, explain_conflict
 from providers.kubernetes.configuration import Configuration
 from providers.kubernetes.live_inputs import build_imported_inputs, observe_inputs
 from providers.kubernetes.object_names import Naming, is_autonamed, parse_object_id
@@ -62,7 +62,7 @@ class Lifecycle:
         new = _with_namespace(news, outputs)
         changes = find_changes(old, new)
         kind = type_of_object(new, resource.token)
-        replacing = find_replacing(kind, old, changes)
+        replacing = find_replacing(kind, old, changes, self._configuration.mutable_kinds)
         if changes and not replacing and not contains_unknown(new) and self._cluster:
             replacing = await self._find_refused(self._cluster, resource, outputs, new, frozenset(changes))
         delete_first = bool(replacing) and not is_autonamed(new) and _may_be_same(old, new, resource.token)
@@ -75,19 +75,17 @@ class Lifecycle:
             return "", build_planned_outputs(kind, inputs, manager, rehearsed)
         cluster = self._connected()
         place = self._place(kind, await cluster.get_kind(kind), inputs.tree)
-        handling = read_handling(inputs.tree)
         existing = await cluster.find(place)
         if existing and existing["metadata"].get("deletionTimestamp"):
             # To apply to what is ending would look like success, and leave nothing.
             await wait_until_gone(cluster, place, existing["metadata"]["uid"], self._patience(resource, inputs.tree))
             existing = None
         ours = existing is not None and is_managed_by(existing, manager)
-        forced = handling.patch_force or self._configuration.enable_patch_force
-        if existing and not (ours or handling.patch_force or self._configuration.upsert_existing_objects):
+        is_wanted = read_handling(inputs.tree).patch_force or self._configuration.upsert_existing_objects
+        if existing and not (ours or is_wanted):
             raise ResourceFailedError(_already_exists(resource, place))
-        live = await cluster.apply(
-            place, build_body(inputs.tree, place.namespace, manager), manager, force=ours or forced
-        )
+        force = ours or self._is_forced(inputs.tree)
+        live = await cluster.apply(place, build_body(inputs.tree, place.namespace, manager), manager, force=force)
         return place.id, await self._finished(resource, place, live, inputs, manager)
 
     async def read(self, resource: Resource, object_id: str, outputs: Json, inputs: Properties) -> Observed | None:
@@ -123,9 +121,8 @@ class Lifecycle:
         if preview:
             after = await self._rehearse(resource, place, inputs.tree, manager)
             return build_changed_outputs(kind, after or outputs, inputs, manager)
-        # Force: the object is this resource's own. Whoever changed its declared fields is overruled, as the
-        # program's author asked for by running the update.
-        live = await cluster.apply(place, build_body(inputs.tree, place.namespace, manager), manager, force=True)
+        force = self._is_forced(inputs.tree)
+        live = await cluster.apply(place, build_body(inputs.tree, place.namespace, manager), manager, force=force)
         return await self._finished(resource, place, live, inputs, manager)
 
     async def delete(self, resource: Resource, object_id: str, outputs: Json) -> None:
@@ -190,9 +187,12 @@ class Lifecycle:
         """A dry run: a wrong field is known before the update. None if the API server cannot tell yet."""
         cluster = self._connected()
         try:
-            return await cluster.dry_run(place, build_body(inputs, place.namespace, manager), manager)
+            body, force = build_body(inputs, place.namespace, manager), self._is_forced(inputs)
+            return await cluster.dry_run(place, body, manager, force=force)
         except UnreachableError as error:
             raise ResourceFailedError(describe(error, place.label, cluster.server)) from error
+        except ConflictError as error:
+            raise ResourceFailedError(explain_conflict(error, place)) from error
         except KubeError as error:
             if error.status in WRONG_INPUT:
                 message = describe(error, place.label, cluster.server)
@@ -215,6 +215,10 @@ class Lifecycle:
             # Whoever may read need not be allowed to patch.
             return seen
         return observe_inputs(inputs, live, applied)
+
+    def _is_forced(self, inputs: Json) -> bool:
+        """Whether declared fields that another tool has set are taken back, instead of reported as a conflict."""
+        return read_handling(inputs).patch_force or self._configuration.enable_patch_force
 
     def _place(self, kind: ObjectType, path: ResourcePath, tree: Json) -> Place:
         metadata = tree["metadata"]

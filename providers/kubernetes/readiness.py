@@ -1,5 +1,6 @@
 """Whether an object does what it was made for. Only for the few kinds that others in a program stand on."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from providers.kubernetes.type_tokens import ObjectType
@@ -26,6 +27,19 @@ def judge_readiness(kind: ObjectType, live: Json) -> Verdict:
         case ("apps", "Deployment"):
             return _judge_deployment(live)
     return READY
+
+
+def describe_unscheduled(pods: Sequence[Json]) -> str:
+    """The scheduler's own reason for pods that fit on no node; empty if all of them have one."""
+    waiting = [condition for pod in pods if _is_unschedulable(condition := _condition(pod, "PodScheduled"))]
+    if not waiting:
+        return ""
+    count = "1 pod" if len(waiting) == 1 else f"{len(waiting)} pods"
+    return f"{count} cannot be scheduled: {waiting[0].get('message', 'no node fits')}"
+
+
+def _is_unschedulable(condition: Json) -> bool:
+    return condition.get("status") == "False" and condition.get("reason") == "Unschedulable"
 
 
 def _judge_definition(live: Json) -> Verdict:

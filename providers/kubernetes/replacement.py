@@ -38,19 +38,24 @@ CHANGEABLE: dict[tuple[str, str], tuple[str, ...]] = {
 }
 """Exceptions to the table above."""
 
-CONTENT = ("binaryData", "data", "immutable", "stringData")
-"""Of a Secret or ConfigMap that was declared immutable."""
+CONTENT = {("", "ConfigMap"): ("binaryData", "data"), ("", "Secret"): ("data", "stringData")}
+"""Replaced with their object unless the provider has the kind as mutable; always if it was declared immutable."""
 
 REFUSALS = ("immutable", "may not change", "may not be changed", "cannot be changed", "are forbidden")
 REFUSED_FIELD = re.compile(r"(?:is invalid: \[?|, )([A-Za-z][\w.\-\[\]]*): (?:Invalid value|Forbidden)")
 
 
-def find_replacing(kind: ObjectType, old_inputs: Json, changed: Iterable[Path]) -> frozenset[Path]:
-    """Those of the changed places that the table says are fixed."""
+def find_replacing(
+    kind: ObjectType, old_inputs: Json, changed: Iterable[Path], mutable_kinds: frozenset[str] = frozenset()
+) -> frozenset[Path]:
+    """Those of the changed places that the tables say are fixed."""
     place = (kind.group, kind.kind)
     fixed = [*IDENTITY, *(_parse(text) for text in FIXED.get(place, ()))]
-    if place in (("", "Secret"), ("", "ConfigMap")) and old_inputs.get("immutable") is True:
-        fixed += [(name,) for name in CONTENT]
+    is_immutable = old_inputs.get("immutable") is True
+    if place in CONTENT and (is_immutable or kind.kind not in mutable_kinds):
+        fixed += [(name,) for name in CONTENT[place]]
+    if place in CONTENT and is_immutable:
+        fixed.append(("immutable",))
     free = [_parse(text) for text in CHANGEABLE.get(place, ())]
     return frozenset(path for path in changed if _is_under(path, fixed) and not _is_under(path, free))
 

@@ -15,7 +15,7 @@ from providers.kubernetes.cluster import Cluster
 from providers.kubernetes.configuration import UNSUPPORTED, Configuration, read_configuration
 from providers.kubernetes.functions import BadArgumentError, UnknownFunctionError, call_function
 from providers.kubernetes.helm_releases import IDENTITY, build_planned_release, check_release, refusal
-from providers.kubernetes.kubeconfig import find_kubeconfig, is_content
+from providers.kubernetes.kubeconfig import check_is_embedded, is_content, load_kubeconfig, write_kubeconfig
 from providers.kubernetes.lifecycle import Lifecycle
 from providers.kubernetes.object_names import Naming, build_name
 from providers.kubernetes.plugin_version import read_version
@@ -28,6 +28,7 @@ from providers.protocol.property_values import Properties, decode_properties, en
 from providers.protocol.resource import Difference, Failure, Resource, resource_of
 
 USER_AGENT = "pulumi-kubernetes-stand-in"
+IDENTIFIER = "clusterIdentifier"
 
 
 class KubernetesProvider(provider_pb2_grpc.ResourceProviderServicer):
@@ -68,18 +69,25 @@ class KubernetesProvider(provider_pb2_grpc.ResourceProviderServicer):
         return check_response(Properties(news.tree, news.secrets | secrets), failures)
 
     async def DiffConfig(self, request: Any, context: Any) -> provider_pb2.DiffResponse:
-        """Only another `clusterIdentifier` is another cluster: to replace the provider is to replace all it made."""
+        """Only another `clusterIdentifier` is another cluster: to replace the provider is to replace all it made.
+
+        As with the official plugin, one that is added or removed replaces nothing. The engine asks this too when a
+        resource goes from one provider to another, as from the default one to one that the program declares.
+        """
         old, new = decode_properties(request.old_inputs or request.olds).tree, decode_properties(request.news).tree
         changes = find_changes(old, new)
-        replacing = frozenset(path for path in changes if path == ("clusterIdentifier",) and path[0] in old)
+        is_other = bool(old.get(IDENTIFIER)) and bool(new.get(IDENTIFIER))
+        replacing = frozenset(path for path in changes if path == (IDENTIFIER,) and is_other)
         return diff_response(Difference(changes, replacing))
 
     @readable
     async def Configure(self, request: Any, context: Any) -> provider_pb2.ConfigureResponse:
         configuration = read_configuration(decode_properties(request.args).tree, os.environ)
         if configuration is not None:
-            kubeconfig = find_kubeconfig(configuration, self._workplace)
-            self._cluster = Cluster(await open_client(kubeconfig, USER_AGENT))
+            kubeconfig = load_kubeconfig(configuration, os.environ)
+            check_is_embedded(kubeconfig, os.environ)
+            path = write_kubeconfig(kubeconfig, self._workplace) if kubeconfig else None
+            self._cluster = Cluster(await open_client(path, USER_AGENT))
             self._lifecycle = Lifecycle(self._cluster, configuration, self._log, self._cancelled)
         return provider_pb2.ConfigureResponse(
             acceptSecrets=True, supportsPreview=True, supports_autonaming_configuration=True

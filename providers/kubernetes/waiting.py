@@ -1,7 +1,9 @@
 """Waiting for an object to be ready, or to be gone."""
 
+from dataclasses import replace
+
 from providers.kubernetes.cluster import Cluster, Place
-from providers.kubernetes.readiness import judge_readiness
+from providers.kubernetes.readiness import describe_unscheduled, judge_readiness
 from providers.kubernetes.type_tokens import ObjectType
 from providers.protocol.failures import NotReadyError, ResourceFailedError
 from providers.protocol.property_values import Json
@@ -24,9 +26,9 @@ async def wait_until_ready(cluster: Cluster, place: Place, live: Json, patience:
         if found is None:
             return Verdict(ready=False, reason="it was deleted meanwhile", hopeless=True)
         current = found
-        return await _judge(cluster, place.kind, current)
+        return await _judge(cluster, place, current)
 
-    if (await _judge(cluster, place.kind, live)).ready:
+    if (await _judge(cluster, place, live)).ready:
         return live
     await wait_until(look, patience, f"{place.label} is not ready", NotReadyError)
     return current
@@ -43,9 +45,14 @@ async def wait_until_gone(cluster: Cluster, place: Place, uid: str | None, patie
     await wait_until(look, patience, f"{place.label} is not gone", ResourceFailedError)
 
 
-async def _judge(cluster: Cluster, kind: ObjectType, live: Json) -> Verdict:
-    verdict = judge_readiness(kind, live)
-    if verdict.ready and kind.kind == "CustomResourceDefinition":
+async def _judge(cluster: Cluster, place: Place, live: Json) -> Verdict:
+    verdict = judge_readiness(place.kind, live)
+    if not verdict.ready and place.kind.kind == "Deployment":
+        # Its own status does not say why a pod has no node.
+        pods = await cluster.list_pods(place.namespace, live["spec"]["selector"].get("matchLabels", {}))
+        if cause := describe_unscheduled(pods):
+            return replace(verdict, reason=f"{verdict.reason}; {cause}")
+    if verdict.ready and place.kind.kind == "CustomResourceDefinition":
         # Established means that it will be served. Until it is, its objects are refused as unknown.
         for defined in _served_kinds(live):
             if not await cluster.serves(defined):

@@ -3,6 +3,7 @@
 import base64
 import secrets
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -79,7 +80,9 @@ async def project(
     """The program above, up. At the end it is destroyed, and nothing of it may be left."""
     place = f"plugin-{secrets.token_hex(4)}"
     directory = tmp_path_factory.mktemp("plugin") / "project"
-    project = PulumiProject.create(directory, cluster, PROGRAM, PLACE=place, PASSWORD=PASSWORD)
+    project = PulumiProject.create(
+        directory, cluster, PROGRAM, PLACE=place, PASSWORD=PASSWORD, PULUMI_K8S_ENABLE_CONFIGMAP_MUTABLE="true"
+    )
     project.up()
     yield project
     project.destroy()
@@ -150,14 +153,34 @@ async def test_a_preview_shows_exactly_the_edit_and_writes_nothing(
     assert await read_versions(kube, place) == before
 
 
-async def test_an_edit_by_hand_shows_and_is_put_back(project: PulumiProject, kube: KubeClient, place: str) -> None:
+def test_changed_content_is_replaced_unless_the_provider_has_its_kind_as_mutable(project: PulumiProject) -> None:
+    """As with the official plugin. A Secret with a name of its own is deleted before it is created again."""
+    changed = {**project.settings, "PASSWORD": "another"}
+    assert "+-1 to replace" in replace(project, settings=changed).succeed("preview", "--diff")
+    mutable = {**changed, "PULUMI_K8S_ENABLE_SECRET_MUTABLE": "true"}
+    shown = replace(project, settings=mutable).succeed("preview", "--diff")
+    assert "~ 2 to update" in shown
+    assert "to replace" not in shown
+
+
+async def test_an_edit_by_hand_shows_and_is_put_back_where_that_is_forced(
+    project: PulumiProject, kube: KubeClient, place: str
+) -> None:
     path = DEPLOYMENTS.item("web", place)
     await kube.patch(path, {"spec": {"replicas": 3}, "metadata": {"labels": {"mine": "yes"}}})
     shown = project.succeed("refresh", "--preview-only", "--diff")
     assert "replicas: 2 => 3" in shown
     assert "~ 1 to update" in shown
 
+    refused = project.fail("up", "--yes", "--skip-preview", "--refresh")
+    assert f"Deployment {place}/web: another tool set fields that this program declares: Apply failed with 1" in refused
+    assert ".spec.replicas" in refused
+    assert "PULUMI_K8S_ENABLE_PATCH_FORCE=true" in refused
+    assert (await kube.get(path))["spec"]["replicas"] == 3
+
+    project.settings["PULUMI_K8S_ENABLE_PATCH_FORCE"] = "true"
     project.up("--refresh")
+    del project.settings["PULUMI_K8S_ENABLE_PATCH_FORCE"]
     web = await kube.get(path)
     assert web["spec"]["replicas"] == 2
     assert web["metadata"]["labels"] == {"mine": "yes"}

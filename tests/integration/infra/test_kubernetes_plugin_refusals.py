@@ -8,6 +8,7 @@ import pytest
 
 from gpu_platform.adapters.kube import KubeClient
 from gpu_platform.adapters.kube.paths import CONFIG_MAPS, DEPLOYMENTS
+from gpu_platform.domain.names import EMBEDDED_CLUSTER, EMBEDDED_CONTEXT
 from tests.support.clusters import RunningCluster
 from tests.support.fault_report import FaultReport
 from tests.support.pulumi_projects import PulumiProject
@@ -32,7 +33,15 @@ async def test_an_object_that_exists_is_refused_then_imported_changed_and_destro
         CONFIG_MAPS.collection(namespace),
         {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "theirs"}, "data": {"a": "1"}},
     )
-    project = PulumiProject.create(tmp_path / "project", cluster, IMPORTED, PLACE=namespace, DECLARED="2")
+    project = PulumiProject.create(
+        tmp_path / "project",
+        cluster,
+        IMPORTED,
+        PLACE=namespace,
+        DECLARED="2",
+        PULUMI_K8S_ENABLE_CONFIGMAP_MUTABLE="true",
+        PULUMI_K8S_ENABLE_PATCH_FORCE="true",
+    )
     refused = project.fail("up", "--yes", "--skip-preview")
     assert f"ConfigMap {namespace}/theirs exists already and is not this resource's" in refused
     assert (await kube.get(theirs))["data"] == {"a": "1"}
@@ -93,7 +102,7 @@ kubernetes.apps.v1.Deployment(
 """
 
 
-def test_a_wrong_field_and_a_cluster_out_of_reach_are_said_in_one_line(
+def test_a_wrong_field_and_a_cluster_that_cannot_be_used_are_said_in_one_line(
     cluster: RunningCluster, namespace: str, tmp_path: Path
 ) -> None:
     project = PulumiProject.create(tmp_path / "project", cluster, BROKEN, PLACE=namespace)
@@ -105,6 +114,16 @@ def test_a_wrong_field_and_a_cluster_out_of_reach_are_said_in_one_line(
     project.settings["KUBECONFIG"] = str(kubeconfig)
     assert "the API server https://127.0.0.1:1 cannot be reached" in project.fail("preview")
 
+    kubeconfig.write_text(kubeconfig.read_text().replace(EMBEDDED_CLUSTER, "minikube.sigs.k8s.io"))
+    line = "the stand-in kubernetes plugin works on embedded clusters only, and https://127.0.0.1:1 is not one"
+    assert line in project.fail("preview")
+    project.succeed("config", "set", "kubernetes:context", "prod")
+    line = f"the kubeconfig has no context 'prod'; it has: {EMBEDDED_CONTEXT}"
+    assert line in project.fail("preview")
+
+
+UNSCHEDULED_SECONDS = "10"
+"""For the real scheduler to say that no node fits, also on a busy machine."""
 
 SLOW = """
 import os
@@ -112,18 +131,36 @@ import pulumi_kubernetes as kubernetes
 
 inside = {"namespace": os.environ["PLACE"]}
 kubernetes.core.v1.ConfigMap("settings", metadata={**inside, "name": "settings"})
+limit = {"annotations": {"pulumi.com/timeoutSeconds": os.environ["SECONDS"]}} if "SECONDS" in os.environ else {}
 pod = {"containers": [{"name": "web", "image": "example/web"}]}
 if os.environ.get("NOWHERE"):
     pod["nodeSelector"] = {"no-node": "has-this"}
 kubernetes.apps.v1.Deployment(
     "web",
-    metadata={**inside, "name": "web"},
+    metadata={**inside, **limit, "name": "web"},
     spec={
         "selector": {"matchLabels": {"app": "web"}},
         "template": {"metadata": {"labels": {"app": "web"}}, "spec": pod},
     },
 )
 """
+
+
+def test_a_deployment_that_fits_on_no_node_is_told_why(cluster: RunningCluster, namespace: str, tmp_path: Path) -> None:
+    project = PulumiProject.create(
+        tmp_path / "project", cluster, SLOW, PLACE=namespace, NOWHERE="yes", SECONDS=UNSCHEDULED_SECONDS
+    )
+
+    said = project.fail("up", "--yes", "--skip-preview")
+
+    reason = "1 pod cannot be scheduled: 0/"
+    assert f"waiting: 0 of 1 replicas are available, 1 have the newest template; {reason}" in said
+    [error] = [line for line in said.splitlines() if "is not ready after" in line]
+    assert reason in error
+    assert "didn't match Pod's node affinity/selector" in error
+    project.settings["SECONDS"] = "600"
+    del project.settings["NOWHERE"]
+    project.up()
 
 
 @pytest.mark.faults

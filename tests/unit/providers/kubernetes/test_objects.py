@@ -1,5 +1,6 @@
 """Kinds, readiness, annotations, outputs, configuration and functions: the small decisions of the plugin."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -7,14 +8,15 @@ import pytest
 import yaml
 
 from gpu_platform.adapters.kube import KubeError, NoConnectionError, ResourcePath, UnreachableError
+from gpu_platform.domain.names import EMBEDDED_CLUSTER
 from providers.kubernetes.annotations import Handling, read_handling
 from providers.kubernetes.configuration import Configuration, read_configuration
 from providers.kubernetes.discovery import read_kinds
 from providers.kubernetes.functions import BadArgumentError, UnknownFunctionError, call_function, decode_yaml
 from providers.kubernetes.helm_releases import refusal
-from providers.kubernetes.kubeconfig import build_kubeconfig, find_kubeconfig
+from providers.kubernetes.kubeconfig import check_is_embedded, load_kubeconfig, write_kubeconfig
 from providers.kubernetes.outputs import build_outputs, build_planned_outputs
-from providers.kubernetes.readiness import judge_readiness
+from providers.kubernetes.readiness import describe_unscheduled, judge_readiness
 from providers.kubernetes.secret_kinds import find_secrets
 from providers.kubernetes.type_tokens import ObjectType
 from providers.protocol.failures import describe
@@ -145,21 +147,61 @@ users:
 
 
 def test_a_context_is_chosen_and_files_are_found_from_anywhere(tmp_path: Path) -> None:
-    built = yaml.safe_load(build_kubeconfig(KUBECONFIG, Configuration(context="b", cluster="a"), Path("/etc/k")))
+    (tmp_path / "config").write_text(KUBECONFIG)
+    (tmp_path / "other").write_text("current-context: z\ncontexts: [{name: a, context: {cluster: z}}]\n")
+    source = os.pathsep.join(map(str, (tmp_path / "config", tmp_path / "nowhere", tmp_path / "other")))
+    built = load_kubeconfig(Configuration(context="b", cluster="a"), {"KUBECONFIG": source})
 
+    assert built is not None
     assert built["current-context"] == "b"
-    assert built["contexts"][1]["context"]["cluster"] == "a"
-    assert built["clusters"][0]["cluster"] == {"certificate-authority": "/etc/k/ca.crt"}
+    assert {each["name"]: each["context"]["cluster"] for each in built["contexts"]} == {"a": "a", "b": "a"}
+    assert built["clusters"][0]["cluster"] == {"certificate-authority": str(tmp_path / "ca.crt")}
     assert built["users"][0]["user"] == {"client-key": "/keys/u"}
-    written = find_kubeconfig(Configuration(kubeconfig=KUBECONFIG), tmp_path)
-    assert written is not None
+    written = write_kubeconfig(built, tmp_path)
     assert written.stat().st_mode & 0o077 == 0
+    assert yaml.safe_load(written.read_text()) == built
+
+
+def test_a_context_that_is_not_there_is_named_with_those_that_are() -> None:
+    with pytest.raises(NoConnectionError) as caught:
+        load_kubeconfig(Configuration(kubeconfig=KUBECONFIG, context="prod"), {})
+
+    assert str(caught.value) == "the kubeconfig has no context 'prod'; it has: a, b"
+
+
+def mark(server: str, extension: str) -> dict[str, Any]:
+    cluster = {"server": server, "extensions": [{"name": extension, "extension": {}}]}
+    contexts = [{"name": "c", "context": {"cluster": "k"}}]
+    return {"current-context": "c", "contexts": contexts, "clusters": [{"name": "k", "cluster": cluster}]}
+
+
+def test_only_an_embedded_cluster_is_changed_unless_told() -> None:
+    check_is_embedded(mark("https://127.0.0.1:6443", EMBEDDED_CLUSTER), {})
+    for other in (
+        mark("https://127.0.0.1:6443", "minikube.sigs.k8s.io"),
+        mark("https://prod.example.com", EMBEDDED_CLUSTER),
+        None,
+    ):
+        with pytest.raises(NoConnectionError, match="works on embedded clusters only"):
+            check_is_embedded(other, {"GPU_PLATFORM_STAND_IN_ANY_CLUSTER": "no"})
+        check_is_embedded(other, {"GPU_PLATFORM_STAND_IN_ANY_CLUSTER": "true"})
 
 
 @pytest.mark.parametrize("said", ["/nowhere/kubeconfig", "{"])
-def test_a_kubeconfig_that_cannot_be_used_is_named(said: str, tmp_path: Path) -> None:
+def test_a_kubeconfig_that_cannot_be_used_is_named(said: str) -> None:
     with pytest.raises(NoConnectionError, match="kubeconfig"):
-        find_kubeconfig(Configuration(kubeconfig=said), tmp_path)
+        load_kubeconfig(Configuration(kubeconfig=said), {})
+
+
+def test_pods_without_a_node_are_counted_with_the_scheduler_s_reason() -> None:
+    def pod(status: str, reason: str) -> dict[str, Any]:
+        condition = {"type": "PodScheduled", "status": status, "reason": reason, "message": "0/4 nodes are available"}
+        return {"status": {"conditions": [condition]}}
+
+    waiting, placed = pod("False", "Unschedulable"), pod("True", "")
+    assert describe_unscheduled([waiting, placed]) == "1 pod cannot be scheduled: 0/4 nodes are available"
+    assert describe_unscheduled([waiting, waiting]) == "2 pods cannot be scheduled: 0/4 nodes are available"
+    assert describe_unscheduled([placed, pod("False", "SchedulingGated"), {}]) == ""
 
 
 def test_manifests_are_decoded_as_kubernetes_reads_them() -> None:

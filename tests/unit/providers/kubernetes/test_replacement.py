@@ -33,8 +33,6 @@ def test_what_cannot_be_changed_replaces(kind: tuple[str, str], path: Path) -> N
 @pytest.mark.parametrize(
     ("kind", "path"),
     [
-        (("v1", "ConfigMap"), ("data", "a")),
-        (("v1", "Secret"), ("stringData", "a")),
         (("v1", "Service"), ("spec", "ports", 0, "port")),
         (("v1", "PersistentVolumeClaim"), ("spec", "resources", "requests", "storage")),
         (("apps/v1", "Deployment"), ("spec", "template", "spec", "containers", 0, "image")),
@@ -46,11 +44,21 @@ def test_what_can_be_changed_does_not_replace(kind: tuple[str, str], path: Path)
 
 
 @pytest.mark.parametrize("kind", ["ConfigMap", "Secret"])
+def test_changed_content_replaces_unless_the_provider_has_the_kind_as_mutable(kind: str) -> None:
+    changed: list[Path] = [("data", "a"), ("immutable",), ("metadata", "labels")]
+
+    assert find_replacing(ObjectType("v1", kind), {}, changed) == {("data", "a")}
+    assert find_replacing(ObjectType("v1", kind), {}, changed, frozenset({kind})) == frozenset()
+
+
+@pytest.mark.parametrize("kind", ["ConfigMap", "Secret"])
 def test_the_content_of_what_was_declared_immutable_replaces(kind: str) -> None:
     changed = [("data", "a"), ("immutable",), ("metadata", "labels")]
 
-    assert find_replacing(ObjectType("v1", kind), {"immutable": True}, changed) == {("data", "a"), ("immutable",)}
-    assert find_replacing(ObjectType("v1", kind), {"immutable": False}, changed) == frozenset()
+    mutable = frozenset({kind})
+    fixed = {("data", "a"), ("immutable",)}
+    assert find_replacing(ObjectType("v1", kind), {"immutable": True}, changed, mutable) == fixed
+    assert find_replacing(ObjectType("v1", kind), {"immutable": False}, changed, mutable) == frozenset()
 
 
 @pytest.mark.parametrize(
