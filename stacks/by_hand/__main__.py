@@ -6,6 +6,8 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+import yaml
+
 from gpu_platform.domain.stacks import StackAddress, parse_address
 from gpu_platform.settings import SettingsError
 from stacks.runner.backend import StackFiles, build_absolute_url, build_root_url, find_directory
@@ -13,7 +15,7 @@ from stacks.runner.launch import hold_pid_file
 from stacks.worker.settings import StackWorkerSettings, choose_backend, load_stack_worker_settings, read_passphrase
 
 MISUSED = 2
-PROJECTS = Path(__file__).with_name("projects")
+PROGRAM = Path(__file__).resolve().with_name("program")
 PLUGIN = Path(__file__).resolve().parents[2] / "providers" / "cluster" / "bin"
 
 
@@ -37,7 +39,11 @@ def main(arguments: list[str]) -> int:
         sys.stderr.write(f"error: {error}\n")
         return MISUSED
     command = str(settings.pulumi.absolute()) if settings.pulumi else "pulumi"
-    os.chdir(PROJECTS / address.project)
+    try:
+        os.chdir(write_project(settings.state_directory, address.project))
+    except OSError as error:
+        sys.stderr.write(f"error: stateDirectory {settings.state_directory}: {error.strerror}\n")
+        return MISUSED
     if (root := find_directory(environment["PULUMI_BACKEND_URL"])) is not None:
         # The stack worker sees by it that this process lives, when it finds the stack locked.
         hold_pid_file(str(StackFiles(root, address).pids))
@@ -46,6 +52,18 @@ def main(arguments: list[str]) -> int:
     except FileNotFoundError:
         sys.stderr.write("error: there is no pulumi on PATH; name it as `pulumi` in the settings\n")
         return MISUSED
+
+
+def write_project(state_directory: Path, project: str) -> Path:
+    """The directory in which Pulumi runs, and where it keeps a settings file for each stack that it was used on."""
+    directory = state_directory.absolute() / "by-hand" / project
+    directory.mkdir(parents=True, exist_ok=True)
+    content = {"name": project, "runtime": "python", "main": str(PROGRAM)}
+    # Renamed into place: another command may read it meanwhile.
+    new = directory / f"Pulumi.yaml.{os.getpid()}"
+    new.write_text(yaml.safe_dump(content))
+    new.replace(directory / "Pulumi.yaml")
+    return directory
 
 
 def build_command(command: str, address: StackAddress, arguments: list[str]) -> list[str]:

@@ -4,10 +4,12 @@ import asyncio
 import os
 import sys
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import httpx
 import pytest
 
+import stacks
 from gpu_platform.adapters.kube import KubeClient, PatchType
 from gpu_platform.adapters.kube.paths import GPU_UNITS
 from gpu_platform.domain import names
@@ -38,6 +40,7 @@ async def by_hand(cluster: RunningCluster, place: StackPlace, *arguments: str) -
         **os.environ,
         **cluster.environment(os.environ["PATH"]),
         "GPU_PLATFORM_STACK_WORKER_BACKEND_URL": place.url,
+        "GPU_PLATFORM_STACK_WORKER_STATE_DIRECTORY": str(place.root / "shell"),
         "PULUMI_CONFIG_PASSPHRASE": PASSPHRASE,
     }
     environment.pop("PULUMI_CONFIG_PASSPHRASE_FILE", None)
@@ -51,6 +54,10 @@ async def by_hand(cluster: RunningCluster, place: StackPlace, *arguments: str) -
     return process.returncode or 0, output.decode()
 
 
+def list_files() -> set[Path]:
+    return {path for path in Path(stacks.__file__).parent.rglob("*") if "__pycache__" not in path.parts}
+
+
 async def test_after_the_hand_off_neither_refresh_nor_preview_sees_a_change_and_drift_is_seen(
     cluster: RunningCluster, api: httpx.AsyncClient, kube: KubeClient, place: StackPlace
 ) -> None:
@@ -60,10 +67,15 @@ async def test_after_the_hand_off_neither_refresh_nor_preview_sees_a_change_and_
         await wait_recorded(kube, unit_stack("by-hand"), spec)
         pool = await wait_pool_available(kube, "by-hand", 1)
 
+    ours = list_files()
     for verb in (["refresh", "--preview-only"], ["preview"]):
         code, output = await by_hand(cluster, place, *verb, "--non-interactive", "--expect-no-changes")
         assert code == 0, output
     assert (await wait_pool_available(kube, "by-hand", 1))["status"] == pool["status"]
+    # Pulumi keeps a settings file of the stack beside its project; an installed package is not the place for it.
+    assert list_files() == ours
+    project = place.root / "shell" / "by-hand" / "gpu-unit"
+    assert {path.name for path in project.iterdir()} >= {"Pulumi.yaml", "Pulumi.default.by-hand.yaml"}
 
     path = GPU_UNITS.item("by-hand", INSTANCES)
     # Which would put it back at once.
