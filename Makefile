@@ -96,6 +96,28 @@ preview: tools ## Show what `pulumi up` would change
 up: dev ## Bring changes of the Pulumi program and its settings to the running platform
 	$(IN_CLUSTER) pulumi stack select --create dev && pulumi up --yes
 
+# The production example has an embedded cluster of its own, without what that cluster cannot have: Helm, and the kind of
+# ServiceMonitors. Its settings are a copy, because Pulumi saves what --config sets.
+PROD_DIRECTORY := .dev/prod
+PROD_SETTINGS := $(PROD_DIRECTORY)/settings.yaml
+PROD_OPTIONS := --stack dev --config-file $(PROD_SETTINGS) --config-path --config kubernetes:context=gpu-platform-dev \
+	--config gpu-platform:gpuOperator.enabled=false \
+	--config gpu-platform:workloads.serviceMonitors.enabled=false
+IN_PROD := eval "$$($(PLATFORM) dev env --dir $(PROD_DIRECTORY))" &&
+
+$(PROD_SETTINGS): tools Pulumi.prod.yaml
+	$(PLATFORM) dev up --only cluster --dir $(PROD_DIRECTORY)
+	{ cat Pulumi.prod.yaml; grep ^encryptionsalt Pulumi.dev.yaml; } > $@
+	$(IN_PROD) pulumi stack select --create dev
+
+.PHONY: prod-preview
+prod-preview: $(PROD_SETTINGS) ## Show what `pulumi up` would change of the production example
+	$(IN_PROD) pulumi preview --diff $(PROD_OPTIONS)
+
+.PHONY: prod-up
+prod-up: $(PROD_SETTINGS) ## Bring the production example to an embedded cluster of its own
+	$(IN_PROD) pulumi up --yes $(PROD_OPTIONS)
+
 .PHONY: lock
 lock: venv ## Pin all packages by hash (LOCK_OPTIONS=--upgrade takes the newest allowed)
 	@for output in runtime:embedded dev:dev; do \
@@ -110,5 +132,5 @@ lock: venv ## Pin all packages by hash (LOCK_OPTIONS=--upgrade takes the newest 
 
 .PHONY: clean
 clean: ## Stop the embedded cluster and remove all that make made here (the cache of parts stays)
-	if [ -x $(PLATFORM) ]; then $(PLATFORM) dev down --dir .dev; fi
+	if [ -x $(PLATFORM) ]; then $(PLATFORM) dev down --dir $(PROD_DIRECTORY); $(PLATFORM) dev down --dir .dev; fi
 	rm -rf .venv .dev dist bench .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

@@ -117,9 +117,28 @@ def test_the_code_of_a_pull_request_runs_without_any_right_to_write() -> None:
     workflow = read_workflow("preview.yml")
 
     assert list(list_triggers(workflow)) == ["pull_request"]
-    assert any(command.startswith("make preview") for command in list_commands(workflow))
+    stacks = {each["stack"]: each for each in workflow["jobs"]["preview"]["strategy"]["matrix"]["include"]}
+    assert {name: (each["up"], each["preview"]) for name, each in stacks.items()} == {
+        "dev": ("make up", "make preview"),
+        "prod": ("make prod-up", "make prod-preview"),
+    }
+    assert {"${{ matrix.up }}", "${{ matrix.preview }}"} <= set(list_commands(workflow))
     assert any("$GITHUB_STEP_SUMMARY" in command for command in list_commands(workflow))
     assert find_writes(workflow) == {"comment": ["pull-requests"]}
+
+
+def test_a_preview_compares_with_the_first_parent_of_the_merge_commit() -> None:
+    job = read_workflow("preview.yml")["jobs"]["preview"]
+    first, *_ = job["steps"]
+    commands = [step["run"] for step in job["steps"] if "run" in step]
+    places = [commands.index(each) for each in commands if "git checkout" in each or "matrix.up }}" in each]
+
+    assert first["with"] == {"fetch-depth": 2, "persist-credentials": False}
+    assert [commands[place].split("\n")[-2 if place == 0 else -1] for place in places] == [
+        "git checkout --detach HEAD^1",
+        "${{ matrix.up }}",
+        'git checkout --detach "$MERGED"',
+    ]
 
 
 def test_the_job_that_comments_runs_nothing_of_the_pull_request() -> None:
