@@ -6,6 +6,7 @@ started by `gpu-platform bootstrap`.
 
 import argparse
 import json
+import re
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -45,6 +46,9 @@ LEFTOVERS = 2
 SHOWN = 3
 """Protected resources that a refusal names. Chosen by feel."""
 
+COLOUR = re.compile(r"<\{%.*?%\}>")
+"""Pulumi's own marks in messages, which its displays turn into colours."""
+
 SIGNS = {"create": "+", "update": "~", "replace": "±", "delete": "-", "refresh": "~"}
 """How a change is shown, by its first word; what stays as it is, is not shown."""
 
@@ -57,8 +61,14 @@ class Progress:
         self.problems: list[str] = []
 
     def take(self, event: automation.EngineEvent) -> None:
-        if event.diagnostic_event is not None and event.diagnostic_event.severity == "error":
-            self.problems.append(" ".join(event.diagnostic_event.message.split()))
+        if (told := event.diagnostic_event) is not None:
+            message = " ".join(COLOUR.sub("", told.message).split())
+            if told.severity == "error":
+                self.problems.append(message)
+            elif told.ephemeral and message:
+                # What an object is waiting for: an update may stand still for minutes.
+                kind, name = _parse(told.urn or "")
+                self.tell(f"  … {kind.rpartition(':')[2]} {name}: {message}")
         done = event.res_outputs_event
         if done is not None and not self._is_quiet and (sign := SIGNS.get(done.metadata.op.split("-")[0])):
             kind, name = _parse(done.metadata.urn)

@@ -8,7 +8,7 @@ import pulumi_kubernetes as kubernetes
 
 Json = dict[str, Any]
 
-KINDS: dict[tuple[str, str], Callable[..., pulumi.Resource]] = {
+KINDS: dict[tuple[str, str], Callable[..., pulumi.CustomResource]] = {
     ("apiextensions.k8s.io/v1", "CustomResourceDefinition"): kubernetes.apiextensions.v1.CustomResourceDefinition,
     ("apps/v1", "Deployment"): kubernetes.apps.v1.Deployment,
     ("apps/v1", "StatefulSet"): kubernetes.apps.v1.StatefulSet,
@@ -38,7 +38,7 @@ PYTHON_NAMES = {
 
 def declare(
     body: Json, parent: pulumi.Resource, *, after: Sequence[pulumi.Resource] = (), protect: bool = False
-) -> pulumi.Resource:
+) -> pulumi.CustomResource:
     """One object, under the name that it has in the cluster. `after` is said here, object by object, because children
     do not inherit what their component waits for."""
     metadata = body["metadata"]
@@ -51,3 +51,9 @@ def declare(
         )
     fields = {PYTHON_NAMES.get(key, key): value for key, value in body.items() if key not in ("apiVersion", "kind")}
     return kind(name, opts=options, **fields)
+
+
+def name_of(declared: pulumi.CustomResource) -> pulumi.Output[str]:
+    """The object's name, as an output of it: what is made from that waits for the object."""
+    metadata: pulumi.Output[Any] = getattr(declared, "metadata")  # noqa: B009 - every class of the SDK has it
+    return metadata["name"]

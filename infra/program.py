@@ -5,7 +5,8 @@
 
 import pulumi
 
-from gpu_platform.domain import names
+from gpu_platform.domain.tenants import DEFAULT_TENANT, tenant_namespace
+from infra.cluster import check_service_monitors, declare_cluster, read_cluster
 from infra.components.access import ProcessAccess, ProcessAccessArgs
 from infra.components.catalogue import Catalogue, CatalogueArgs, StockPools, StockPoolsArgs
 from infra.components.definitions import CustomResourceDefinitions, DefinitionsArgs, PriorityClasses
@@ -14,9 +15,8 @@ from infra.components.keys import ApiKeys, ApiKeysArgs
 from infra.components.namespaces import PlatformNamespaces, PlatformNamespacesArgs
 from infra.components.nats import NatsServers, NatsServersArgs
 from infra.components.workloads import PlatformWorkloads, PlatformWorkloadsArgs
-from infra.objects.nats import nats_url
 from infra.objects.roles import Account
-from infra.objects.workloads import API, RECONCILER, STACK_WORKER, api_url
+from infra.objects.workloads import API, RECONCILER, STACK_WORKER
 from infra.settings import PlatformSettings, is_secret, read_settings
 from platform_api.rules import RULES as API_RULES
 from reconciler.rules import rules_of
@@ -29,60 +29,61 @@ PROJECT = "gpu-platform"
 def platform() -> None:
     config = pulumi.Config(PROJECT)
     settings = read_settings(config)
+    cluster = read_cluster()
+    if settings.workloads.enabled and settings.workloads.service_monitors.enabled:
+        check_service_monitors(cluster, f"{PROJECT}:workloads.serviceMonitors.enabled")
     owner_stack = f"{pulumi.get_project()}/{pulumi.get_stack()}"
+    # Every component has it, and its objects inherit it.
+    opts = pulumi.ResourceOptions(providers=[declare_cluster(cluster)])
 
-    definitions = CustomResourceDefinitions("definitions", DefinitionsArgs(settings.protect))
-    priorities = PriorityClasses("priorities")
+    definitions = CustomResourceDefinitions("definitions", DefinitionsArgs(settings.protect), opts)
+    priorities = PriorityClasses("priorities", opts)
     namespaces = PlatformNamespaces(
-        "namespaces", PlatformNamespacesArgs(settings.namespaces, settings.tenants, settings.protect)
+        "namespaces", PlatformNamespacesArgs(settings.namespaces, settings.tenants, settings.protect), opts
     )
-    ground: list[pulumi.Resource] = [definitions, priorities, namespaces]
-    ground += _declare_access(settings, namespaces)
+    declared: list[pulumi.Resource] = [definitions, priorities, namespaces]
+    declared += _declare_access(settings, namespaces, opts)
     if settings.api_keys:
-        ground.append(ApiKeys("api-keys", ApiKeysArgs(settings.api_keys, after=[namespaces])))
-    if settings.gpu_operator.enabled:
-        values_are_secret = is_secret(config, "gpuOperator")
-        NvidiaGpuOperator("gpu-operator", NvidiaGpuOperatorArgs(settings.gpu_operator, values_are_secret))
-    if settings.nats.enabled:
-        NatsServers("nats", NatsServersArgs(settings.nats, after=[namespaces]))
+        declared.append(ApiKeys("api-keys", ApiKeysArgs(settings.api_keys, after=[namespaces]), opts))
+    workloads = nats = operator = None
     if settings.workloads.enabled:
-        PlatformWorkloads("workloads", PlatformWorkloadsArgs(settings.workloads, settings.nats, after=ground))
-    catalogue = Catalogue("catalogue", CatalogueArgs(settings.gpu_specs, owner_stack, after=[definitions]))
-    StockPools(
-        "stock",
-        StockPoolsArgs(settings.stock_pools, owner_stack, after=[definitions, namespaces, catalogue]),
-    )
-    _export(settings, namespaces)
+        args = PlatformWorkloadsArgs(settings.workloads, settings.nats, after=tuple(declared))
+        workloads = PlatformWorkloads("workloads", args, opts)
+    if settings.nats.enabled:
+        nats = NatsServers("nats", NatsServersArgs(settings.nats, after=[namespaces]), opts)
+    catalogue = Catalogue("catalogue", CatalogueArgs(settings.gpu_specs, owner_stack, after=[definitions]), opts)
+    stock_args = StockPoolsArgs(settings.stock_pools, owner_stack, after=[definitions, namespaces, catalogue])
+    stock = StockPools("stock", stock_args, opts)
+    declared += [each for each in (workloads, nats, catalogue, stock) if each]
+    if settings.gpu_operator.enabled:
+        operator_args = NvidiaGpuOperatorArgs(
+            settings.gpu_operator, values_are_secret=is_secret(config, "gpuOperator"), after=tuple(declared)
+        )
+        operator = NvidiaGpuOperator("gpu-operator", operator_args, opts)
+
+    pulumi.export("environment", settings.environment)
+    instance = namespaces.tenants[DEFAULT_TENANT]
+    pulumi.export("namespaces", {"system": namespaces.system, "stock": namespaces.stock, "instance": instance})
+    pulumi.export("tenants", namespaces.tenants)
+    pulumi.export("gpuSpecs", catalogue.gpu_specs)
+    pulumi.export("stockPools", stock.replicas)
+    pulumi.export("apiURL", workloads.api_url if workloads else None)
+    pulumi.export("natsURL", nats.url if nats else settings.nats.url)
+    pulumi.export("gpuOperatorVersion", operator.version if operator else None)
 
 
-def _declare_access(settings: PlatformSettings, namespaces: PlatformNamespaces) -> list[ProcessAccess]:
+def _declare_access(
+    settings: PlatformSettings, namespaces: PlatformNamespaces, opts: pulumi.ResourceOptions
+) -> list[ProcessAccess]:
     """Also where the processes do not run in the cluster: they may have come by these rights from outside."""
     controllers = settings.workloads.reconciler.settings.controllers
-    tenant_namespaces = tuple(namespaces.tenant_namespaces.values())
+    tenant_namespaces = tuple(map(tenant_namespace, namespaces.tenants))
     accounts = (
         Account(API, API_RULES),
         Account(RECONCILER, rules_of(controllers)),
         Account(STACK_WORKER, STACK_WORKER_RULES),
     )
     return [
-        ProcessAccess(account.name, ProcessAccessArgs(account, tenant_namespaces, after=[namespaces]))
+        ProcessAccess(account.name, ProcessAccessArgs(account, tenant_namespaces, after=[namespaces]), opts)
         for account in accounts
     ]
-
-
-def _export(settings: PlatformSettings, namespaces: PlatformNamespaces) -> None:
-    pulumi.export("environment", settings.environment)
-    pulumi.export(
-        "namespaces",
-        {
-            "system": names.SYSTEM_NAMESPACE,
-            "stock": names.STOCK_NAMESPACE,
-            "instance": names.DEFAULT_INSTANCE_NAMESPACE,
-        },
-    )
-    pulumi.export("tenants", namespaces.tenant_namespaces)
-    pulumi.export("gpuSpecs", sorted(settings.gpu_specs))
-    pulumi.export("stockPools", {name: pool.replicas for name, pool in sorted(settings.stock_pools.items())})
-    pulumi.export("apiURL", api_url() if settings.workloads.enabled else None)
-    pulumi.export("natsURL", nats_url() if settings.nats.enabled else settings.nats.url)
-    pulumi.export("gpuOperatorVersion", settings.gpu_operator.version if settings.gpu_operator.enabled else None)

@@ -19,6 +19,8 @@ DnsLabel = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")
 ObjectName = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$")]
 Replicas = Annotated[int, Field(ge=1, le=100)]
 
+NVIDIA_CHARTS = "https://helm.ngc.nvidia.com/nvidia"
+
 IMAGE = re.compile(r"[a-z0-9][a-z0-9._:/-]*(:(?P<tag>\w[\w.-]{0,127})|@sha256:[0-9a-f]{64})")
 
 
@@ -124,8 +126,12 @@ class GpuOperator(Settings):
     enabled: bool = False
     namespace: DnsLabel = "gpu-operator"
     chart: Annotated[str, Field(min_length=1)] = "gpu-operator"
+    """A name in the repository, `oci://…`, or a local directory that begins with `.` or `/`."""
+
     version: Annotated[str, Field(pattern=r"^v?[0-9]+\.[0-9]+\.[0-9]+([-+.][0-9A-Za-z.+-]+)?$")] | None = None
-    repository: Annotated[str, Field(pattern=r"^https://")] = "https://helm.ngc.nvidia.com/nvidia"
+    repository: Annotated[str, Field(pattern=r"^https://")] | None = None
+    """Of a chart that is only a name; without one, NVIDIA's. An OCI chart or a local one has none."""
+
     values: dict[str, Any] = Field(default={})
     timeout_seconds: Annotated[int, Field(ge=60, le=7_200)] = 900
     """For the operator's own pods. The drivers come later, node by node."""
@@ -134,7 +140,17 @@ class GpuOperator(Settings):
     def _check_version(self) -> Self:
         if self.enabled and self.version is None:
             raise ValueError("version is needed where enabled is true")
+        if self.repository is not None and not self.is_in_repository:
+            raise ValueError(f"repository is for a chart that is a name; {self.chart!r} has none, so remove it")
         return self
+
+    @property
+    def is_in_repository(self) -> bool:
+        return not self.chart.startswith(("oci://", ".", "/"))
+
+    @property
+    def chart_repository(self) -> str | None:
+        return (self.repository or NVIDIA_CHARTS) if self.is_in_repository else None
 
 
 class Nats(Settings):

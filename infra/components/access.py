@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import pulumi
 
-from infra.declaring import declare
+from infra.declaring import declare, name_of
 from infra.objects.roles import Account, build_account, build_roles
 
 
@@ -20,7 +20,7 @@ class ProcessAccessArgs:
 class ProcessAccess(pulumi.ComponentResource):
     def __init__(self, name: str, args: ProcessAccessArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("gpu-platform:infra:ProcessAccess", name, {}, opts)
-        declare(build_account(args.account), self, after=args.after)
+        account = declare(build_account(args.account), self, after=args.after)
         for body in build_roles(args.account, args.tenant_namespaces):
             declare(body, self, after=args.after)
-        self.register_outputs({})
+        self.register_outputs({"serviceAccount": name_of(account)})

@@ -6,7 +6,7 @@ from pathlib import Path
 import pulumi
 import yaml
 
-from infra.declaring import declare
+from infra.declaring import declare, name_of
 from infra.objects.namespaces import build_priority_classes
 
 CRDS = Path(__file__).resolve().parents[1] / "crds"
@@ -21,14 +21,15 @@ class DefinitionsArgs:
 class CustomResourceDefinitions(pulumi.ComponentResource):
     def __init__(self, name: str, args: DefinitionsArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("gpu-platform:infra:CustomResourceDefinitions", name, {}, opts)
-        for path in sorted(CRDS.glob("*.yaml")):
+        declared = [
             declare(yaml.safe_load(path.read_text()), self, protect=args.protect)
-        self.register_outputs({})
+            for path in sorted(CRDS.glob("*.yaml"))
+        ]
+        self.register_outputs({"names": [name_of(each) for each in declared]})
 
 
 class PriorityClasses(pulumi.ComponentResource):
     def __init__(self, name: str, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("gpu-platform:infra:PriorityClasses", name, {}, opts)
-        for body in build_priority_classes():
-            declare(body, self)
-        self.register_outputs({})
+        declared = [declare(body, self) for body in build_priority_classes()]
+        self.register_outputs({"names": [name_of(each) for each in declared]})

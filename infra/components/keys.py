@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import pulumi
 
-from infra.declaring import declare
+from infra.declaring import declare, name_of
 from infra.objects.keys import build_keys
 from infra.sections import ApiKey
 
@@ -22,5 +22,5 @@ class ApiKeys(pulumi.ComponentResource):
         super().__init__("gpu-platform:infra:ApiKeys", name, {}, opts)
         body = build_keys(args.keys)
         # A hash is no key, but it says who there is: as little of that as can be in states and previews.
-        declare({**body, "data": pulumi.Output.secret(body["data"])}, self, after=args.after)
-        self.register_outputs({})
+        secret = declare({**body, "data": pulumi.Output.secret(body["data"])}, self, after=args.after)
+        self.register_outputs({"secret": name_of(secret)})

@@ -6,7 +6,7 @@ import pulumi
 
 from gpu_platform.domain import names
 from gpu_platform.domain.tenants import DEFAULT_TENANT, tenant_namespace
-from infra.declaring import declare
+from infra.declaring import declare, name_of
 from infra.objects.namespaces import build_container_defaults, build_default_deny, build_namespace, build_quota
 from infra.sections import Namespace, Namespaces, TenantNamespace
 
@@ -22,15 +22,15 @@ class PlatformNamespaces(pulumi.ComponentResource):
     def __init__(self, name: str, args: PlatformNamespacesArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("gpu-platform:infra:Namespaces", name, {}, opts)
         self._is_protected = args.protect
-        self._declare(names.SYSTEM_NAMESPACE, "restricted", args.namespaces.system, closed=False)
-        self._declare(names.STOCK_NAMESPACE, "restricted", args.namespaces.stock)
-        tenants = {DEFAULT_TENANT: args.namespaces.instance, **args.tenants}
-        for tenant, namespace in tenants.items():
-            self._declare(tenant_namespace(tenant), namespace.profile, namespace)
-        self.tenant_namespaces = {tenant: tenant_namespace(tenant) for tenant in tenants}
-        self.register_outputs({})
+        self.system = self._declare(names.SYSTEM_NAMESPACE, "restricted", args.namespaces.system, closed=False)
+        self.stock = self._declare(names.STOCK_NAMESPACE, "restricted", args.namespaces.stock)
+        self.tenants = {
+            tenant: self._declare(tenant_namespace(tenant), namespace.profile, namespace)
+            for tenant, namespace in {DEFAULT_TENANT: args.namespaces.instance, **args.tenants}.items()
+        }
+        self.register_outputs({"system": self.system, "stock": self.stock, "tenants": self.tenants})
 
-    def _declare(self, name: str, profile: str, bounds: Namespace, *, closed: bool = True) -> None:
+    def _declare(self, name: str, profile: str, bounds: Namespace, *, closed: bool = True) -> pulumi.Output[str]:
         """`closed`: no traffic unless a policy allows it. Ours stays open: which address the API server has, to which
         all of our processes speak, no policy can say for every cluster."""
         namespace = declare(build_namespace(name, profile), self, protect=self._is_protected)
@@ -39,3 +39,4 @@ class PlatformNamespaces(pulumi.ComponentResource):
             declare(build_quota(name, bounds.quota), self, after=[namespace])
         if closed:
             declare(build_default_deny(name), self, after=[namespace])
+        return name_of(namespace)

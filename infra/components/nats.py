@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import pulumi
 
-from infra.declaring import declare
-from infra.objects.nats import build_nats
+from infra.declaring import declare, name_of
+from infra.objects.nats import build_nats, nats_url
 from infra.sections import Nats
 
 
@@ -23,5 +23,6 @@ class NatsServers(pulumi.ComponentResource):
         # Services, policy and budget before the pods; the builder gives them in that order.
         *before, servers = build_nats(args.settings)
         declared = [declare(body, self, after=args.after) for body in before]
-        declare(servers, self, after=[*args.after, *declared])
-        self.register_outputs({})
+        stateful_set = declare(servers, self, after=[*args.after, *declared])
+        self.url = name_of(stateful_set).apply(lambda _: nats_url())
+        self.register_outputs({"url": self.url})

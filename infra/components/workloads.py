@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import pulumi
 
-from infra.declaring import declare
-from infra.objects.workloads import build_processes, build_service_monitors, build_workload
+from infra.declaring import declare, name_of
+from infra.objects.workloads import API, api_url, build_processes, build_service_monitors, build_workload
 from infra.sections import Nats, Workloads
 
 
@@ -27,7 +27,9 @@ class PlatformWorkloads(pulumi.ComponentResource):
             settings, *others = build_workload(process, args.settings)
             declared = declare(settings, self, after=args.after)
             for body in others:
-                declare(body, self, after=[*args.after, declared])
+                made = declare(body, self, after=[*args.after, declared])
+                if (body["kind"], process.name) == ("Service", API):
+                    self.api_url = name_of(made).apply(lambda _: api_url())
         for body in build_service_monitors(args.settings):
             declare(body, self, after=args.after)
-        self.register_outputs({})
+        self.register_outputs({"apiURL": self.api_url})

@@ -22,6 +22,7 @@ from infra.process_settings import (
 from infra.sections import Amounts, Nats, Placement, StackWorker, Workloads
 
 API = API_NAME_VALUE
+SERVICE_MONITOR = ("monitoring.coreos.com/v1", "ServiceMonitor")
 RECONCILER = "gpu-platform-reconciler"
 STACK_WORKER = "gpu-platform-stack-worker"
 API_SERVICE_PORT = 80
@@ -201,9 +202,10 @@ def api_url() -> str:
 
 
 def _service_monitor(name: str, labels: dict[str, str], endpoint: Json) -> Json:
+    api_version, kind = SERVICE_MONITOR
     return {
-        "apiVersion": "monitoring.coreos.com/v1",
-        "kind": "ServiceMonitor",
+        "apiVersion": api_version,
+        "kind": kind,
         "metadata": build_metadata(name, SYSTEM_NAMESPACE, labels=labels),
         "spec": {"selector": {"matchLabels": app_labels(name)}, "endpoints": [endpoint]},
     }

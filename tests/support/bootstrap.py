@@ -30,12 +30,26 @@ PRIORITY_CLASSES = ResourcePath("scheduling.k8s.io/v1", "priorityclasses", names
 
 ROLE_BINDINGS = ResourcePath("rbac.authorization.k8s.io/v1", "rolebindings")
 
+PROVIDER = "pulumi:providers:kubernetes"
 PLATFORM = (sys.executable, "-m", "gpu_platform.cli")
 
 
 def read_config(name: str) -> Json:
     """The configuration of one of the repository's stacks, to be changed at will."""
     config: Json = yaml.safe_load((ROOT / f"Pulumi.{name}.yaml").read_text())["config"]
+    return config
+
+
+def read_production(*, gpu_operator: bool = False, service_monitors: bool = False) -> Json:
+    """The configuration of the production example, for an embedded cluster."""
+    config = {
+        **read_config("prod"),
+        "kubernetes:context": names.EMBEDDED_CONTEXT,
+        # For the Secret of keys.
+        "gpu-platform:administratorKeyFrom": "GPU_PLATFORM_KEY",
+    }
+    config["gpu-platform:gpuOperator"]["enabled"] = gpu_operator
+    config["gpu-platform:workloads"]["serviceMonitors"]["enabled"] = service_monitors
     return config
 
 
@@ -106,12 +120,36 @@ class BootstrapStack:
 
     def export(self) -> Json:
         """The state, without the time at which it was written."""
-        exported: Json = json.loads(self._run("stack", "export").stdout)["deployment"]
-        return {key: value for key, value in exported.items() if key != "manifest"}
+        return {key: value for key, value in self._export()["deployment"].items() if key != "manifest"}
 
     def outputs(self) -> Json:
         shown: Json = json.loads(self._run("stack", "output", "--json").stdout)
         return shown
+
+    def forget_provider(self) -> None:
+        """Rewrites the state as of a program that declares no provider, and so gets Pulumi's default one."""
+        exported = self._export()
+        resources = exported["deployment"]["resources"]
+        [provider] = [each for each in resources if each["type"] == PROVIDER]
+        declared = provider["urn"]
+        version = provider["inputs"]["version"]
+        default = f"{declared.removesuffix('cluster')}default_{version.replace('.', '_')}"
+        kept = ("__internal", "clusterIdentifier", "version")
+        for part in ("inputs", "outputs"):
+            provider[part] = {key: value for key, value in provider[part].items() if key in kept}
+        provider["urn"] = default
+        for each in resources:
+            if "provider" in each:
+                each["provider"] = each["provider"].replace(declared, default)
+            if not each["custom"] and "parent" in each:
+                each["outputs"] = {}
+        file = self._state / "import.json"
+        file.write_text(json.dumps(exported))
+        assert self._run("stack", "import", "--file", str(file)).returncode == 0
+
+    def _export(self) -> Json:
+        exported: Json = json.loads(self._run("stack", "export").stdout)
+        return exported
 
     def begin_bootstrap(self) -> subprocess.Popen[bytes]:
         """In a group of its own, as a terminal gives to a command."""

@@ -24,8 +24,11 @@ class NoConnectionError(Exception):
     """Nothing says where the API server is, or what says it cannot be read."""
 
 
-async def open_client(kubeconfig: Path | None = None, user_agent: str = "gpu-platform") -> KubeClient:
-    """A client for this kubeconfig, else for that of KUBECONFIG, else for the cluster in which we run.
+async def open_client(
+    kubeconfig: Path | None = None, user_agent: str = "gpu-platform", context: str | None = None
+) -> KubeClient:
+    """A client for this kubeconfig, else for that of KUBECONFIG, else for the cluster in which we run. `context` is one
+    of the kubeconfig's, instead of its current one.
 
     Sends nothing: an API server that is away is the business of whoever asks it something.
     """
@@ -41,7 +44,7 @@ async def open_client(kubeconfig: Path | None = None, user_agent: str = "gpu-pla
     source = str(kubeconfig) if kubeconfig else os.environ.get("KUBECONFIG", "")
     try:
         if source:
-            await aio_config.load_kube_config(config_file=source, client_configuration=configuration)
+            await aio_config.load_kube_config(config_file=source, context=context, client_configuration=configuration)
         else:
             aio_config.load_incluster_config(client_configuration=configuration)
     except NOT_A_KUBECONFIG as error:

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from gpu_platform.adapters.kube import KubeClient
-from gpu_platform.adapters.kube.paths import GPU_SPECS, NAMESPACES
+from gpu_platform.adapters.kube.paths import GPU_SPECS, NAMESPACES, SECRETS
 from gpu_platform.domain import names
+from gpu_platform.domain.api_keys import KEYS_SECRET
 from infra.objects.namespaces import LIMITS, QUOTA
 from infra.objects.workloads import API, RECONCILER, STACK_WORKER
 from tests.architecture.repository import ROOT
@@ -100,6 +101,27 @@ def test_a_preview_of_a_change_that_breaks_a_rule_fails_with_its_name(stack: Boo
     assert refused.returncode == 1
     said = " ".join(refused.stdout.split())
     assert "latest-image StockPool runtime-stock/small, spec.image names no fixed version" in said
+
+
+async def test_a_new_key_updates_the_secret_and_keeps_the_entries_of_others(
+    stack: BootstrapStack, bare_kube: KubeClient
+) -> None:
+    """In place: a Secret that is deleted and created again leaves the API without keys meanwhile."""
+    path = SECRETS.item(KEYS_SECRET, names.SYSTEM_NAMESPACE)
+    before = await bare_kube.patch(path, {"data": {"byhand01": "e30="}})
+    key = {"sha256": "0" * 64, "tenant": "default", "roles": ["viewer"]}
+    stack.configure({**read_config("dev"), "gpu-platform:apiKeys": {"abcdefgh": key}})
+
+    shown = stack.up().stdout
+
+    assert "~ 1 updated" in shown
+    assert "replaced" not in shown
+    after = await bare_kube.get(path)
+    assert after["metadata"]["uid"] == before["metadata"]["uid"]
+    assert set(after["data"]) == {*before["data"], "abcdefgh"}
+    stack.configure(read_config("dev"))
+    stack.up()
+    assert (await bare_kube.get(path))["data"] == before["data"]
 
 
 def test_a_new_tenant_is_a_namespace_with_bounds_and_rights(stack: BootstrapStack) -> None:

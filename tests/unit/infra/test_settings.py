@@ -52,6 +52,21 @@ def test_only_the_environment_has_to_be_said() -> None:
     assert settings.namespaces.instance.profile == "baseline"
 
 
+@pytest.mark.parametrize(
+    ("section", "repository"),
+    [
+        ({}, "https://helm.ngc.nvidia.com/nvidia"),
+        ({"repository": "https://charts.example.com"}, "https://charts.example.com"),
+        ({"chart": "oci://registry.example.com/charts/gpu-operator"}, None),
+        ({"chart": "./charts/gpu-operator"}, None),
+        ({"chart": "/charts/gpu-operator"}, None),
+    ],
+    ids=["nvidia", "own", "oci", "local", "absolute"],
+)
+def test_only_a_chart_that_is_a_name_has_a_repository(section: dict[str, str], repository: str | None) -> None:
+    assert parse(environment="dev", gpuOperator=section).gpu_operator.chart_repository == repository
+
+
 def test_the_embedded_clusters_stack_switches_off_what_that_cluster_has_itself() -> None:
     settings = read_stack("dev")
 
@@ -159,6 +174,10 @@ def test_the_production_example_shows_every_setting_of_a_section(section: str) -
         (
             {"environment": "dev", "gpuOperator": {"enabled": True}},
             "gpuOperator: version is needed where enabled is true",
+        ),
+        (
+            {"environment": "dev", "gpuOperator": {"chart": "oci://a.example/b", "repository": "https://a.example"}},
+            "gpuOperator: repository is for a chart that is a name; 'oci://a.example/b' has none, so remove it",
         ),
         ({"environment": "dev", "nats": {"replicas": 2}}, "nats.replicas is 2, and should be 1, 3 or 5"),
         (
