@@ -103,7 +103,7 @@ PROD_SETTINGS := $(PROD_DIRECTORY)/settings.yaml
 PROD_OPTIONS := --stack dev --config-file $(PROD_SETTINGS) --config-path --config kubernetes:context=gpu-platform-dev \
 	--config gpu-platform:gpuOperator.enabled=false \
 	--config gpu-platform:workloads.serviceMonitors.enabled=false
-IN_PROD := eval "$$($(PLATFORM) dev env --dir $(PROD_DIRECTORY))" &&
+IN_PROD := environment="$$($(PLATFORM) dev env --dir $(PROD_DIRECTORY))" && eval "$$environment" &&
 
 $(PROD_SETTINGS): tools Pulumi.prod.yaml
 	$(PLATFORM) dev up --only cluster --dir $(PROD_DIRECTORY)
