@@ -95,7 +95,7 @@ def invoke(
 def build_remarks(call: InvocationView, waited_seconds: float) -> tuple[str, ...]:
     """What is known of a call that was waited for and is not over, and what becomes of it. Its times are the platform's
     own, of which only the difference is used: the clocks of two machines differ."""
-    function = f"its function is {_describe_function(call)}"
+    function = (f"its function is {_describe_function(call)}",) if call.get("functionState") else ()
     ends_at = call.get("expiresAt")
     if ends_at is None:
         end = "it goes on"
@@ -103,7 +103,7 @@ def build_remarks(call: InvocationView, waited_seconds: float) -> tuple[str, ...
         end = f"its deadline of {life:g} s is over: unless an answer came in time, it ends as expired"
     else:
         end = f"it goes on, until {ends_at} at the latest"
-    return function, f"{end}; `gpu-platform invocations get {call['invocationID']}` shows its state"
+    return *function, f"{end}; `gpu-platform invocations get {call['invocationID']}` shows its state"
 
 
 def _describe_function(call: InvocationView) -> str:

@@ -276,7 +276,13 @@ def test_a_wait_that_ends_without_an_answer_says_how_the_function_is(api: ApiSer
 def test_a_wait_that_ends_says_what_becomes_of_the_call(expires_at: str | None, waited: float, words: str) -> None:
     call = cast(InvocationView, {**WAITS, "expiresAt": expires_at})
 
-    assert build_remarks(call, waited)[1] == f"{words}; {LOOK}"
+    assert build_remarks(call, waited)[-1] == f"{words}; {LOOK}"
+
+
+def test_a_function_of_which_nothing_is_known_is_not_described() -> None:
+    call = cast(InvocationView, {**WAITS, "functionState": None})
+
+    assert len(build_remarks(call, 30.0)) == 1
 
 
 def test_calls_are_listed_shown_cancelled_and_tried_again(api: ApiServer, shell: Shell) -> None:

@@ -5,8 +5,11 @@ from typing import Any
 
 import pytest
 
+from gpu_platform.domain import names
+from reconciler.storages.status import judge_accessor
 from reconciler.units.pods import describe_wait, find_node_problem
-from tests.support.builders import make_pod, make_unit
+from tests.support.builders import make_pod, make_storage, make_unit
+from tests.unit.reconciler.observed_storages import make_observed
 from tests.unit.reconciler.observed_units import message, observe, plan, ready_reason
 
 Json = dict[str, Any]
@@ -16,6 +19,7 @@ AWAY = {NODE: "NodeStatusUnknown: Kubelet stopped posting node status."}
 ON_AWAY = f"its pod is on node {NODE}, which is not Ready (NodeStatusUnknown: Kubelet stopped posting node status.)"
 QUOTA = 'pods "unit-demo-1" is forbidden: exceeded quota: tenant'
 UNREADY = {"type": "Ready", "status": "False", "message": "containers with unready status: [runtime-worker]"}
+BROWSER = make_pod(labels={names.LABEL_STORAGE_ACCESSOR: "uid"})
 
 
 def leaving(pod: Json) -> Json:
@@ -84,3 +88,18 @@ def test_a_unit_on_a_node_that_is_away_stays_progressing_and_names_the_node() ->
 
     assert message(away) == ON_AWAY
     assert ready_reason(away) == ready_reason(plan(observed)) == ("Progressing", "UnitProgressing")
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"claim": {"status": {"phase": "Pending"}}}, "waits for the volume"),
+        ({"claim": None, "binds_late": True}, "waits for the volume, which comes with the first unit"),
+        ({"claim": {"status": {"phase": "Bound"}}}, "its pod is not created yet"),
+        ({"claim": {"status": {"phase": "Bound"}}, "away": AWAY, "pods": (BROWSER,)}, ON_AWAY),
+    ],
+)
+def test_a_file_browser_that_is_not_ready_says_what_was_seen(changes: Json, why: str) -> None:
+    observed = make_observed(make_storage(accessor={"enabled": True}), **changes)
+
+    assert judge_accessor(observed, enabled=True)[1] == why
