@@ -110,7 +110,9 @@ class FunctionsController:
         if self._own_writes.are_outdated(_places_of(observed)):
             return RequeueAfter(PATIENCE, "the watch has not shown the last write yet")
         try:
-            queue_problem = await self._prepare(observed) or self._queue.storage_problem
+            preparation_problem = await self._prepare(observed)
+            # What fails because NATS stores nothing is told with the cause.
+            queue_problem = self._queue.storage_problem or preparation_problem
         except StillConnectingError as error:
             # Nobody knows yet whether anything is wrong: what was said of the function stays.
             return RequeueAfter(CONNECTING, str(error))

@@ -39,6 +39,11 @@ class OutdatedError(Exception):
     """The record is no longer as it was seen."""
 
 
+def without_path(description: str) -> str:
+    """What the server's system said, as in "write <file>: no space left on device": callers do not see its files."""
+    return description.rpartition(": ")[2] if "/" in description else description
+
+
 @contextmanager
 def translated() -> Iterator[None]:
     try:
@@ -53,7 +58,7 @@ def translated() -> Iterator[None]:
         if error.err_code == STREAM_MISSING:
             raise QueueUnavailableError("NATS does not have its streams yet") from error
         if isinstance(error, nats.js.errors.ServiceUnavailableError | nats.js.errors.ServerError):
-            raise QueueUnavailableError(f"NATS is in trouble: {error.description}") from error
+            raise QueueUnavailableError(f"NATS is in trouble: {without_path(error.description or '')}") from error
         raise
     except nats.js.errors.NoStreamResponseError as error:
         raise QueueUnavailableError("NATS has no stream that answers") from error

@@ -14,7 +14,7 @@ from nats.js import JetStreamContext
 from nats.js.errors import APIError, NoStreamResponseError, ServerError
 
 from gpu_platform.adapters.queue.cancellation import obey_cancellation
-from gpu_platform.adapters.queue.errors import QueueFullError, QueueUnavailableError, translated
+from gpu_platform.adapters.queue.errors import QueueFullError, QueueUnavailableError, translated, without_path
 from gpu_platform.domain.queue_subjects import BODIES, BODY_PREFIX, QUEUE, QUEUE_PREFIX, RECORD_PREFIX, RECORDS
 
 log = logging.getLogger(__name__)
@@ -133,6 +133,5 @@ async def _clean_queue(js: JetStreamContext) -> str | None:
         except APIError as error:
             if not isinstance(error, ServerError):
                 return None
-            # "write <file>: <what the system says>": the file is of no interest to callers.
-            return (error.description or "").rpartition(": ")[2] or None
+            return without_path(error.description or "") or None
     return None
