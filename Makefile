@@ -97,18 +97,19 @@ up: dev ## Bring changes of the Pulumi program and its settings to the running p
 	$(IN_CLUSTER) pulumi stack select --create dev && pulumi up --yes
 
 # The production example has an embedded cluster of its own, without what that cluster cannot have: Helm, and the kind of
-# ServiceMonitors. Its settings are a copy, because Pulumi saves what --config sets.
+# ServiceMonitors. Its settings are a changed copy.
 PROD_DIRECTORY := .dev/prod
 PROD_SETTINGS := $(PROD_DIRECTORY)/settings.yaml
-PROD_OPTIONS := --stack dev --config-file $(PROD_SETTINGS) --config-path --config kubernetes:context=gpu-platform-dev \
-	--config gpu-platform:gpuOperator.enabled=false \
-	--config gpu-platform:workloads.serviceMonitors.enabled=false
+PROD_OPTIONS := --stack dev --config-file $(PROD_SETTINGS)
 IN_PROD := environment="$$($(PLATFORM) dev env --dir $(PROD_DIRECTORY))" && eval "$$environment" &&
 
 $(PROD_SETTINGS): tools Pulumi.prod.yaml
 	$(PLATFORM) dev up --only cluster --dir $(PROD_DIRECTORY)
 	{ cat Pulumi.prod.yaml; grep ^encryptionsalt Pulumi.dev.yaml; } > $@
-	$(IN_PROD) pulumi stack select --create dev
+	$(IN_PROD) pulumi stack select --create dev && pulumi config set-all $(PROD_OPTIONS) --path \
+		--plaintext kubernetes:context=gpu-platform-dev \
+		--plaintext gpu-platform:gpuOperator.enabled=false \
+		--plaintext gpu-platform:workloads.serviceMonitors.enabled=false
 
 .PHONY: prod-preview
 prod-preview: $(PROD_SETTINGS) ## Show what `pulumi up` would change of the production example
