@@ -211,11 +211,11 @@ def _print_redriven(answer: Json) -> None:
     """The new ids, a line each; what else there is to say stands beside them."""
     for new_id in answer["ids"]:
         print_line(new_id)
-    print_remark(f"{answer['redriven']} dead letters are tried again" + (", under these ids" if answer["ids"] else ""))
+    print_remark(f"dead letters tried again: {answer['redriven']}" + (", under these ids" if answer["ids"] else ""))
     if known := answer["known"]:
-        print_remark(f"{known} were tried again before")
+        print_remark(f"tried again before: {known}")
     if skipped := answer["skipped"]:
-        print_remark(f"{skipped} cannot be: their function or their payload is gone")
+        print_remark(f"skipped, because their function or payload is gone: {skipped}")
     if answer["more"]:
         print_remark("there may be more; the same command tries them")
 

@@ -308,9 +308,9 @@ def test_dead_letters_are_listed_and_tried_again(api: ApiServer, shell: Shell) -
     redriven = shell.run("dead-letters", "redrive", "--function", "words")
     assert redriven.stdout == "inv-1\ninv-2\n"
     assert redriven.stderr.splitlines() == [
-        "2 dead letters are tried again, under these ids",
-        "3 were tried again before",
-        "1 cannot be: their function or their payload is gone",
+        "dead letters tried again: 2, under these ids",
+        "tried again before: 3",
+        "skipped, because their function or payload is gone: 1",
         "there may be more; the same command tries them",
     ]
     assert api.questions[-1].body == {"function": "words"}
