@@ -6,6 +6,7 @@ from datetime import timedelta
 from gpu_platform.adapters.clock import now_utc
 from gpu_platform.adapters.kube import KubeClient
 from gpu_platform.adapters.kube.cache import ObjectCache
+from gpu_platform.adapters.kube.connection import open_client
 from gpu_platform.adapters.kube.events import EventRecorder
 from gpu_platform.adapters.kube.guarded import GuardedClient
 from gpu_platform.adapters.kube.watch import WatchTiming
@@ -20,6 +21,7 @@ from reconciler.functions.credentials import Signer
 from reconciler.functions.queue_link import NOT_CONFIGURED, Duty, QueueLink
 from reconciler.functions.scaling import Scaler
 from reconciler.functions.starts import WorkerStarts
+from reconciler.functions.worker_logs import WorkerLogs
 from reconciler.invocations.functions import function_lookup
 from reconciler.invocations.sweep import InvocationsSweep
 from reconciler.operations.controller import OperationsController
@@ -70,7 +72,12 @@ def build_loops(
         await InvocationsSweep(js, lookup, retention, now_utc, queue_grace=settings.queue_grace).run()
 
     scaler = Scaler(now_utc)
-    queue = _build_queue_link(settings, sweep, scaler.follow)
+
+    async def open_logs(connections: int) -> KubeClient:
+        return await open_client(settings.kubeconfig, f"{COMPONENT}-logs", connections=connections)
+
+    worker_logs = WorkerLogs(world, open_logs, settings.nats_replicas)
+    queue = _build_queue_link(settings, sweep, scaler.follow, worker_logs.follow)
     setup_problem = unit_settings.sidecar.problem if unit_settings.sidecar else NOT_CONFIGURED
     functions = FunctionsController(
         world,

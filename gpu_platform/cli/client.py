@@ -256,6 +256,9 @@ class PlatformClient:
         view: StackView = self._session.data("GET", f"{_function_path(name)}/stack")
         return view
 
+    def read_function_logs(self, name: str, params: Mapping[str, str]) -> Iterator[bytes]:
+        return self._read_logs(_function_path(name), params)
+
     def purge_function(self, name: str) -> int:
         """How many calls were cancelled."""
         return int(self._session.data("DELETE", f"{_function_path(name)}/queue")["cancelled"])

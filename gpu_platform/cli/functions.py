@@ -33,6 +33,7 @@ from gpu_platform.cli.tables import (
 from gpu_platform.cli.unit_options import UnitOptions
 from gpu_platform.cli.views import FunctionView, Json
 from gpu_platform.cli.waiting import Deadline
+from gpu_platform.cli.words import Follow, Tail, Timestamps, build_log_params, print_logs
 
 app = typer.Typer(help="Your functions: code that answers calls.", no_args_is_help=True)
 
@@ -180,6 +181,21 @@ def health(name: Name, as_json: AsJson = False, url: Url = None) -> None:
         "running": seen.get("running"),
     }
     print_table(build_details(fields))
+
+
+@app.command()
+def logs(
+    name: Name,
+    worker: Annotated[str | None, typer.Option(help="Only of this worker, without its name before each line.")] = None,
+    follow: Follow = False,
+    tail: Tail = None,
+    timestamps: Timestamps = False,
+    url: Url = None,
+) -> None:
+    """Show the last lines that a function's workers wrote, also of workers that are gone."""
+    params = build_log_params(follow=follow, tail=tail, previous=False, timestamps=timestamps)
+    with connect(url) as client:
+        print_logs(client.read_function_logs(name, params | said(worker=worker)))
 
 
 @app.command()

@@ -1,11 +1,11 @@
 """What each process may do in NATS, subject by subject. Whatever is not here, the server refuses.
 
-| who         | reads                    | writes                                   | makes streams, consumers |
-| ----------- | ------------------------ | ---------------------------------------- | ------------------------ |
-| `api`       | records, bodies, queue   | records, queue, bodies; purges the queue | no                       |
-| `functions` | the same                 | the same                                 | yes                      |
-| a sidecar   | its function's           | its function's records and results       | no                       |
-| `system`    | the servers' own account | nothing                                  | no                       |
+| who         | reads                        | writes                                   | makes streams, consumers |
+| ----------- | ---------------------------- | ---------------------------------------- | ------------------------ |
+| `api`       | records, bodies, queue, logs | records, queue, bodies; purges the queue | no                       |
+| `functions` | the same                     | the same, and logs; purges logs          | yes                      |
+| a sidecar   | its function's, but no logs  | its function's records and results       | no                       |
+| `system`    | the servers' own account     | nothing                                  | no                       |
 
 Sidecars run beside foreign code, and have an account of their own (WORKERS), which holds nothing: of the platform's it
 reaches what is in `SHARED`, each as a service. In the platform's own account a right to ask would be a right to write,
@@ -22,6 +22,8 @@ from gpu_platform.domain.queue_subjects import (
     BODIES,
     BODY_PREFIX,
     CHANGED_PREFIX,
+    LOG_PREFIX,
+    LOGS,
     QUEUE,
     QUEUE_PREFIX,
     RECORD_PREFIX,
@@ -33,7 +35,7 @@ from gpu_platform.domain.queue_subjects import (
     record_subject,
 )
 
-STREAMS = (RECORDS, QUEUE, BODIES)
+STREAMS = (RECORDS, QUEUE, BODIES, LOGS)
 ANYTHING = ">"
 JETSTREAM = "$JS.API"
 DIRECT_GET = f"{JETSTREAM}.DIRECT.GET"
@@ -100,7 +102,9 @@ def permissions_of(user: QueueUser) -> Permissions:
         case QueueUser.API:
             return Permissions((*_reads(), *_writes()), (inbox, f"{CHANGED_PREFIX}.>"))
         case QueueUser.FUNCTIONS:
-            return Permissions((*_reads(), *_writes(), *_makes()), (inbox, f"{CHANGED_PREFIX}.>", f"{WAKE_PREFIX}.>"))
+            return Permissions(
+                (*_reads(), *_writes(), *_makes(), *_keeps_logs()), (inbox, f"{CHANGED_PREFIX}.>", f"{WAKE_PREFIX}.>")
+            )
         case QueueUser.SYSTEM:
             return Permissions((SERVERS, f"{SERVERS}.*"), (inbox,))
         case QueueUser.PLATFORM:
@@ -147,6 +151,10 @@ def _writes() -> tuple[str, ...]:
         f"{JETSTREAM}.STREAM.PURGE.{QUEUE}",
         f"{JETSTREAM}.STREAM.MSG.DELETE.{QUEUE}",
     )
+
+
+def _keeps_logs() -> tuple[str, ...]:
+    return (f"{LOG_PREFIX}.>", f"{JETSTREAM}.STREAM.PURGE.{LOGS}")
 
 
 def _makes() -> tuple[str, ...]:

@@ -5,6 +5,7 @@
 | records       | `$KV.invocations.<tenant>.<id>.<function>`            | every call, until some time after its end |
 | queue         | `serverless.invoke.<tenant>.<function>.<id>`          | the calls that wait or run, no bodies     |
 | bodies        | `serverless.body.<tenant>.<function>.<id>.<part>.<n>` | what is too large for a record, in chunks |
+| logs          | `serverless.logs.<tenant>.<function>.<worker>`        | the last lines of a worker, also after it |
 | consumer      | durable, for pulling: `<tenant>_<function>`           | who may take a call, and how often        |
 | hints         | `serverless.changed.<tenant>.<function>.<id>`         | nothing: somebody may want to look        |
 | wake-up calls | `serverless.wake.<tenant>.<function>`                 | nothing: a call was queued                |
@@ -15,6 +16,7 @@ Tenants and functions are DNS labels, ids single tokens: no name of one can mean
 QUEUE = "SERVERLESS_INVOKE"
 RECORDS = "KV_invocations"
 BODIES = "SERVERLESS_BODIES"
+LOGS = "SERVERLESS_LOGS"
 
 STREAM_BYTES = {QUEUE: 1 << 30, RECORDS: 4 << 30, BODIES: 4 << 30}
 """The most that each may hold. JetStream reserves it when the stream is made."""
@@ -24,6 +26,7 @@ RESERVED_BYTES = sum(STREAM_BYTES.values())
 RECORD_PREFIX = "$KV.invocations"
 QUEUE_PREFIX = "serverless.invoke"
 BODY_PREFIX = "serverless.body"
+LOG_PREFIX = "serverless.logs"
 CHANGED_PREFIX = "serverless.changed"
 WAKE_PREFIX = "serverless.wake"
 
@@ -38,6 +41,10 @@ def queue_subject(tenant: str, function: str, invocation_id: str) -> str:
 
 def body_subject(tenant: str, function: str, invocation_id: str, part: str, number: int | str) -> str:
     return f"{BODY_PREFIX}.{tenant}.{function}.{invocation_id}.{part}.{number}"
+
+
+def log_subject(tenant: str, function: str, worker: str) -> str:
+    return f"{LOG_PREFIX}.{tenant}.{function}.{worker}"
 
 
 def changed_subject(tenant: str, function: str, invocation_id: str) -> str:

@@ -2,12 +2,13 @@
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Header, Query
-from fastapi.responses import Response
+from fastapi import APIRouter, Depends, Header, Query, Request
+from fastapi.responses import PlainTextResponse, Response
 
 from gpu_platform.domain.function_requests import FunctionChange
 from gpu_platform.domain.value import Value
-from platform_api.deps import functions_of
+from platform_api.deps import deps_of, functions_of, stream
+from platform_api.functions.logs import FunctionLogOptions, read_function_logs
 from platform_api.functions.schemas import CreateFunction, FunctionHealth, FunctionView, view_of
 from platform_api.functions.service import FunctionService
 from platform_api.http.decoding import body_of, decoded
@@ -99,6 +100,21 @@ async def get_function_stack(caller: Viewer, functions: Functions, name: str) ->
 async def get_function_health(caller: Viewer, functions: Functions, name: str) -> Response:
     """Whether its calls are answered just now. Says so also while NATS is away."""
     return answer(await functions.health.read(caller, await functions.get(caller, name)))
+
+
+@router.get("/{name}/logs", response_class=PlainTextResponse)
+async def get_function_logs(
+    caller: Viewer,
+    functions: Functions,
+    request: Request,
+    name: str,
+    options: Annotated[FunctionLogOptions, Depends()],
+) -> Response:
+    """The last lines that its workers have written, also of workers that are gone, for a day. Of each worker 500 lines
+    or 64 KiB; of the workers that are gone, the last 32."""
+    await functions.get(caller, name)
+    lines = read_function_logs(deps_of(request).queue, caller.tenant, name, options)
+    return await stream(request, caller, lines, "text/plain; charset=utf-8")
 
 
 def _shown(function: dict[str, Any], status: int = 200, stack_recorded: bool | None = None) -> Response:

@@ -11,6 +11,8 @@ RULES = (
     # Its workers block their function's deletion, which some clusters allow only to those who may hold it up anyway.
     Rule((Scope.TENANTS,), GROUP, ("gpufunctions/finalizers",), ("update",)),
     Rule((Scope.TENANTS,), GROUP, ("gpuunits",), ("get", "create", "update", "delete")),
+    # What workers write outlives them: see `worker_logs`.
+    Rule((Scope.TENANTS,), "", ("pods/log",), ("get",)),
     # Claims.
     Rule((Scope.STOCK,), GROUP, ("gpuunits",), ("patch",)),
     # The credentials of the workers: one Secret per function, read by its name.

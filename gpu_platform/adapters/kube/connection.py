@@ -14,6 +14,8 @@ from gpu_platform.adapters.kube.last_look import LastLookRequest
 from gpu_platform.adapters.kube.send_once import send_once
 
 CONNECTIONS = 100
+"""Of one client at once."""
+
 LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "::1")
 
 NOT_A_KUBECONFIG = (AttributeError, KeyError, TypeError, ValueError, yaml.YAMLError)
@@ -25,7 +27,11 @@ class NoConnectionError(Exception):
 
 
 async def open_client(
-    kubeconfig: Path | None = None, user_agent: str = "gpu-platform", context: str | None = None
+    kubeconfig: Path | None = None,
+    user_agent: str = "gpu-platform",
+    context: str | None = None,
+    *,
+    connections: int = CONNECTIONS,
 ) -> KubeClient:
     """A client for this kubeconfig, else for that of KUBECONFIG, else for the cluster in which we run. `context` is one
     of the kubeconfig's, instead of its current one.
@@ -33,7 +39,7 @@ async def open_client(
     Sends nothing: an API server that is away is the business of whoever asks it something.
     """
     configuration = aio_client.Configuration()
-    configuration.connection_pool_maxsize = CONNECTIONS
+    configuration.connection_pool_maxsize = connections
     # Left to itself, aiohttp looks for a netrc file and a proxy in a thread before every request, which takes as
     # long as the request.
     configuration.client_session_kwargs = {

@@ -10,15 +10,19 @@ import pytest
 from nats.js.api import ConsumerConfig, StreamConfig
 
 from gpu_platform.adapters.queue.connection import open_client
+from gpu_platform.adapters.queue.errors import OutdatedError
 from gpu_platform.adapters.queue.layout import ensure_consumer, ensure_streams, remove_consumer
+from gpu_platform.adapters.queue.worker_logs import WorkerLog, ensure_log_stream, list_logs, remove_logs, write_log
 from gpu_platform.domain.queue_permissions import WORKERS_JETSTREAM, sidecar_inbox_prefix
 from gpu_platform.domain.queue_subjects import (
     BODIES,
+    LOGS,
     QUEUE,
     RECORDS,
     body_subject,
     changed_subject,
     consumer_name,
+    log_subject,
     queue_subject,
     record_subject,
     wake_subject,
@@ -294,6 +298,29 @@ async def test_the_api_wakes_the_reconciler_and_takes_no_calls(ground: Users) ->
     woken = wake_subject(*OURS)
     assert await hears(ground.functions, "serverless.wake.>", ground.api, woken)
     assert await is_refused(ground.api, f"$JS.API.CONSUMER.MSG.NEXT.{QUEUE}.{consumer_name(*OURS)}", {"batch": 1})
+
+
+async def test_logs_are_written_by_the_reconciler_read_by_the_api_and_no_business_of_a_sidecar(ground: Users) -> None:
+    """Also not those of its own function: what a worker wrote is not for it to change."""
+    js, entry = ground.functions.jetstream(), WorkerLog("resize-worker-0", ("2026-11-18T12:00:00.000000Z line",))
+    await ensure_log_stream(js, 1)
+    await write_log(js, *OURS, entry)
+    [found] = await list_logs(ground.api.jetstream(), *OURS)
+    assert (found.worker, found.lines) == (entry.worker, entry.lines)
+    with pytest.raises(OutdatedError):
+        await write_log(js, *OURS, entry)
+
+    subject = log_subject(*OURS, entry.worker)
+    assert await is_refused(ground.api, subject)
+    assert await is_refused(ground.api, f"$JS.API.STREAM.PURGE.{LOGS}")
+    asked: list[tuple[str, Any]] = [(subject, None)]
+    for api in APIS:
+        asked.append((f"{api}.DIRECT.GET.{LOGS}.{subject}", None))
+        asked.append((f"{api}.DIRECT.GET.{LOGS}", {"last_by_subj": subject}))
+        asked.append((f"{api}.STREAM.PURGE.{LOGS}", None))
+    assert await are_refused(ground.sidecar, asked)
+    await remove_logs(js, *OURS)
+    assert await list_logs(js, *OURS) == ()
 
 
 async def test_the_functions_controller_makes_and_removes_consumers(ground: Users) -> None:

@@ -314,3 +314,12 @@ def test_dead_letters_are_listed_and_tried_again(api: ApiServer, shell: Shell) -
         "there may be more; the same command tries them",
     ]
     assert api.questions[-1].body == {"function": "words"}
+
+
+def test_the_logs_of_a_function_are_passed_through(api: ApiServer, shell: Shell) -> None:
+    api.on("GET", f"{FUNCTIONS}/words/logs", Answer(body="words-worker-0 | line 1\n"))
+
+    result = shell.run("functions", "logs", "words", "--tail", "2", "--timestamps", "--worker", "words-worker-0")
+
+    assert result.stdout == "words-worker-0 | line 1\n"
+    assert api.questions[0].query == {"tail": "2", "timestamps": "true", "worker": "words-worker-0"}

@@ -54,6 +54,7 @@ LOCKED = {
     ("GET", f"{FUNCTIONS}/{{name}}"): VIEWERS,
     ("PUT", f"{FUNCTIONS}/{{name}}"): EDITORS,
     ("DELETE", f"{FUNCTIONS}/{{name}}"): EDITORS,
+    ("GET", f"{FUNCTIONS}/{{name}}/logs"): VIEWERS,
     ("GET", f"{FUNCTIONS}/{{name}}/stack"): VIEWERS,
     ("GET", f"{FUNCTIONS}/{{name}}/health"): VIEWERS,
     ("POST", f"{OPERATOR}/stock-units"): OPERATORS,
