@@ -144,3 +144,18 @@ async def send_to_accessor(kube: KubeClient, name: str, method: str, path: str) 
 
 async def read_from_accessor(kube: KubeClient, name: str, path: str) -> tuple[int, str]:
     return await send_to_accessor(kube, name, "GET", path)
+
+
+def lingering_pod(unit: str, storage: str) -> Json:
+    """Of a unit that is gone, a pod that may still write: no node takes it, and so it neither runs nor ends."""
+    labels = {names.LABEL_MANAGED_BY: names.MANAGED_BY_VALUE, names.LABEL_UNIT: unit}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": f"lingers-{unit}", "namespace": INSTANCES, "labels": labels},
+        "spec": {
+            "nodeSelector": {"example.com/no-such-node": "true"},
+            "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": storage}}],
+            "containers": [{"name": "worker", "image": "example/train"}],
+        },
+    }

@@ -2,6 +2,7 @@
 the parity checks 23, 25 and 46."""
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,15 +12,17 @@ import httpx
 import pytest
 
 from gpu_platform.adapters.kube import KubeClient
-from gpu_platform.adapters.kube.paths import GPU_STORAGES, GPU_UNITS, OPERATIONS
+from gpu_platform.adapters.kube.paths import GPU_STORAGES, GPU_UNITS, OPERATIONS, PODS
 from gpu_platform.adapters.ledger import build_deletion, open_operation
 from gpu_platform.adapters.storage_deletions import delete_unused_storage
 from gpu_platform.adapters.storage_mounts import StorageHeldError, hold_storages, release_storages
 from gpu_platform.domain.operations import delete_operation_name, operation_name
 from gpu_platform.domain.stock import is_claimed
 from tests.support.api import UNITS, api_process, code_of, open_api, wait_ready
+from tests.support.bootstrap import PLATFORM
 from tests.support.clusters import RunningCluster
 from tests.support.fault_report import FaultReport
+from tests.support.storages import lingering_pod
 from tests.support.storages_api import (
     STORAGES,
     build_mounts,
@@ -29,7 +32,7 @@ from tests.support.storages_api import (
     wait_unmounted,
 )
 from tests.support.units_and_stock import INSTANCES, ensure_spec, find, stock_of, stock_pool, wait_pool_available
-from tests.support.units_api import remove_unit, rest_unit, spec_body
+from tests.support.units_api import delete_operations, remove_unit, rest_unit, spec_body
 from tests.support.waiting import eventually
 
 Json = dict[str, Any]
@@ -326,3 +329,27 @@ async def test_a_deletion_is_not_held_up_by_whoever_else_writes_the_storage(
 async def _after(seconds: float, api: httpx.AsyncClient, path: str) -> httpx.Response:
     await asyncio.sleep(seconds)
     return await api.delete(path)
+
+
+async def test_the_command_line_deletes_a_storage_once_its_deleted_unit_has_released_it(
+    cluster: RunningCluster, api: httpx.AsyncClient, kube: KubeClient
+) -> None:
+    await post_storage(api, "left")
+    assert (await api.post(UNITS, json=mounting("leaver", "left"))).status_code == 201
+    await kube.create(PODS.collection(INSTANCES), lingering_pod("leaver", "left"))
+    await remove_unit(api, kube, "leaver")
+
+    process = await asyncio.create_subprocess_exec(
+        *(*PLATFORM, "storages", "delete", "left", "--wait"),
+        env={**os.environ, "GPU_PLATFORM_URL": cluster.record.platform_url, "GPU_PLATFORM_KEY": cluster.record.api_key},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    assert process.stderr is not None
+    assert "left: the storage 'left' is mounted by the unit 'leaver'" in (await process.stderr.readline()).decode()
+    await kube.delete(PODS.item("lingers-leaver", INSTANCES))
+    said, complaint = await process.communicate()
+
+    assert process.returncode == 0, complaint
+    assert said.decode() == "left is being deleted\nleft is gone\n"
+    await delete_operations(kube, "left")

@@ -5,7 +5,6 @@ import json
 import os
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
@@ -20,13 +19,12 @@ from tests.support.api import UNITS
 from tests.support.clusters import RunningCluster
 from tests.support.fault_report import FaultReport
 from tests.support.pulumi_projects import LIMIT_SECONDS, PulumiProject
+from tests.support.storages import lingering_pod
 from tests.support.storages_api import STORAGES, get_storage_view, wait_unmounted
 from tests.support.tenant_programs import configure, outputs_of
 from tests.support.units_and_stock import INSTANCES, ensure_spec, find, stock_pool
 from tests.support.units_api import delete_operations, spec_body
 from tests.support.waiting import eventually
-
-Json = dict[str, Any]
 
 SPEC = "programs.0"
 POOL = "programs"
@@ -151,20 +149,6 @@ async def test_a_tenants_program_makes_a_storage_over_rest_mounts_it_and_takes_b
     assert (await api.get(f"{UNITS}/tenant-user")).status_code == 404
     for name in ("tenant-data", "tenant-user"):
         await delete_operations(kube, name)
-
-
-def lingering_pod(unit: str, storage: str) -> Json:
-    """Of a unit that is gone, a pod that may still write: no node takes it, and so it neither runs nor ends."""
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": f"lingers-{unit}", "namespace": INSTANCES, "labels": {names.LABEL_UNIT: unit}},
-        "spec": {
-            "nodeSelector": {"example.com/no-such-node": "true"},
-            "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": storage}}],
-            "containers": [{"name": "worker", "image": "example/train"}],
-        },
-    }
 
 
 @pytest.mark.faults
