@@ -47,7 +47,7 @@ class InvocationService:
     async def invoke(self, caller: Caller, body: Invoke) -> tuple[InvocationView, bool]:
         """The call, and whether it is new."""
         store, accepted = await self._accept(caller, body.to_request())
-        return await self._reads.view(store, accepted.call), accepted.is_new
+        return await self._view(caller, store, accepted.call), accepted.is_new
 
     async def invoke_and_wait(self, caller: Caller, body: Invoke) -> tuple[InvocationView, bool]:
         """The call, and whether it is over."""
