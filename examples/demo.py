@@ -103,7 +103,7 @@ def show_platform(place: ClusterDirectory, api: httpx.Client) -> None:
 
     step("Declare a function, which costs nothing, and call it: the call brings a worker out of the same stock")
     handler = f"{REPOSITORY}/examples/functions/words.py:count"
-    command = ("--command", sys.executable, "--arg=-m", "--arg=serverless.framework", f"--arg={handler}")
+    command = ("--command", "python3", "--arg=-m", "--arg=serverless.framework", f"--arg={handler}")
     options = ("--spec", "host.1", "--image", "example/words", "--idle-timeout", "5")
     run(PLATFORM, "functions", "create", "words", *options, *command)
     run(PLATFORM, "functions", "health", "words")

@@ -11,11 +11,18 @@ from gpu_platform.devcluster.queue_identity import credentials_file
 from gpu_platform.devcluster.record import ClusterRecord
 from gpu_platform.domain.queue_permissions import QueueUser
 
+OWN_PROGRAMS = str(Path(sys.executable).parent)
+"""Where `gpu-platform` and its `python3` are. Not resolved: the virtual environment has them, its target has not."""
+
+
+def add_own_programs(path: str) -> str:
+    """The given PATH with the platform's programs first, also when it names them later."""
+    return os.pathsep.join([OWN_PROGRAMS, *(entry for entry in path.split(os.pathsep) if entry != OWN_PROGRAMS)])
+
 
 def cluster_environment(directory: ClusterDirectory, record: ClusterRecord, path: str) -> dict[str, str]:
     """The variables, given the caller's PATH. Entries that are in it already are not added twice."""
-    # Not resolved: the interpreter's own directory is the virtual environment, its target is not.
-    ours = [str(Path(sys.executable).parent), str(OWN_PLUGIN), *record.path_entries]
+    ours = [OWN_PROGRAMS, str(OWN_PLUGIN), *record.path_entries]
     theirs = [entry for entry in path.split(os.pathsep) if entry and entry not in (*ours, str(STAND_IN))]
     if not has_official_plugin([*ours, *theirs], directory.pulumi_home):
         ours.append(str(STAND_IN))

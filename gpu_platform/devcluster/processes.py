@@ -11,7 +11,7 @@ from pathlib import Path
 from gpu_platform.devcluster.certificates import key_pair, service_account_key
 from gpu_platform.devcluster.configuration import kubeconfig_of
 from gpu_platform.devcluster.directory import ClusterDirectory
-from gpu_platform.devcluster.environment import cluster_environment
+from gpu_platform.devcluster.environment import add_own_programs, cluster_environment
 from gpu_platform.devcluster.hostnode.names import HOST_NODE_TAINT, NODE_NAME
 from gpu_platform.devcluster.ports import LOOPBACK
 from gpu_platform.devcluster.queue_identity import credentials_file, signing_key_file
@@ -83,7 +83,7 @@ def plan_processes(directory: ClusterDirectory, record: ClusterRecord, path: str
         _controller_manager(directory, record),
         _scheduler(directory, record),
         _kwok(directory, record),
-        _host_node(directory, record),
+        _host_node(directory, record, path),
     )
     platform = (_bootstrap(directory, record, path), _reconciler(directory, record), _api(directory, record))
     stacks = (_stack_worker(directory, record, path),) if record.stack_worker else ()
@@ -240,7 +240,7 @@ def _kwok(directory: ClusterDirectory, record: ClusterRecord) -> ProcessSpec:
     )
 
 
-def _host_node(directory: ClusterDirectory, record: ClusterRecord) -> ProcessSpec:
+def _host_node(directory: ClusterDirectory, record: ClusterRecord, path: str) -> ProcessSpec:
     server = key_pair(directory.pki, "server")
     return ProcessSpec(
         name="host-node",
@@ -260,6 +260,8 @@ def _host_node(directory: ClusterDirectory, record: ClusterRecord) -> ProcessSpe
         ready=NodeReady("host"),
         address="node/host",
         after=("kube-apiserver",),
+        # Its pods inherit PATH: their `python3` is the one that has the platform's packages.
+        environment={"PATH": add_own_programs(path)},
     )
 
 

@@ -120,6 +120,12 @@ async def test_a_deployment_answers_on_its_own_address_and_its_service_has_a_rea
     assert processes(pod) == []
 
 
+async def test_python3_finds_the_packages_of_the_platform(pods: Pods) -> None:
+    await pods.create("worker", shell("python3 -c 'import serverless'"), restartPolicy="Never")
+    pod = await pods.wait("worker", lambda pod: pod["status"].get("phase") in ("Succeeded", "Failed"))
+    assert pod["status"]["phase"] == "Succeeded", await pods.log("worker")
+
+
 async def test_two_pods_bind_the_same_port(pods: Pods) -> None:
     server = shell("exec python3 -m http.server 8080 --bind $POD_IP", env=[POD_IP])
     server["readinessProbe"] = {"tcpSocket": {"port": 8080}, "periodSeconds": 1}

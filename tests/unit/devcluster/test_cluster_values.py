@@ -135,6 +135,14 @@ def test_every_process_comes_after_those_it_needs(directory: ClusterDirectory, r
         seen.add(spec.name)
 
 
+@pytest.mark.parametrize("path", [PATH, f"{PATH}:{Path(sys.executable).parent}"])
+def test_python3_on_the_host_node_is_the_one_of_the_platform_whatever_path_the_cluster_was_started_with(
+    directory: ClusterDirectory, record: ClusterRecord, path: str
+) -> None:
+    [host_node] = [spec for spec in plan_processes(directory, record, path) if spec.name == "host-node"]
+    assert host_node.environment["PATH"] == f"{Path(sys.executable).parent}:{PATH}"
+
+
 def test_a_bare_cluster_has_no_process_of_the_platform(directory: ClusterDirectory, record: ClusterRecord) -> None:
     names = {spec.name for spec in plan_processes(directory, replace(record, platform=False), PATH)}
     platform = {"bootstrap", "reconciler", "api", "stack-worker"}
