@@ -17,10 +17,7 @@ HEADING = re.compile(r"^#{1,6}\s+(?P<text>.+?)\s*#*\s*$", re.MULTILINE)
 
 def list_documents() -> tuple[Path, ...]:
     """The pages that people read, relative to the root."""
-    top = {Path("README.md"), Path("CONTRIBUTING.md"), Path("CHANGELOG.md")}
-    return tuple(
-        path for path in list_files(ROOT) if path in top or (path.is_relative_to("docs") and path.suffix == ".md")
-    )
+    return tuple(path for path in list_files(ROOT) if path.suffix == ".md" and not path.is_relative_to("tests"))
 
 
 def list_links(text: str) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Which files the repository consists of. For the architecture tests only."""
+"""Which files the repository consists of."""
 
 import os
 import subprocess

@@ -9,6 +9,7 @@ MODULE_SECONDS: dict[str, float] = {
     "tests/faults/test_functions_soak.py": 351,
     "tests/integration/stacks/test_restore.py": 225,
     "tests/integration/infra/test_infra.py": 170,
+    "tests/integration/docs/test_pages.py": 150,
     "tests/integration/cluster/test_cluster_crashes.py": 144,
     "tests/integration/infra/test_infra_rights.py": 119,
     "tests/integration/infra/test_infra_production.py": 119,
