@@ -32,6 +32,8 @@ SHARED_RULES = (
     Rule((Scope.CLUSTER,), "batch", ("jobs",), ("list", "watch")),
     Rule((Scope.CLUSTER,), "storage.k8s.io", ("storageclasses",), ("list", "watch")),
     Rule((Scope.CLUSTER,), "apps", ("deployments",), ("list", "watch")),
+    # Where the API server is: its own addresses are closed to units. Only those in `default` are read.
+    Rule((Scope.CLUSTER,), "discovery.k8s.io", ("endpointslices",), ("list", "watch")),
     Rule((Scope.CLUSTER,), "networking.k8s.io", ("ingresses", "networkpolicies"), ("list", "watch")),
     Rule((Scope.CLUSTER,), "gateway.networking.k8s.io", ("httproutes",), ("list", "watch")),
     # The election. Nobody can create by name.

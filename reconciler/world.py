@@ -13,6 +13,7 @@ from gpu_platform.adapters.kube.cache import ObjectCache
 from gpu_platform.adapters.kube.paths import (
     CONFIG_MAPS,
     DEPLOYMENTS,
+    ENDPOINT_SLICES,
     GPU_FUNCTIONS,
     GPU_SPECS,
     GPU_STORAGES,
@@ -42,6 +43,9 @@ from reconciler.units.pods import find_node_problem, find_unschedulable
 Json = dict[str, Any]
 
 OURS = f"{names.LABEL_MANAGED_BY}={names.MANAGED_BY_VALUE}"
+
+API_SERVER = "kubernetes.io/service-name=kubernetes"
+"""The EndpointSlices of the Service `kubernetes`: the API server's own addresses."""
 
 CLAIMED = "claimed"
 WAITING = "waiting"
@@ -92,6 +96,9 @@ class World:
         self.deployments = self.unit_children[ChildKind.DEPLOYMENT]
         self.services = self.unit_children[ChildKind.SERVICE]
         self.network_policies = self.unit_children[ChildKind.NETWORK_POLICY]
+        self.api_endpoints = ObjectCache(
+            client, ENDPOINT_SLICES, namespace="default", label_selector=API_SERVER, timing=timing
+        )
         self.claims = ObjectCache(client, PERSISTENT_VOLUME_CLAIMS, label_selector=OURS, timing=timing)
         self.jobs = ObjectCache(
             client, JOBS, label_selector=OURS, indexes={"storage": _storage_label_of}, timing=timing
@@ -111,6 +118,7 @@ class World:
             self.namespaces,
             self.nodes,
             *self.unit_children.values(),
+            self.api_endpoints,
             self.claims,
             self.jobs,
             self.pods,
@@ -123,6 +131,12 @@ class World:
             return GPUSpecSpec.model_validate(entry["spec"]) if entry else None
         except ValidationError:
             return None
+
+    def api_addresses(self) -> tuple[str, ...]:
+        """Where the API server answers, besides its Service."""
+        slices = [item for item in self.api_endpoints.objects() if item.get("addressType") != "FQDN"]
+        endpoints = [each for item in slices for each in item.get("endpoints") or ()]
+        return tuple(sorted({address for each in endpoints for address in each.get("addresses") or ()}))
 
     def pods_of(self, unit: Json) -> tuple[Json, ...]:
         """The pods of this very unit, not of an earlier one with its name."""

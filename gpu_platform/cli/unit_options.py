@@ -28,6 +28,10 @@ Public = Annotated[
     bool | None,
     typer.Option("--public/--private", help="Whether everybody may call it at an address on the internet."),
 ]
+TenantAccess = Annotated[
+    bool | None,
+    typer.Option("--tenant-access/--no-tenant-access", help="Whether your other units may call it, on its ports."),
+]
 Mount = Annotated[
     list[str] | None,
     typer.Option(
@@ -82,6 +86,8 @@ class UnitOptions:
     probes: Mapping[str, str | None] = field(default_factory=dict)
     """By kind: startup, readiness, liveness."""
 
+    tenant_access: bool | None = None
+
     def build_request(self) -> Json:
         """Those fields of a request that were said."""
         template = said(
@@ -92,7 +98,7 @@ class UnitOptions:
             probes={kind: parse_probe(kind, text) for kind, text in self.probes.items() if text is not None} or None,
         )
         scheme = self.scheme.value if self.scheme else None
-        access = said(primaryPort=self.primary_port, scheme=scheme, public=self.public)
+        access = said(primaryPort=self.primary_port, scheme=scheme, public=self.public, tenant=self.tenant_access)
         return said(
             image=self.image or None,
             template=template or None,

@@ -104,6 +104,7 @@ def create(
     primary_port: unit_options.PrimaryPort = None,
     scheme: Annotated[Scheme | None, typer.Option(help="First word of the unit's URL (http).")] = None,
     public: unit_options.Public = None,
+    tenant_access: unit_options.TenantAccess = None,
     startup_probe: unit_options.StartupProbe = None,
     readiness_probe: unit_options.ReadinessProbe = None,
     liveness_probe: unit_options.LivenessProbe = None,
@@ -128,7 +129,9 @@ def create(
     probes = {"startup": startup_probe, "readiness": readiness_probe, "liveness": liveness_probe}
     options = {
         **said(specName=spec, stockName=stock),
-        **UnitOptions(image, command, arg, env, port, primary_port, scheme, mount, public, probes).build_request(),
+        **UnitOptions(
+            image, command, arg, env, port, primary_port, scheme, mount, public, probes, tenant_access
+        ).build_request(),
         **SshOptions(ssh_key, ssh_server, ssh_domain, ssh_token_file).build_request(),
     }
     operation = choose_operation_id(operation_id, content)
@@ -155,6 +158,7 @@ def update(
     primary_port: unit_options.PrimaryPort = None,
     scheme: Annotated[Scheme | None, typer.Option(help="First word of the unit's URL.")] = None,
     public: unit_options.Public = None,
+    tenant_access: unit_options.TenantAccess = None,
     startup_probe: unit_options.StartupProbe = None,
     readiness_probe: unit_options.ReadinessProbe = None,
     liveness_probe: unit_options.LivenessProbe = None,
@@ -171,7 +175,9 @@ def update(
         raise typer.BadParameter("say either --mount or --unmount")
     probes = {"startup": startup_probe, "readiness": readiness_probe, "liveness": liveness_probe}
     options = {
-        **UnitOptions(image, command, arg, env, port, primary_port, scheme, mount, public, probes).build_request(),
+        **UnitOptions(
+            image, command, arg, env, port, primary_port, scheme, mount, public, probes, tenant_access
+        ).build_request(),
         **({"storageMounts": []} if unmount else {}),
     }
     change = Update(UNIT, name, read_file(file), options)

@@ -130,6 +130,9 @@ class Access(Value):
         bool | None,
         Field(description="Give it an address on the internet too, where everybody can call it, without a key."),
     ] = None
+    tenant: Annotated[
+        bool | None, Field(description="Let the other units of its tenant call it, on all ports of the template.")
+    ] = None
 
 
 def why_not_public(access: Access, primary_port: UnitPort | None) -> str | None:

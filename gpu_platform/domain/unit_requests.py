@@ -190,6 +190,8 @@ def normalise_access(template: Template, access: Access | None) -> Access | None
     port = next((port for port in template.ports if port.name == access.primary_port), None)
     if access.public and (reason := why_not_public(access, port)):
         raise RequestError("access.public", reason)
+    if access.tenant and not ports:
+        raise RequestError("access.tenant", "the template has no ports; add one that your other units can call")
     return access if ports else None
 
 

@@ -53,11 +53,12 @@ class TemplateArgs(TypedDict, total=False):
 
 
 class AccessArgs(TypedDict, total=False):
-    """Which port the unit's URLs are about, and whether the public may call it."""
+    """Which port the unit's URLs are about, and whether the public or the tenant's other units may call it."""
 
     primaryPort: pulumi.Input[str]
     scheme: pulumi.Input[Literal["http", "https", "tcp"]]
     public: pulumi.Input[bool]
+    tenant: pulumi.Input[bool]
 
 
 class FrameworkArgs(TypedDict, total=False):

@@ -1,6 +1,7 @@
 """The storages controller: observe, plan, apply; and which changes concern which storage."""
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from datetime import datetime
 from itertools import chain
 from typing import Any
@@ -16,6 +17,7 @@ from reconciler.storages.holds import claim_of, tend_hold
 from reconciler.storages.observe import observe_storage
 from reconciler.storages.plan import plan_storage
 from reconciler.storages.resources import StorageSettings
+from reconciler.units.network_peers import with_addresses
 from reconciler.world import World, key_of
 from reconciler.writer import ReadingWriter, Recorder
 
@@ -51,7 +53,8 @@ class StoragesController:
         if was_written:
             self._own_writes.remember(place_of(observed.storage), observed.storage)
             return RequeueAfter(PATIENCE, "the watch has not shown the hold yet")
-        plan = plan_storage(observed, self._settings, now)
+        blocked = with_addresses(self._settings.blocked_egress, self._world.api_addresses())
+        plan = plan_storage(observed, replace(self._settings, blocked_egress=blocked), now)
         await apply_plan(plan, observed, self._client, self._events, self._own_writes, now)
         return RequeueAfter(wait, "the hold was not confirmed yet") if wait is not None else Done()
 
@@ -65,8 +68,11 @@ class StoragesController:
             Trigger(world.deployments, self._deployment_keys),
             Trigger(world.pods, self._pod_keys),
             Trigger(world.nodes, lambda node: chain.from_iterable(map(_labelled_keys, world.pods_away(node)))),
-            Trigger(world.storage_classes, lambda _: [key_of(storage) for storage in world.storages.objects()]),
+            *(Trigger(cache, self._all_keys) for cache in (world.storage_classes, world.api_endpoints)),
         )
+
+    def _all_keys(self, _: Json) -> Iterable[Key]:
+        return [key_of(storage) for storage in self._world.storages.objects()]
 
     def _storage_keys(self, storage: Json) -> Iterable[Key]:
         """The storage, those that are filled from it, and the one that it is filled from."""

@@ -1,6 +1,7 @@
 """The units controller: observe, plan, apply; and which changes concern which unit."""
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from datetime import datetime
 from itertools import chain
 from typing import Any
@@ -12,6 +13,7 @@ from gpu_platform.domain.metadata import annotations_of, labels_of
 from gpu_platform.domain.stock import claim_holder_of, is_claimed
 from reconciler.own_writes import PATIENCE, OwnWrites
 from reconciler.units.apply import apply_plan, places_of
+from reconciler.units.network_peers import with_addresses
 from reconciler.units.observe import observe_token, observe_unit
 from reconciler.units.plan import UnitSettings, plan_unit
 from reconciler.units.pods import find_unschedulable
@@ -42,7 +44,8 @@ class UnitsController:
             return RequeueAfter(PATIENCE, "the watch has not shown the last write yet")
         observed = await observe_token(self._writer, observed)
         now = self._now()
-        plan = plan_unit(observed, self._settings, now)
+        blocked = with_addresses(self._settings.blocked_egress, self._world.api_addresses())
+        plan = plan_unit(observed, replace(self._settings, blocked_egress=blocked), now)
         await apply_plan(plan, observed, self._writer, self._events, self._own_writes, now)
         return RequeueAfter(plan.requeue_after, plan.why) if plan.requeue_after else Done()
 
@@ -51,6 +54,7 @@ class UnitsController:
         return (
             Trigger(world.units, self._unit_keys),
             *(Trigger(cache, _owner_keys) for cache in world.unit_children.values()),
+            Trigger(world.api_endpoints, lambda _: [key_of(unit) for unit in world.units.objects()]),
             Trigger(world.pods, self._pod_keys),
             Trigger(world.nodes, lambda node: chain.from_iterable(map(_owner_keys, world.pods_away(node)))),
             Trigger(world.specs, lambda spec: self._indexed("spec", spec["metadata"]["name"])),

@@ -1,17 +1,28 @@
 """What network policies are made of: peers, and the rules that units and storages share. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from ipaddress import ip_address, ip_network
 from typing import Any
 
 from gpu_platform.domain import names
 
 Json = dict[str, Any]
 
+UNITS_OF_TENANT: Json = {"podSelector": {"matchLabels": {names.LABEL_NAME: names.NAME_VALUE}}}
+"""The pods of all units in the namespace, which is one tenant's."""
+
 
 def build_peer(namespace: str, labels: Mapping[str, str]) -> Json:
     """The pods with these labels in the namespace; without labels, all of them."""
     peer: Json = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}}}
     return {**peer, "podSelector": {"matchLabels": dict(labels)}} if labels else peer
+
+
+def with_addresses(blocked: tuple[str, ...], addresses: Iterable[str]) -> tuple[str, ...]:
+    """The networks, and those of the addresses that are in none of them, each as a network of its own."""
+    networks = [ip_network(cidr) for cidr in blocked]
+    outside = [each for each in map(ip_address, addresses) if not any(each in network for network in networks)]
+    return (*blocked, *(f"{each}/{each.max_prefixlen}" for each in outside))
 
 
 def build_egress(blocked: tuple[str, ...]) -> list[Json]:
@@ -27,11 +38,11 @@ def build_egress(blocked: tuple[str, ...]) -> list[Json]:
     ]
 
 
-def build_admissions(ports: list[tuple[str, int]]) -> list[Json]:
-    """The API, which passes calls on, on these ports."""
+def build_admissions(ports: Sequence[tuple[str, int]], callers: Sequence[Json] = ()) -> list[Json]:
+    """The API, which passes calls on, and these callers, on these ports."""
     allowed = [{"protocol": protocol, "port": port} for protocol, port in ports]
     proxy = build_peer(names.SYSTEM_NAMESPACE, {names.LABEL_NAME: names.API_NAME_VALUE})
-    return [{"from": [proxy], "ports": allowed}]
+    return [{"from": [proxy, *callers], "ports": allowed}]
 
 
 def _block(cidr: str, excepted: list[str]) -> Json:

@@ -18,7 +18,7 @@ from gpu_platform.domain.gpu_units import GPUUnitSpec, Probe, StorageMount
 from gpu_platform.domain.quantities import canonical_quantity, format_bytes, parse_amount
 from reconciler.templates import PodTemplate, with_template
 from reconciler.units.capabilities import DROPPED_CAPABILITIES
-from reconciler.units.network_peers import build_admissions, build_egress
+from reconciler.units.network_peers import UNITS_OF_TENANT, build_admissions, build_egress
 from reconciler.units.observed import ChildKind
 from reconciler.units.route_resources import RouteBuild, build_admission, build_route_object
 from reconciler.units.serverless_resources import WorkerBuild, with_sidecar
@@ -189,19 +189,24 @@ def build_route(build: UnitBuild, kind: ChildKind) -> Json | None:
 
 
 def build_network_policy(build: UnitBuild) -> Json:
-    """Out: names and the internet, but no private range. In: the platform's proxy, on the declared ports, and of a
-    public unit those who bring the public's calls, on its primary one."""
+    """Out: names, the internet but no private range, and the tenant's units. In, on the declared ports: the platform's
+    proxy, and where `access.tenant` says so the tenant's units; of a public unit those who bring the public's calls, on
+    its primary port. Who may be called decides that unit: the way out to it is always open."""
     spec: Json = {
         "podSelector": {"matchLabels": {names.LABEL_UNIT: build.name}},
         "policyTypes": ["Ingress", "Egress"],
         "egress": build_egress(build.blocked_egress),
     }
+    if not build.is_stock:
+        spec["egress"].append({"to": [UNITS_OF_TENANT]})
     if build.worker is not None and build.worker.settings.egress is not None:
         spec["egress"].append(build.worker.settings.egress.to_rule())
     if build.ssh is not None and build.ssh.egress is not None:
         spec["egress"].append(build.ssh.egress.to_rule())
     if not build.is_stock and build.spec.template.ports:
-        spec["ingress"] = build_admissions([(port.protocol, port.port) for port in build.spec.template.ports])
+        callers = [UNITS_OF_TENANT] if build.spec.access is not None and build.spec.access.tenant else []
+        ports = [(port.protocol, port.port) for port in build.spec.template.ports]
+        spec["ingress"] = build_admissions(ports, callers)
         if build.route is not None:
             spec["ingress"].append(build_admission(build.route))
     return {

@@ -51,6 +51,7 @@ def stock(**labels: str) -> Json:
         ({"ports": [WEB, SSH]}, {"scheme": "tcp"}, {"primaryPort": "web", "scheme": "tcp"}),
         ({"ports": [WEB, SSH]}, {"primaryPort": "ssh"}, {"primaryPort": "ssh", "scheme": "http"}),
         ({"ports": [WEB]}, {"public": True}, {"primaryPort": "web", "scheme": "http", "public": True}),
+        ({"ports": [WEB]}, {"tenant": True}, {"primaryPort": "web", "scheme": "http", "tenant": True}),
     ],
 )
 def test_the_access_names_its_port_or_there_is_none(template: Json, access: Json | None, normalised: Json) -> None:
@@ -155,6 +156,7 @@ def test_a_tcp_probe_names_a_port_for_tcp() -> None:
             "'x' is no port of the template; it has web, ssh",
         ),
         ({"access": {"public": True}}, "access.public", "has no ports"),
+        ({"access": {"tenant": True}}, "access.tenant", "the template has no ports; add one that your other units can"),
         (
             {"template": {"ports": [WEB]}, "access": {"public": True, "scheme": "https"}},
             "access.public",

@@ -3,11 +3,14 @@
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from gpu_platform.domain import names
 from gpu_platform.domain.gpu_specs import Toleration
 from infra.objects.metadata import app_labels
 from infra.objects.workloads import API
 from reconciler.units.capabilities import DROPPED_CAPABILITIES
+from reconciler.units.network_peers import with_addresses
 from reconciler.units.resources import (
     UnitBuild,
     build_deployment,
@@ -154,9 +157,26 @@ def test_egress_is_dns_and_the_internet_without_private_ranges() -> None:
     """Parity 31."""
     policy = build_network_policy(make_build())["spec"]
     assert policy["policyTypes"] == ["Ingress", "Egress"]
-    dns, internet = policy["egress"]
+    dns, internet, _ = policy["egress"]
     assert dns["ports"] == [{"protocol": "UDP", "port": 53}, {"protocol": "TCP", "port": 53}]
     assert internet["to"][0]["ipBlock"] == {"cidr": "0.0.0.0/0", "except": list(BLOCKED)}
+
+
+@pytest.mark.parametrize(
+    ("addresses", "added"),
+    [
+        ((), ()),
+        (("10.0.0.7",), ()),
+        (("203.0.113.7", "10.0.0.7", "203.0.113.8"), ("203.0.113.7/32", "203.0.113.8/32")),
+        (("2001:db8::1",), ("2001:db8::1/128",)),
+        (("fc00::1",), ()),
+    ],
+)
+def test_the_api_servers_own_addresses_are_blocked_where_no_network_has_them(
+    addresses: tuple[str, ...], added: tuple[str, ...]
+) -> None:
+    blocked = ("10.0.0.0/8", "fc00::/7")
+    assert with_addresses(blocked, addresses) == (*blocked, *added)
 
 
 def test_ingress_is_the_platforms_proxy_on_the_declared_ports_and_else_nobody() -> None:
@@ -167,6 +187,27 @@ def test_ingress_is_the_platforms_proxy_on_the_declared_ports_and_else_nobody() 
     assert proxy["namespaceSelector"] == {"matchLabels": {"kubernetes.io/metadata.name": "runtime-system"}}
     # Of the pods that `infra` makes for the API.
     assert proxy["podSelector"] == {"matchLabels": app_labels(API)}
+
+
+def test_the_tenants_units_may_call_a_unit_that_says_so_and_no_other() -> None:
+    units = {"podSelector": {"matchLabels": {"app.kubernetes.io/name": "gpu-runtime-unit"}}}
+    ports = {"ports": [{"name": "http", "port": 8000}, {"name": "dns", "port": 53, "protocol": "UDP"}]}
+
+    def policy_of(**spec: Any) -> Json:
+        policy: Json = build_network_policy(make_build(**spec))["spec"]
+        return policy
+
+    [admitted] = policy_of(template=ports, access={"tenant": True})["ingress"]
+    assert units in admitted["from"]
+    assert admitted["ports"] == [{"protocol": "TCP", "port": 8000}, {"protocol": "UDP", "port": 53}]
+    for access in (None, {"scheme": "http"}, {"tenant": False}):
+        [admitted] = policy_of(template=ports, access=access)["ingress"]
+        assert units not in admitted["from"]
+    # A caller needs no ports of its own, and stock calls nobody.
+    assert {"to": [units]} in policy_of()["egress"]
+    stock = build_network_policy(make_build(names.STOCK_NAMESPACE, template=ports, access={"tenant": True}))
+    assert "ingress" not in stock["spec"]
+    assert {"to": [units]} not in stock["spec"]["egress"]
 
 
 def test_probes_become_kubernetes_probes() -> None:
