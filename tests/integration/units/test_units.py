@@ -17,7 +17,6 @@ import pytest
 from gpu_platform.adapters.kube import KubeClient, PatchType, list_and_watch
 from gpu_platform.adapters.kube.paths import (
     DEPLOYMENTS,
-    ENDPOINT_SLICES,
     EVENTS,
     GPU_UNITS,
     NETWORK_POLICIES,
@@ -299,53 +298,6 @@ async def test_a_crash_loop_is_not_ready_after_a_restart_and_shows_its_last_word
     assert "Failed" in phases
     assert "Ready" not in phases[phases.index("Failed") :]
     assert "no model found" in ready_condition(failed)["message"]
-
-
-async def test_the_api_servers_addresses_are_closed_to_units_as_they_come_and_go(kube: KubeClient, unit: str) -> None:
-    await create_unit(kube, unit_body(unit))
-    await wait_unit_phase(kube, unit, "Ready")
-    body = {
-        "apiVersion": "discovery.k8s.io/v1",
-        "kind": "EndpointSlice",
-        "metadata": {"name": "kubernetes-test", "labels": {"kubernetes.io/service-name": "kubernetes"}},
-        "addressType": "IPv4",
-        "endpoints": [{"addresses": ["203.0.113.7"]}],
-        "ports": [{"name": "https", "port": 6443, "protocol": "TCP"}],
-    }
-
-    async def excepted() -> list[str]:
-        policy = await kube.get(NETWORK_POLICIES.item(names.child_name(unit), INSTANCES))
-        blocks = [peer["ipBlock"] for rule in policy["spec"]["egress"] for peer in rule["to"] if "ipBlock" in peer]
-        return [cidr for block in blocks for cidr in block.get("except", ())]
-
-    async def is_closed() -> bool | NotYet:
-        return "203.0.113.7/32" in await excepted() or NotYet(await excepted())
-
-    async def is_open() -> bool | NotYet:
-        return "203.0.113.7/32" not in await excepted() or NotYet(await excepted())
-
-    await kube.create(ENDPOINT_SLICES.collection("default"), body)
-    try:
-        await eventually(is_closed)
-    finally:
-        await kube.delete(ENDPOINT_SLICES.item("kubernetes-test", "default"))
-    await eventually(is_open)
-
-
-async def test_tenant_access_changes_the_network_and_restarts_nothing(kube: KubeClient, unit: str) -> None:
-    await create_unit(kube, unit_body(unit, template=HTTP))
-    await wait_unit_phase(kube, unit, "Ready")
-    [before] = await pods_of(kube, unit)
-    await kube.patch(GPU_UNITS.item(unit, INSTANCES), {"spec": {"access": {"tenant": True}}})
-
-    async def is_admitted() -> bool | NotYet:
-        policy = await kube.get(NETWORK_POLICIES.item(names.child_name(unit), INSTANCES))
-        callers = [peer for rule in policy["spec"]["ingress"] for peer in rule["from"]]
-        return {"podSelector": {"matchLabels": {names.LABEL_NAME: names.NAME_VALUE}}} in callers or NotYet(callers)
-
-    await eventually(is_admitted)
-    [after] = await pods_of(kube, unit)
-    assert after["metadata"]["uid"] == before["metadata"]["uid"]
 
 
 async def test_an_edited_unit_is_not_ready_before_a_pod_of_its_new_template_is(
