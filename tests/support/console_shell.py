@@ -128,7 +128,7 @@ def open_shell(directory: Path, home: Path) -> Iterator[Shell]:
 
 
 def copy_checkout(target: Path) -> None:
-    """The repository as someone has it after `make venv`: its files, and a virtual environment that imports them."""
+    """Copies the repository as it is after `make venv`: its files, and a virtual environment that imports them."""
     for path in list_files(ROOT):
         (target / path).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / path, target / path)

@@ -27,7 +27,7 @@ PAGES = [page for page in list_pages() if page != README]
 
 @dataclass
 class Reader:
-    """Someone who has the repository and an empty home directory, and reads page after page."""
+    """A user with the repository and an empty home directory, who follows page after page."""
 
     checkout: Path
     home: Path
