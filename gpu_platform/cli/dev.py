@@ -2,7 +2,9 @@
 
 import json
 import os
+import shutil
 import signal
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
@@ -86,8 +88,9 @@ def up(
     if foreground:
         _stay(place)
     else:
-        console.print(f'  use it:   eval "$(gpu-platform dev env{_option(place)})"')
-        console.print(f"  stop it:  gpu-platform dev down{_option(place)}")
+        command, option = _find_command(), _option(place)
+        console.print(f'  use it:   eval "$({command} dev env{option})"', soft_wrap=True)
+        console.print(f"  stop it:  {command} dev down{option}", soft_wrap=True)
 
 
 @app.command()
@@ -170,6 +173,11 @@ def _find_own(said: Path | None) -> ClusterDirectory:
 
 def _option(place: ClusterDirectory) -> str:
     return "" if place.root == Path.cwd() / DIRECTORY_NAME else f" --dir {place.root}"
+
+
+def _find_command() -> str:
+    """The name of this command where PATH has it, else its path: what is printed works in the shell that reads it."""
+    return "gpu-platform" if shutil.which("gpu-platform") else str(Path(sys.executable).with_name("gpu-platform"))
 
 
 def _name(directories: Sequence[Path]) -> str:
