@@ -14,6 +14,7 @@ from nats.js import JetStreamContext
 from nats.js.errors import APIError, NoStreamResponseError, ServerError
 
 from gpu_platform.adapters.queue.cancellation import obey_cancellation
+from gpu_platform.adapters.queue.core import core_of
 from gpu_platform.adapters.queue.errors import QueueFullError, QueueUnavailableError, translated, without_path
 from gpu_platform.domain.queue_subjects import BODIES, BODY_PREFIX, QUEUE, QUEUE_PREFIX, RECORD_PREFIX, RECORDS
 
@@ -22,7 +23,7 @@ log = logging.getLogger(__name__)
 PROBES = {RECORDS: f"{RECORD_PREFIX}.probe", QUEUE: f"{QUEUE_PREFIX}.probe", BODIES: f"{BODY_PREFIX}.probe"}
 """Subjects by stream. Those of calls have more tokens: no list, consumer or sweep sees a probe."""
 
-ACKNOWLEDGED_SECONDS = 2.0
+ACKNOWLEDGED_SECONDS = 2
 """For one write. It takes milliseconds, on a busy disk tenths of a second."""
 
 INTERVAL_SECONDS = 5.0
@@ -34,7 +35,6 @@ NO_ROOM = ("no space left", "disk quota exceeded", "file too large")
 
 NO_ACKNOWLEDGEMENT = "no acknowledgement"
 NO_STREAM = "no stream answers"
-AT_ITS_LIMIT = "the stream has reached its size limit"
 
 
 @dataclass(frozen=True)
@@ -45,11 +45,6 @@ class Probe:
     cause: str | None = None
     """What the server said about its storage, if it said something."""
 
-    @property
-    def is_certain(self) -> bool:
-        """Whether more was seen than silence."""
-        return self.cause is not None or any(why != NO_ACKNOWLEDGEMENT for why in self.failed.values())
-
 
 def judge_storage(last: Probe, before: Probe) -> str | None:
     """Why no call can be accepted; None when calls can.
@@ -59,12 +54,13 @@ def judge_storage(last: Probe, before: Probe) -> str | None:
     | every stream stored it                  | any            | none                                          |
     | not stored, the server says "no space"  | any            | storage full, in the server's words           |
     | not stored, the server says otherwise   | any            | storage failing, in the server's words        |
-    | no stream answers, or it is at its size | any            | that                                          |
-    | limit                                   |                |                                               |
-    | no acknowledgement                      | stored         | none: one slow write is no outage             |
+    | not stored, without a word about it     | stored         | none: a slow write or a change of the leader  |
+    | no stream answers, or it refuses        | failed         | that                                          |
     | no acknowledgement                      | failed         | storage full or failing: which was not seen   |
+
+    A stream that has reached its own limit is not judged here: the call that meets the limit is told so.
     """
-    if not last.failed or not (last.is_certain or before.failed):
+    if not last.failed or (last.cause is None and not before.failed):
         return None
     streams = ", ".join(sorted(last.failed))
     if last.cause is not None:
@@ -81,7 +77,13 @@ async def probe_storage(js: JetStreamContext) -> Probe:
     outcomes = await asyncio.gather(*(_write(js, subject) for subject in PROBES.values()))
     obey_cancellation()
     failed = {stream: why for stream, why in zip(PROBES, outcomes, strict=True) if why is not None}
-    return Probe(failed, await _clean_queue(js) if failed.get(QUEUE) != NO_STREAM else None)
+    try:
+        return Probe(failed, await _clean_queue(js) if failed.get(QUEUE) != NO_STREAM else None)
+    except QueueUnavailableError:
+        # A disk that stands still answers no purge either; the server itself does.
+        if not failed or not await _is_answering(js):
+            raise
+        return Probe(failed)
 
 
 class StorageWatch:
@@ -112,8 +114,9 @@ async def _write(js: JetStreamContext, subject: str) -> str | None:
     try:
         with translated():
             await js.publish(subject, timeout=ACKNOWLEDGED_SECONDS)
-    except QueueFullError:
-        return AT_ITS_LIMIT
+    except QueueFullError as error:
+        why = without_path(str(error))
+        return why if any(words in why for words in NO_ROOM) else None
     except APIError as error:
         return error.description or type(error).__name__
     except QueueUnavailableError as error:
@@ -121,8 +124,18 @@ async def _write(js: JetStreamContext, subject: str) -> str | None:
             return NO_STREAM
         if isinstance(error.__cause__, nats.errors.TimeoutError | TimeoutError):
             return NO_ACKNOWLEDGEMENT
+        if isinstance(error.__cause__, APIError):
+            return str(error)
         raise
     return None
+
+
+async def _is_answering(js: JetStreamContext) -> bool:
+    try:
+        await core_of(js).flush(ACKNOWLEDGED_SECONDS)
+    except (nats.errors.Error, TimeoutError, OSError):
+        return False
+    return True
 
 
 async def _clean_queue(js: JetStreamContext) -> str | None:

@@ -3,7 +3,6 @@
 import pytest
 
 from gpu_platform.adapters.queue.storage import (
-    AT_ITS_LIMIT,
     NO_ACKNOWLEDGEMENT,
     NO_STREAM,
     PROBES,
@@ -17,7 +16,7 @@ SILENT = Probe({RECORDS: NO_ACKNOWLEDGEMENT})
 FULL = Probe({RECORDS: NO_ACKNOWLEDGEMENT, QUEUE: NO_ACKNOWLEDGEMENT}, "no space left on device")
 FAILING = Probe({QUEUE: NO_ACKNOWLEDGEMENT}, "input/output error")
 MISSING = Probe({QUEUE: NO_STREAM, BODIES: NO_STREAM})
-LIMITED = Probe({BODIES: AT_ITS_LIMIT})
+REFUSED = Probe({BODIES: "NATS is in trouble: insufficient resources"})
 ANY = (STORED, SILENT, FULL)
 
 
@@ -30,11 +29,10 @@ ANY = (STORED, SILENT, FULL)
             for before in ANY
         ),
         *((FAILING, before, f"NATS stores nothing in {QUEUE}: storage failing (input/output error)") for before in ANY),
-        *((MISSING, before, f"NATS stores nothing in {BODIES}, {QUEUE}: no stream answers") for before in ANY),
-        *(
-            (LIMITED, before, f"NATS stores nothing in {BODIES}: the stream has reached its size limit")
-            for before in ANY
-        ),
+        (MISSING, STORED, None),
+        (MISSING, MISSING, f"NATS stores nothing in {BODIES}, {QUEUE}: no stream answers"),
+        (REFUSED, STORED, None),
+        (REFUSED, SILENT, f"NATS stores nothing in {BODIES}: NATS is in trouble: insufficient resources"),
         (SILENT, STORED, None),
         (SILENT, SILENT, f"NATS answers and stores nothing in {RECORDS}: storage full or failing"),
         (SILENT, FULL, f"NATS answers and stores nothing in {RECORDS}: storage full or failing"),
