@@ -132,11 +132,16 @@ class World:
         except ValidationError:
             return None
 
-    def api_addresses(self) -> tuple[str, ...]:
-        """Where the API server answers, besides its Service."""
-        slices = [item for item in self.api_endpoints.objects() if item.get("addressType") != "FQDN"]
-        endpoints = [each for item in slices for each in item.get("endpoints") or ()]
-        return tuple(sorted({address for each in endpoints for address in each.get("addresses") or ()}))
+    def api_servers(self) -> frozenset[tuple[str, int]]:
+        """Addresses and ports at which the API server answers, besides its Service."""
+        return frozenset(
+            (address, port["port"])
+            for item in self.api_endpoints.objects()
+            if item.get("addressType") != "FQDN"
+            for each in item.get("endpoints") or ()
+            for address in each.get("addresses") or ()
+            for port in item.get("ports") or ()
+        )
 
     def pods_of(self, unit: Json) -> tuple[Json, ...]:
         """The pods of this very unit, not of an earlier one with its name."""

@@ -17,7 +17,7 @@ from reconciler.storages.holds import claim_of, tend_hold
 from reconciler.storages.observe import observe_storage
 from reconciler.storages.plan import plan_storage
 from reconciler.storages.resources import StorageSettings
-from reconciler.units.network_peers import with_addresses
+from reconciler.units.network_peers import with_servers
 from reconciler.world import World, key_of
 from reconciler.writer import ReadingWriter, Recorder
 
@@ -53,7 +53,7 @@ class StoragesController:
         if was_written:
             self._own_writes.remember(place_of(observed.storage), observed.storage)
             return RequeueAfter(PATIENCE, "the watch has not shown the hold yet")
-        blocked = with_addresses(self._settings.blocked_egress, self._world.api_addresses())
+        blocked = with_servers(self._settings.blocked_egress, self._world.api_servers())
         plan = plan_storage(observed, replace(self._settings, blocked_egress=blocked), now)
         await apply_plan(plan, observed, self._client, self._events, self._own_writes, now)
         return RequeueAfter(wait, "the hold was not confirmed yet") if wait is not None else Done()

@@ -13,7 +13,7 @@ from gpu_platform.domain.metadata import annotations_of, labels_of
 from gpu_platform.domain.stock import claim_holder_of, is_claimed
 from reconciler.own_writes import PATIENCE, OwnWrites
 from reconciler.units.apply import apply_plan, places_of
-from reconciler.units.network_peers import with_addresses
+from reconciler.units.network_peers import with_servers
 from reconciler.units.observe import observe_token, observe_unit
 from reconciler.units.plan import UnitSettings, plan_unit
 from reconciler.units.pods import find_unschedulable
@@ -44,8 +44,9 @@ class UnitsController:
             return RequeueAfter(PATIENCE, "the watch has not shown the last write yet")
         observed = await observe_token(self._writer, observed)
         now = self._now()
-        blocked = with_addresses(self._settings.blocked_egress, self._world.api_addresses())
-        plan = plan_unit(observed, replace(self._settings, blocked_egress=blocked), now)
+        servers = self._world.api_servers()
+        blocked = with_servers(self._settings.blocked_egress, servers)
+        plan = plan_unit(observed, replace(self._settings, blocked_egress=blocked, api_servers=servers), now)
         await apply_plan(plan, observed, self._writer, self._events, self._own_writes, now)
         return RequeueAfter(plan.requeue_after, plan.why) if plan.requeue_after else Done()
 

@@ -18,10 +18,11 @@ def build_peer(namespace: str, labels: Mapping[str, str]) -> Json:
     return {**peer, "podSelector": {"matchLabels": dict(labels)}} if labels else peer
 
 
-def with_addresses(blocked: tuple[str, ...], addresses: Iterable[str]) -> tuple[str, ...]:
-    """The networks, and those of the addresses that are in none of them, each as a network of its own."""
+def with_servers(blocked: tuple[str, ...], servers: Iterable[tuple[str, int]]) -> tuple[str, ...]:
+    """The networks, and those of the servers' addresses that are in none of them, each as a network of its own."""
     networks = [ip_network(cidr) for cidr in blocked]
-    outside = [each for each in map(ip_address, addresses) if not any(each in network for network in networks)]
+    addresses = [ip_address(address) for address in sorted({address for address, _ in servers})]
+    outside = [each for each in addresses if not any(each in network for network in networks)]
     return (*blocked, *(f"{each}/{each.max_prefixlen}" for each in outside))
 
 

@@ -16,7 +16,7 @@ from gpu_platform.domain.stock import HANDOFF_LIMIT, claimed_at
 from reconciler.child_writes import ChildWrite, plan_child, plan_removal
 from reconciler.templates import choose_template
 from reconciler.units.observed import ChildKind, Observed
-from reconciler.units.pods import find_away, find_node, find_trial, find_unschedulable
+from reconciler.units.pods import FINISHED, find_away, find_node, find_trial, find_unschedulable
 from reconciler.units.resources import (
     UnitBuild,
     build_config_map,
@@ -86,9 +86,14 @@ Write = ChildWrite[ChildKind] | ConsumeStock | AdoptSecret | DeleteSecret
 class UnitSettings:
     placeholder_image: str
     blocked_egress: tuple[str, ...]
+    """Networks that units do not reach, those of the API server among them."""
+
     ssh: SshSettings
     sidecar: SidecarSettings | None = None
     """None: there is no NATS, and so there are no calls."""
+
+    api_servers: frozenset[tuple[str, int]] = frozenset()
+    """Addresses and ports of the API server."""
 
     route: RouteSettings | None = None
     """None: units have no addresses on the internet."""
@@ -117,7 +122,7 @@ def plan_unit(observed: Observed, settings: UnitSettings, now: datetime) -> Plan
     | claimed stock                    | its holder was stopped or deleted, 2 s old | consume it           | as it was                   |
     | claimed stock                    | other stock lurks for its GPUs          | keep its pod, look again | as it was                   |
     | claimed stock                    | else                                    | scale to 0              | as it was                   |
-    | not running, has a pod           | any                                     | children, 0 replicas    | Progressing · Stopping      |
+    | not running, a pod has not ended | any                                     | children, 0 replicas    | Progressing · Stopping      |
     | not running                      | any                                     | children, 0 replicas    | Stopped · Stopped           |
     | free stock, no Deployment        | of other stock, under way               | all but the Deployment  | Progressing · StockNotReady |
     | free stock, unschedulable        | of other stock, under way               | scale to 0              | Pending · Unschedulable     |
@@ -148,9 +153,11 @@ def plan_unit(observed: Observed, settings: UnitSettings, now: datetime) -> Plan
 
 
 def _judge_stopped(observed: Observed) -> Verdict:
-    """A pod holds its GPUs until it is gone, also while it ends."""
-    if observed.pods:
-        why = find_away(observed.pods, observed.away) or "its pod still holds its GPUs"
+    """A pod holds its GPUs until it is gone, also while it ends. One that was evicted or rejected runs nothing, and
+    Kubernetes keeps it for a long time."""
+    holding = [pod for pod in observed.pods if pod.get("status", {}).get("phase") not in FINISHED]
+    if holding:
+        why = find_away(holding, observed.away) or "its pod still holds its GPUs"
         return Verdict(Phase.PROGRESSING, Reason.STOPPING, f"stopping; {why}")
     return Verdict(Phase.STOPPED, Reason.STOPPED, "stopped; its GPUs are free")
 
@@ -248,6 +255,7 @@ def find_problem(observed: Observed, spec: GPUUnitSpec | None, settings: UnitSet
         restricted=observed.restricted,
         settings=settings.ssh,
         blocked=settings.blocked_egress,
+        api_servers=settings.api_servers,
     ):
         return Verdict(Phase.FAILED, Reason.SSH_CONFIG_INVALID, message)
     if message := find_access_problem(spec):

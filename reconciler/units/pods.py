@@ -19,6 +19,9 @@ MESSAGE_LIMIT = 1_000
 SHORTEST_RUN = timedelta(seconds=10)
 """How long a restarted container without probes runs at least before it counts as ready: kubelet's first back-off."""
 
+LONGEST_TRIAL = timedelta(minutes=1)
+"""A restarted container that runs this long serves its callers, however long it ran before. Chosen by feel."""
+
 GOOD_RUN = timedelta(minutes=10)
 """A run this long forgives the end that came after it, as in kubelet: it is no crash loop."""
 
@@ -47,7 +50,7 @@ def find_trial(pod: Json, now: datetime) -> timedelta | None:
     | readiness or startup | any                       | any time                                    |
     | none                 | none: it never ended      | any time                                    |
     | none                 | 10 min or more            | any time                                    |
-    | none                 | shorter                   | longer than the last one, and at least 10 s |
+    | none                 | shorter                   | longer than the last one, from 10 s to 60 s |
     """
     if _has_probes(pod):
         return None
@@ -64,7 +67,7 @@ def _find_trial_of(container: Json, now: datetime) -> timedelta | None:
     if last >= GOOD_RUN:
         return None
     # Kubernetes' times are whole seconds: one more, and this run is certainly longer.
-    wanted = max(last + timedelta(seconds=1), SHORTEST_RUN)
+    wanted = min(max(last + timedelta(seconds=1), SHORTEST_RUN), LONGEST_TRIAL)
     left = datetime.fromisoformat(running["startedAt"]) + wanted - now
     return left if left > timedelta() else None
 

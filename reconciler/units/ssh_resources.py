@@ -77,7 +77,13 @@ class SshBuild:
 
 
 def find_ssh_problem(
-    spec: GPUUnitSpec, namespace: str, *, restricted: bool, settings: SshSettings, blocked: tuple[str, ...]
+    spec: GPUUnitSpec,
+    namespace: str,
+    *,
+    restricted: bool,
+    settings: SshSettings,
+    blocked: tuple[str, ...],
+    api_servers: frozenset[tuple[str, int]] = frozenset(),
 ) -> str | None:
     """Why there can be no SSH into a unit, in words that say what to mend."""
     if spec.ssh is None or not spec.ssh.enabled or names.is_stock_namespace(namespace):
@@ -91,6 +97,9 @@ def find_ssh_problem(
     taken = {port.port for port in spec.template.ports} | ({HEALTH_PORT} if spec.serverless is not None else set())
     if block.port in taken:
         return f"spec.ssh.port: {block.port} is taken by the template or the serverless sidecar; choose another"
+    if (block.server_addr, block.server_port) in api_servers:
+        server = f"{block.server_addr}:{block.server_port}"
+        return f"spec.ssh.serverAddr: {server} is the Kubernetes API server; name your FRP server"
     is_blocked = _find_networks(block.server_addr, blocked)
     if is_blocked and not _find_networks(block.server_addr, settings.private_servers):
         return (

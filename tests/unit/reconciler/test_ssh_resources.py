@@ -213,6 +213,17 @@ def test_an_operator_may_allow_the_network_of_a_server() -> None:
     assert result.writes != ()
 
 
+def test_the_api_server_is_never_the_server_of_a_tenant() -> None:
+    allowed = replace(UNITS, ssh=replace(SETTINGS, private_servers=("10.1.0.0/16",)))
+    settings = replace(allowed, api_servers=frozenset({("10.1.2.3", 6443)}))
+    closed = plan_unit(observe(make_unit(ssh=ssh_block(serverAddr="10.1.2.3", serverPort=6443))), settings, NOW)
+    beside = plan_unit(observe(make_unit(ssh=ssh_block(serverAddr="10.1.2.3", serverPort=7000))), settings, NOW)
+
+    assert ready_reason(closed) == (Phase.FAILED, Reason.SSH_CONFIG_INVALID)
+    assert "Kubernetes API server" in closed.status.conditions[0].message
+    assert beside.writes != ()
+
+
 def test_once_the_unit_is_ready_so_is_its_ssh_and_nothing_is_left_to_write() -> None:
     result = plan(settle(observe(make_unit(ssh=ssh_block()))))
 

@@ -160,6 +160,8 @@ def test_a_unit_is_stopped_when_its_last_pod_is_gone() -> None:
     assert ready_reason(plan(stopped)) == (Phase.PROGRESSING, Reason.STOPPING)
     assert message(plan(stopped)) == "stopping; its pod still holds its GPUs"
     assert ready_reason(plan(replace(stopped, pods=()))) == (Phase.STOPPED, Reason.STOPPED)
+    evicted = {**pod, "status": {"phase": "Failed", "reason": "Evicted"}}
+    assert ready_reason(plan(replace(stopped, pods=(evicted,)))) == (Phase.STOPPED, Reason.STOPPED)
 
 
 def handed_off(*, with_pod: bool) -> Observed:
@@ -293,8 +295,10 @@ def restarted(*, last_seconds: float, run_seconds: float, **container_spec: Any)
         (restarted(last_seconds=1, run_seconds=0), 10),
         (restarted(last_seconds=1, run_seconds=9), 1),
         (restarted(last_seconds=1, run_seconds=10), None),
-        (restarted(last_seconds=60, run_seconds=10), 51),
-        (restarted(last_seconds=60, run_seconds=61), None),
+        (restarted(last_seconds=30, run_seconds=10), 21),
+        (restarted(last_seconds=30, run_seconds=31), None),
+        (restarted(last_seconds=540, run_seconds=10), 50),
+        (restarted(last_seconds=540, run_seconds=60), None),
         (restarted(last_seconds=600, run_seconds=0), None),
         (restarted(last_seconds=1, run_seconds=0, readinessProbe={}), None),
         (restarted(last_seconds=1, run_seconds=0, startupProbe={}), None),

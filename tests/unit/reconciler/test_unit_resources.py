@@ -10,7 +10,7 @@ from gpu_platform.domain.gpu_specs import Toleration
 from infra.objects.metadata import app_labels
 from infra.objects.workloads import API
 from reconciler.units.capabilities import DROPPED_CAPABILITIES
-from reconciler.units.network_peers import with_addresses
+from reconciler.units.network_peers import with_servers
 from reconciler.units.resources import (
     UnitBuild,
     build_deployment,
@@ -176,7 +176,7 @@ def test_the_api_servers_own_addresses_are_blocked_where_no_network_has_them(
     addresses: tuple[str, ...], added: tuple[str, ...]
 ) -> None:
     blocked = ("10.0.0.0/8", "fc00::/7")
-    assert with_addresses(blocked, addresses) == (*blocked, *added)
+    assert with_servers(blocked, [(address, 6443) for address in addresses]) == (*blocked, *added)
 
 
 def test_ingress_is_the_platforms_proxy_on_the_declared_ports_and_else_nobody() -> None:
