@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import shutil
 import signal
 import sys
@@ -89,8 +90,8 @@ def up(
         _stay(place)
     else:
         command, option = _find_command(), _option(place)
-        console.print(f'  use it:   eval "$({command} dev env{option})"', soft_wrap=True)
-        console.print(f"  stop it:  {command} dev down{option}", soft_wrap=True)
+        console.print(f'  use it:   eval "$({command} dev env{option})"', soft_wrap=True, markup=False)
+        console.print(f"  stop it:  {command} dev down{option}", soft_wrap=True, markup=False)
 
 
 @app.command()
@@ -107,7 +108,7 @@ def down(directory: Directory = None) -> None:
 
 @app.command()
 def status(directory: RunningDirectory = None, as_json: Json = False) -> None:
-    """Show what runs. Exits with 1 when the cluster is not ready."""
+    """Show what runs. Exits with 1 when the cluster is not ready, with 2 when there is none."""
     current = lifecycle.current_status(_find(directory))
     if as_json:
         typer.echo(json.dumps(asdict(current), indent=2))
@@ -161,7 +162,7 @@ def _find(said: Path | None) -> ClusterDirectory:
     nearby = find_nearby(here)
     root = choose_directory(here / DIRECTORY_NAME, nearby, () if nearby else list_running())
     if nearby is None:
-        print_remark(f"the cluster in {root}")
+        print_remark(f"using the cluster in {root}")
     return ClusterDirectory(root)
 
 
@@ -172,12 +173,13 @@ def _find_own(said: Path | None) -> ClusterDirectory:
 
 
 def _option(place: ClusterDirectory) -> str:
-    return "" if place.root == Path.cwd() / DIRECTORY_NAME else f" --dir {place.root}"
+    return "" if place.root == Path.cwd() / DIRECTORY_NAME else f" --dir {shlex.quote(str(place.root))}"
 
 
 def _find_command() -> str:
     """The name of this command where PATH has it, else its path: what is printed works in the shell that reads it."""
-    return "gpu-platform" if shutil.which("gpu-platform") else str(Path(sys.executable).with_name("gpu-platform"))
+    path = Path(sys.executable).with_name("gpu-platform")
+    return "gpu-platform" if shutil.which("gpu-platform") else shlex.quote(str(path))
 
 
 def _name(directories: Sequence[Path]) -> str:

@@ -237,7 +237,8 @@ def _finish(client: PlatformClient, unit: UnitView, deadline: Deadline | None, g
         print_json(unit)
     elif deadline:
         place = f" at {unit['accessURL']}" if goal == "Ready" and unit.get("accessURL") else ""
-        print_line(f"{unit['name']} is ", coloured_word(goal), f" after {deadline.elapsed_seconds():.1f} s{place}")
+        seconds = deadline.reached_seconds or deadline.elapsed_seconds()
+        print_line(f"{unit['name']} is ", coloured_word(goal), f" after {seconds:.1f} s{place}")
     else:
         why = build_why(unit)
         print_line(f"{unit['name']}: ", coloured_word(unit["phase"]), f" ({why})" if why else "")

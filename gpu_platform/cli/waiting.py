@@ -29,6 +29,8 @@ class Deadline:
     def __init__(self, timeout_seconds: float) -> None:
         self.timeout_seconds = timeout_seconds
         self._started_at = time.monotonic()
+        self.reached_seconds: float | None = None
+        """After which time the last wait saw what it waited for; the time in which it stayed so is not counted."""
 
     def elapsed_seconds(self) -> float:
         return time.monotonic() - self._started_at
@@ -66,6 +68,7 @@ def wait_for(
             done_since = _find_done_since(verdict, done_since, deadline.elapsed_seconds())
             is_steady = done_since is not None and deadline.elapsed_seconds() - done_since >= steady_seconds
             if is_steady or (done_since is not None and deadline.left_seconds() <= 0):
+                deadline.reached_seconds = done_since
                 return seen
             if verdict.outcome is Outcome.FAILED:
                 raise WaitError(f"{what} is not {goal}: {verdict.state}")

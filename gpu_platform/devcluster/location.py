@@ -14,7 +14,15 @@ DIRECTORY_NAME = ".dev"
 def find_nearby(start: Path) -> Path | None:
     """The nearest `.dev` that holds a cluster, running or not: in this directory, or in one above it."""
     candidates = (parent / DIRECTORY_NAME for parent in (start, *start.parents))
-    return next((each for each in candidates if ClusterDirectory(each).record.exists()), None)
+    return next((each for each in candidates if _is_own(each)), None)
+
+
+def _is_own(root: Path) -> bool:
+    """Whether this user's cluster is there. The record of another user must not decide which programs run."""
+    try:
+        return ClusterDirectory(root).record.stat().st_uid == os.getuid()
+    except OSError:
+        return False
 
 
 def list_running(proc: Path = Path("/proc")) -> tuple[Path, ...]:

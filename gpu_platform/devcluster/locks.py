@@ -1,9 +1,13 @@
 """Advisory file locks: the kernel frees them with their holder, so that a lock is a proof of life."""
 
 import fcntl
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
+
+RETRY_SECONDS = 0.02
 
 
 @contextmanager
@@ -15,18 +19,25 @@ def exclusive_lock(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def try_exclusive_lock(path: Path) -> Iterator[bool]:
-    """Take the lock if it is free; say whether it was."""
+def try_exclusive_lock(path: Path, patience_seconds: float = 0.0) -> Iterator[bool]:
+    """Take the lock if it is free, or becomes free within this time; say whether it was taken."""
     with path.open("w") as file:
+        yield _take(file, time.monotonic() + patience_seconds)
+
+
+def _take(file: IO[str], until: float) -> bool:
+    while True:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
         except BlockingIOError:
-            yield False
-        else:
-            yield True
+            if time.monotonic() >= until:
+                return False
+            time.sleep(RETRY_SECONDS)
 
 
 def is_locked(path: Path) -> bool:
+    """Takes the lock for a moment if it is free."""
     if not path.exists():
         return False
     with try_exclusive_lock(path) as was_free:

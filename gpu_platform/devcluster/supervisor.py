@@ -49,6 +49,9 @@ RESTART_SECONDS = (0.2, 5.0)
 """Delay before a restart: first and longest. It starts over once a process has been ready."""
 
 ALREADY_RUNNING = 3
+
+PROBED_SECONDS = 1.0
+"""For the lock: a command that asks whether a supervisor runs takes it for a moment."""
 """Exit code: another supervisor holds the directory."""
 
 
@@ -257,7 +260,7 @@ def _first_error(tasks: Iterable[asyncio.Task[None]]) -> str | None:
 
 def supervise(root: Path) -> int:
     directory = ClusterDirectory(root)
-    with try_exclusive_lock(directory.supervisor_lock) as is_ours:
+    with try_exclusive_lock(directory.supervisor_lock, PROBED_SECONDS) as is_ours:
         if not is_ours:
             return ALREADY_RUNNING
         record = get_record(directory)

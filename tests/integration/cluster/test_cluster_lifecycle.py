@@ -48,7 +48,7 @@ def test_a_running_cluster_is_found_or_named_from_any_directory(cluster_of_one: 
     result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=180, check=False)
     root = str(cluster_of_one.directory.root)
     if result.returncode == 0:
-        assert result.stderr == f"the cluster in {root}\n"
+        assert result.stderr == f"using the cluster in {root}\n"
         assert f"export KUBECONFIG={root}/kubeconfig" in result.stdout.splitlines()
     else:
         assert root in result.stderr.partition("--dir: ")[2]

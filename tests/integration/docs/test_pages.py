@@ -43,7 +43,7 @@ class Reader:
 
 
 def use_cluster(shell: Shell) -> None:
-    ran = shell.run('variables=$(.venv/bin/gpu-platform dev env) && eval "$variables"')
+    ran = shell.run('variables=$(.venv/bin/gpu-platform dev env --dir .dev) && eval "$variables"')
     assert ran.status == 0, ran.output
 
 
@@ -55,7 +55,7 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
         yield Reader(checkout, home)
     finally:
         with open_shell(checkout, home) as shell:
-            shell.run(".venv/bin/gpu-platform dev down")
+            shell.run(".venv/bin/gpu-platform dev down --dir .dev")
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,7 @@
 """Which cluster is meant by a command that names no directory."""
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -87,3 +88,13 @@ def test_the_environment_is_found_from_below_the_checkout(tmp_path: Path, monkey
 
     assert (result.exit_code, result.stderr) == (0, "")
     assert json.loads(result.stdout)["KUBECONFIG"] == str(cluster.kubeconfig)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a file to another user")
+def test_the_cluster_of_another_user_is_not_nearby(tmp_path: Path) -> None:
+    directory = ClusterDirectory(tmp_path / ".dev")
+    directory.root.mkdir()
+    directory.record.write_text("{}")
+    assert find_nearby(tmp_path) == directory.root
+    os.chown(directory.record, 65_534, 65_534)
+    assert find_nearby(tmp_path) is None
