@@ -137,7 +137,7 @@ def test_a_preview_compares_with_the_first_parent_of_the_merge_commit() -> None:
     assert [commands[place].split("\n")[-2 if place == 0 else -1] for place in places] == [
         "git checkout --detach HEAD^1",
         "${{ matrix.up }}",
-        'git checkout --detach "$MERGED"',
+        'git checkout --force --detach "$MERGED"',
     ]
 
 
