@@ -133,5 +133,5 @@ lock: venv ## Pin all packages by hash (LOCK_OPTIONS=--upgrade takes the newest 
 
 .PHONY: clean
 clean: ## Stop the embedded cluster and remove all that make made here (the cache of parts stays)
-	if [ -x $(PLATFORM) ]; then $(PLATFORM) dev down --dir $(PROD_DIRECTORY); $(PLATFORM) dev down --dir .dev; fi
+	if [ -x $(PLATFORM) ]; then $(PLATFORM) dev down --dir $(PROD_DIRECTORY) && $(PLATFORM) dev down --dir .dev; fi
 	rm -rf .venv .dev dist bench .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
