@@ -78,7 +78,7 @@ character that it lacks is written as one that resembles it, or as its escape, a
 |---|---|
 | 0 | done |
 | 1 | refused, failed, not in time, or the output could not be written |
-| 2 | a wrong option, or not configured: nothing was sent |
+| 2 | a wrong option, or not configured: nothing was changed |
 | 130 | Ctrl-C. With `--wait`, the object lives on, and the last line says how to see and to delete it |"""
 
 

@@ -7,7 +7,7 @@ from gpu_platform.cli.errors import ApiError, PlatformError
 
 HINTS = {
     "unauthenticated": 'set GPU_PLATFORM_KEY to a valid key, or run: eval "$(gpu-platform dev env)"',
-    "forbidden": "ask an operator: for a key with another role, or for more room, as the message says",
+    "forbidden": "ask an operator for a key with another role, or for a larger quota",
     "insufficient_capacity": "see `gpu-platform stock list`, or ask an operator for more stock",
     "precondition_failed": "it was changed meanwhile; look at it and try again",
     "gpuunit_not_found": "see `gpu-platform units list`",

@@ -110,8 +110,8 @@ class Update:
             before, asked = current.get(field), self.file[field]
             if asked is not None and after[field] != before:
                 raise typer.BadParameter(
-                    f"its {field} is {asked!r}, and that of the {self.kind.noun} is {before!r}: it cannot be changed; "
-                    f"leave it out, or create another {self.kind.noun}",
+                    f"{field} {asked!r} differs from the {self.kind.noun}'s {before!r} and cannot be changed; "
+                    f"leave it out of the file, or create another {self.kind.noun}",
                     param_hint=FILE,
                 )
         after = merge(after, self.options)

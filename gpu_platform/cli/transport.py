@@ -159,7 +159,7 @@ def describe_no_connection(url: str, error: httpx.TransportError) -> str:
     """
     correct = "correct GPU_PLATFORM_URL or --url"
     if isinstance(error, httpx.ConnectTimeout):
-        return f"{url} took no connection within {CONNECT_SECONDS:g} s: {correct}, or try again"
+        return f"{url} did not accept a connection within {CONNECT_SECONDS:g} s: {correct}, or try again"
     match _cause_of(error):
         case ConnectionRefusedError():
             return f"{url} refuses connections: start the platform with `gpu-platform dev up`, or {correct}"

@@ -54,7 +54,7 @@ PROBE = re.compile(rf"(http|tcp|exec):(.*?)((?:,(?:{'|'.join(PROBE_NUMBERS)})=[0
 def _probe_option(kind: str, meaning: str) -> Any:
     return typer.Option(
         f"--{kind}-probe",
-        help=f"{meaning}: {PROBE_FORM}; then, such as ,period=1,timeout=1,delay=0,failures=3. `none` removes it.",
+        help=f"{meaning}: {PROBE_FORM}, optionally with ,period=1,timeout=1,delay=0,failures=3. `none` removes it.",
         metavar="PROBE",
     )
 

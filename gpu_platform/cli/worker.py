@@ -86,7 +86,7 @@ def worker(
             "SOCKET": str(framework.socket),
             **build_limits(declared, tenant, concurrency),
         }
-        print_remark(f"takes invocations of the function {name}; Ctrl-C ends it")
+        print_remark(f"taking invocations of the function {name}; press Ctrl-C to stop")
         _take_calls(framework, environment)
 
 

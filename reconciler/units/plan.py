@@ -27,7 +27,12 @@ from reconciler.units.resources import (
     find_preferred_node,
 )
 from reconciler.units.route_resources import ROUTES, RouteSettings, find_access_problem, plan_route
-from reconciler.units.serverless_resources import SidecarSettings, find_serverless_problem, plan_worker
+from reconciler.units.serverless_resources import (
+    SidecarSettings,
+    find_serverless_problem,
+    is_made_for_function,
+    plan_worker,
+)
 from reconciler.units.ssh_resources import SshSettings, find_ssh_problem, find_token_secret, plan_ssh
 from reconciler.units.status import Verdict, build_status, judge, plain_status, reason_of, status_of
 from reconciler.units.storage_mounts import find_mount_problem, find_waits
@@ -317,7 +322,7 @@ def _build(
         build.template_inputs,
         observed.deployment,
         replicas=replicas,
-        is_made_for_inputs=is_made_for_spec(observed.unit),
+        is_made_for_inputs=is_made_for_spec(observed.unit) and is_made_for_function(build.worker, observed.deployment),
     )
     return replace(build, kept_template=chosen)
 

@@ -72,6 +72,10 @@ class SidecarSettings:
     """What is missing before any unit can take calls."""
 
 
+VARIABLE = "GPU_PLATFORM_SIDECAR_"
+"""How the names of the sidecar's variables begin."""
+
+
 @dataclass(frozen=True)
 class WorkerBuild:
     """Everything that the sidecar of one unit is made of."""
@@ -230,9 +234,7 @@ def _environment(worker: WorkerBuild) -> list[Json]:
         "FUNCTION": worker.block.request_id,
         "WORKER": worker.unit,
         **_paths(framework),
-        "CONCURRENCY": str(worker.concurrency),
-        "MAX_ATTEMPTS": str(worker.max_attempts),
-        "ACK_WAIT_SECONDS": str(worker.ack_wait_seconds),
+        **_limits(worker),
         "RESULT_RETENTION_SECONDS": str(int(settings.result_retention.total_seconds())),
         "HEALTH_HOST": "$(POD_IP)",
         "HEALTH_PORT": str(HEALTH_PORT),
@@ -240,7 +242,26 @@ def _environment(worker: WorkerBuild) -> list[Json]:
         **({"CLAIMED_AT": worker.claimed_at.isoformat()} if worker.claimed_at else {}),
     }
     own_address = {"name": "POD_IP", "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": "status.podIP"}}}
-    return [own_address, *({"name": f"GPU_PLATFORM_SIDECAR_{name}", "value": value} for name, value in said.items())]
+    return [own_address, *({"name": f"{VARIABLE}{name}", "value": value} for name, value in said.items())]
+
+
+def _limits(worker: WorkerBuild) -> dict[str, str]:
+    """Variables of the sidecar that are the function's."""
+    return {
+        "CONCURRENCY": str(worker.concurrency),
+        "MAX_ATTEMPTS": str(worker.max_attempts),
+        "ACK_WAIT_SECONDS": str(worker.ack_wait_seconds),
+    }
+
+
+def is_made_for_function(worker: WorkerBuild | None, deployment: Json | None) -> bool:
+    """Whether the sidecar in a Deployment has the limits of its function; true of a unit that takes no calls."""
+    if worker is None or deployment is None:
+        return True
+    pod = deployment["spec"]["template"]["spec"]
+    containers = (*(pod.get("initContainers") or ()), *pod["containers"])
+    there = {variable["name"]: variable.get("value") for each in containers for variable in each.get("env") or ()}
+    return all(there.get(f"{VARIABLE}{name}") == value for name, value in _limits(worker).items())
 
 
 def _paths(framework: Framework) -> dict[str, str]:

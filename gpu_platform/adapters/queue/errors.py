@@ -58,7 +58,7 @@ def translated() -> Iterator[None]:
         if error.err_code == STREAM_MISSING:
             raise QueueUnavailableError("NATS does not have its streams yet") from error
         if isinstance(error, nats.js.errors.ServiceUnavailableError | nats.js.errors.ServerError):
-            raise QueueUnavailableError(f"NATS is in trouble: {without_path(error.description or '')}") from error
+            raise QueueUnavailableError(f"NATS failed: {without_path(error.description or '')}") from error
         raise
     except nats.js.errors.NoStreamResponseError as error:
         raise QueueUnavailableError("NATS has no stream that answers") from error

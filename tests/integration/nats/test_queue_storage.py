@@ -60,7 +60,7 @@ async def test_a_full_disk_shows_until_the_server_is_restarted(tmp_path: Path) -
         assert all(stream in problem for stream in PROBES)
         with pytest.raises(QueueUnavailableError) as refused:
             await ensure_consumer(js, "acme", "words", timedelta(seconds=60))
-        assert str(refused.value) == "NATS is in trouble: file too large"
+        assert str(refused.value) == "NATS failed: file too large"
         # It answers everything else, and room alone does not mend it.
         assert (await Listing(js).read_page(EVERYBODY, 0)).is_last
         server.empty_disk()

@@ -33,7 +33,7 @@ from tests.support.stack_workers import (
 )
 from tests.support.units_and_stock import INSTANCES, ensure_spec, get_unit, stock_pool
 from tests.support.units_api import SPEC, delete_operations, rest_unit, spec_body
-from tests.support.waiting import eventually
+from tests.support.waiting import NotYet, eventually
 
 Json = dict[str, Any]
 
@@ -307,10 +307,15 @@ async def test_of_two_workers_each_stack_is_recorded_by_one(
             await worker.says("worker.started")
         await accept(api, units)
         await all_recorded(kube, units)
-        done = [entry for worker in (one, two) for entry in worker.entries() if entry["message"] == "stack.done"]
         ours = {unit_stack(name).lease: 1 for name in units}
-        counted = Counter(entry["stack"] for entry in done if entry["action"] == "RECORD" and entry["stack"] in ours)
-        assert counted == ours
+
+        async def all_told() -> Counter[str] | NotYet:
+            """Each worker writes its line after the record."""
+            told = [entry for worker in (one, two) for entry in worker.entries() if entry["message"] == "stack.done"]
+            counted = Counter(each["stack"] for each in told if each["action"] == "RECORD" and each["stack"] in ours)
+            return counted if counted.keys() == ours.keys() else NotYet(counted)
+
+        assert await eventually(all_told) == ours
         faults.hit("stacks between two workers", count)
         faults.held("each stack is recorded once")
         await delete(api, units)

@@ -16,7 +16,7 @@ SILENT = Probe({RECORDS: NO_ACKNOWLEDGEMENT})
 FULL = Probe({RECORDS: NO_ACKNOWLEDGEMENT, QUEUE: NO_ACKNOWLEDGEMENT}, "no space left on device")
 FAILING = Probe({QUEUE: NO_ACKNOWLEDGEMENT}, "input/output error")
 MISSING = Probe({QUEUE: NO_STREAM, BODIES: NO_STREAM})
-REFUSED = Probe({BODIES: "NATS is in trouble: insufficient resources"})
+REFUSED = Probe({BODIES: "NATS failed: insufficient resources"})
 ANY = (STORED, SILENT, FULL)
 
 
@@ -32,7 +32,7 @@ ANY = (STORED, SILENT, FULL)
         (MISSING, STORED, None),
         (MISSING, MISSING, f"NATS stores nothing in {BODIES}, {QUEUE}: no stream answers"),
         (REFUSED, STORED, None),
-        (REFUSED, SILENT, f"NATS stores nothing in {BODIES}: NATS is in trouble: insufficient resources"),
+        (REFUSED, SILENT, f"NATS stores nothing in {BODIES}: NATS failed: insufficient resources"),
         (SILENT, STORED, None),
         (SILENT, SILENT, f"NATS answers and stores nothing in {RECORDS}: storage full or failing"),
         (SILENT, FULL, f"NATS answers and stores nothing in {RECORDS}: storage full or failing"),

@@ -239,7 +239,7 @@ def test_a_host_that_is_not_found_is_told_so() -> None:
         "the host of https://gpu.invalid is not found (Name or service not known): correct GPU_PLATFORM_URL or --url"
     )
     slow = describe_no_connection("https://gpu.invalid", httpx.ConnectTimeout(""))
-    assert slow.startswith("https://gpu.invalid took no connection within 5 s")
+    assert slow.startswith("https://gpu.invalid did not accept a connection within 5 s")
     strange = describe_no_connection("https://gpu.invalid", httpx.ConnectError("no route to host"))
     assert strange.startswith("https://gpu.invalid cannot be reached (no route to host)")
 

@@ -138,10 +138,10 @@ def test_a_file_that_created_an_object_updates_it(
 @pytest.mark.parametrize(
     ("words", "content", "says"),
     [
-        ("units update demo", {"specName": "g9.9", "image": "x"}, "its specName is 'g9.9', and that of the unit"),
+        ("units update demo", {"specName": "g9.9", "image": "x"}, "specName 'g9.9' differs from the unit's"),
         ("units update demo", {"name": "other", "image": "x"}, "it names 'other', not 'demo'"),
         ("units update demo", {"operationID": "op-1", "specName": "host.1"}, "say what to change of the unit"),
-        ("storages update demo", {"size": "1Ti", "prepare": {"fromStorageName": "b"}}, "its prepare is"),
+        ("storages update demo", {"size": "1Ti", "prepare": {"fromStorageName": "b"}}, "prepare {"),
         ("pools create --replicas 1", {"image": "x"}, "--spec"),
     ],
 )

@@ -199,8 +199,10 @@ def test_an_update_brings_todays_template(case: str, update: str) -> None:
     assert deployment["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] != OLD_GRACE_SECONDS
 
 
-def test_a_change_of_the_function_brings_todays_template() -> None:
-    adopted = adopt(observe_earlier("worker", older=True))
+@pytest.mark.parametrize("is_adopted", [True, False], ids=["after the upgrade", "during it"])
+def test_a_change_of_the_function_brings_todays_template(is_adopted: bool) -> None:
+    earlier = observe_earlier("worker", older=True)
+    adopted = adopt(earlier) if is_adopted else earlier
     changed = replace(adopted, function=FUNCTION.model_copy(update={"concurrency": 8}))
 
     [deployment] = written_deployments(plan(changed))
