@@ -14,7 +14,7 @@ from nats.js import JetStreamContext
 from nats.js.errors import APIError, NoStreamResponseError, ServerError
 
 from gpu_platform.adapters.queue.cancellation import obey_cancellation
-from gpu_platform.adapters.queue.core import core_of
+from gpu_platform.adapters.queue.core import connected_core_of
 from gpu_platform.adapters.queue.errors import QueueFullError, QueueUnavailableError, translated, without_path
 from gpu_platform.domain.queue_subjects import BODIES, BODY_PREFIX, QUEUE, QUEUE_PREFIX, RECORD_PREFIX, RECORDS
 
@@ -132,10 +132,12 @@ async def _write(js: JetStreamContext, subject: str) -> str | None:
 
 async def _is_answering(js: JetStreamContext) -> bool:
     try:
-        await core_of(js).flush(ACKNOWLEDGED_SECONDS)
-    except (nats.errors.Error, TimeoutError, OSError):
+        client = connected_core_of(js)
+        await client.flush(ACKNOWLEDGED_SECONDS)
+    except (QueueUnavailableError, nats.errors.Error, TimeoutError, OSError):
         return False
-    return True
+    # A connection that is lost meanwhile ends the wait, too.
+    return client.is_connected
 
 
 async def _clean_queue(js: JetStreamContext) -> str | None:
