@@ -39,7 +39,7 @@ class QueueLink:
 
     @property
     def storage_problem(self) -> str | None:
-        """Why it stores nothing, in words for everybody; None while it does, or cannot be asked. It can be read all
+        """Why it stores nothing, as callers may read it; None while it does, or cannot be asked. It can be read all
         the same."""
         return self._storage.problem if self.problem is None else None
 

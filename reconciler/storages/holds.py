@@ -23,7 +23,7 @@ from gpu_platform.domain.storage_mounts import (
 )
 from reconciler.storages.observe import mounts
 from reconciler.storages.prepare import is_copying
-from reconciler.units.pods import FINISHED
+from reconciler.units.pods import is_finished
 from reconciler.world import World
 
 Json = dict[str, Any]
@@ -111,8 +111,7 @@ def may_start_with(deployment: Json, claim: str) -> bool:
 def _units_of_pods_with(pods: Iterable[Json], claim: str) -> Iterator[str]:
     for pod in pods:
         volumes = pod["spec"].get("volumes") or ()
-        is_finished = (pod.get("status") or {}).get("phase") in FINISHED
-        if not is_finished and any(claim_of(volume) == claim for volume in volumes):
+        if not is_finished(pod) and any(claim_of(volume) == claim for volume in volumes):
             yield labels_of(pod).get(names.LABEL_UNIT_UID) or pod["metadata"]["uid"]
 
 

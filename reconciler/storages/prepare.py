@@ -18,7 +18,7 @@ from gpu_platform.domain.gpu_storages import (
 from gpu_platform.domain.metadata import annotations_of, labels_of
 from gpu_platform.domain.storage_mounts import Holder, HolderKind, hold_of
 from reconciler.storages.observed import Observed
-from reconciler.units.pods import FINISHED, describe_wait, find_away, find_failure, find_unschedulable
+from reconciler.units.pods import describe_wait, find_away, find_failure, find_unschedulable, is_finished
 
 Json = dict[str, Any]
 
@@ -166,10 +166,7 @@ def _mark_of(claim: Json | None) -> str | None:
 
 def _has_living_pods(observed: Observed) -> bool:
     """The pods of a Job that is gone end after it."""
-    return any(
-        names.LABEL_STORAGE_PREPARE in labels_of(pod) and (pod.get("status") or {}).get("phase") not in FINISHED
-        for pod in observed.pods
-    )
+    return any(names.LABEL_STORAGE_PREPARE in labels_of(pod) and not is_finished(pod) for pod in observed.pods)
 
 
 def _recovery_phase(phase: PreparePhase, nonce: str | None) -> RecoveryPhase:

@@ -16,7 +16,7 @@ from gpu_platform.domain.stock import HANDOFF_LIMIT, claimed_at
 from reconciler.child_writes import ChildWrite, plan_child, plan_removal
 from reconciler.templates import choose_template
 from reconciler.units.observed import ChildKind, Observed
-from reconciler.units.pods import FINISHED, find_away, find_node, find_trial, find_unschedulable
+from reconciler.units.pods import find_away, find_node, find_trial, find_unschedulable, is_finished
 from reconciler.units.resources import (
     UnitBuild,
     build_config_map,
@@ -160,7 +160,7 @@ def plan_unit(observed: Observed, settings: UnitSettings, now: datetime) -> Plan
 def _judge_stopped(observed: Observed) -> Verdict:
     """A pod holds its GPUs until it is gone, also while it ends. One that was evicted or rejected runs nothing, and
     Kubernetes keeps it for a long time."""
-    holding = [pod for pod in observed.pods if pod.get("status", {}).get("phase") not in FINISHED]
+    holding = [pod for pod in observed.pods if not is_finished(pod)]
     if holding:
         why = find_away(holding, observed.away) or "its pod still holds its GPUs"
         return Verdict(Phase.PROGRESSING, Reason.STOPPING, f"stopping; {why}")

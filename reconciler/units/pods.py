@@ -12,7 +12,7 @@ Json = dict[str, Any]
 
 HARMLESS_WAITS = ("", "ContainerCreating", "PodInitializing")
 FINISHED = ("Succeeded", "Failed")
-"""Phases of a pod that runs nothing any more."""
+"""Phases, see `is_finished`."""
 
 MESSAGE_LIMIT = 1_000
 
@@ -122,11 +122,16 @@ def find_node_problem(node: Json) -> str | None:
     return ": ".join(filter(None, (ready.get("reason"), ready.get("message")))) or f"Ready is {ready['status']}"
 
 
+def is_finished(pod: Json) -> bool:
+    """Whether the pod runs nothing any more: it needs no node, and holds neither GPUs nor volumes."""
+    return (pod.get("status") or {}).get("phase") in FINISHED
+
+
 def find_away(pods: Sequence[Json], away: Mapping[str, str]) -> str | None:
     """Which pod is on a node that is not Ready. One that has ended needs no node."""
     for pod in pods:
         node = pod["spec"].get("nodeName")
-        if node in away and pod.get("status", {}).get("phase") not in FINISHED:
+        if node in away and not is_finished(pod):
             return f"its pod is on node {node}, which is not Ready ({away[node]})"[:MESSAGE_LIMIT]
     return None
 
