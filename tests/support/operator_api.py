@@ -9,9 +9,9 @@ import httpx
 
 from gpu_platform.adapters.kube import KubeClient, NotFoundError
 from gpu_platform.adapters.kube.paths import GPU_SPECS, OPERATIONS, STOCK_POOLS
-from gpu_platform.domain.operations import operation_name
+from gpu_platform.domain.operations import FINAL_PHASES, operation_name
 from tests.support.units_and_stock import STOCK, find, stock_of
-from tests.support.waiting import eventually
+from tests.support.waiting import NotYet, eventually
 
 Json = dict[str, Any]
 
@@ -38,16 +38,24 @@ async def wait_job(api: httpx.AsyncClient, operation_id: str, within: float = 18
 
 @asynccontextmanager
 async def new_operation(kube: KubeClient) -> AsyncIterator[str]:
-    """An operationID that nobody has used; its record, pool and stock are gone afterwards."""
+    """An operationID that nobody has used; its record, pool and stock are gone afterwards.
+
+    It ends first: the reconciler that still works on an operation makes the pool again.
+    """
     operation_id = new_id()
     path = OPERATIONS.item(operation_name("", operation_id), STOCK)
     try:
         yield operation_id
     finally:
-        operation = await find(kube, path)
-        if operation is not None:
+        if await find(kube, path) is not None:
+            operation = await eventually(lambda: _find_ended(kube, path))
             await remove(kube, path)
             await remove_pool(kube, operation["spec"]["target"]["name"])
+
+
+async def _find_ended(kube: KubeClient, path: str) -> Json | NotYet:
+    operation = await kube.get(path)
+    return operation if operation.get("status", {}).get("phase") in FINAL_PHASES else NotYet(operation)
 
 
 @asynccontextmanager
