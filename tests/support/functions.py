@@ -11,6 +11,7 @@ from gpu_platform.adapters.clock import now_utc
 from gpu_platform.adapters.kube import KubeClient, NotFoundError
 from gpu_platform.adapters.kube.paths import GPU_FUNCTIONS, GPU_UNITS, PODS
 from gpu_platform.adapters.queue.connection import JetStream, QueueAccess, open_queue
+from gpu_platform.adapters.queue.layout import ensure_streams
 from gpu_platform.adapters.queue.records import Records
 from gpu_platform.devcluster.queue_identity import credentials_file
 from gpu_platform.domain import names
@@ -136,4 +137,6 @@ class Calls:
 async def open_calls(cluster: RunningCluster) -> AsyncIterator[Calls]:
     access = QueueAccess(cluster.record.nats_url, credentials_file(cluster.directory, QueueUser.PLATFORM))
     async with open_queue(access, "tests") as js:
+        # In a new cluster the API may not have made them yet.
+        await ensure_streams(js)
         yield Calls(js, Records(js, timedelta(hours=1)))
