@@ -48,7 +48,13 @@ def find_condition(conditions: Sequence[Condition], type_: str) -> Condition | N
     return next((condition for condition in conditions if condition.type == type_), None)
 
 
-def is_true(item: dict[str, Any], type_: str) -> bool:
-    """Whether a condition of this plain object is true. A young object's conditions may be missing, or null."""
+def condition_of(item: dict[str, Any], type_: str) -> dict[str, Any] | None:
+    """The condition of a plain object. A young object's conditions may be missing, or null."""
     conditions = (item.get("status") or {}).get("conditions") or ()
-    return any(condition["type"] == type_ and condition["status"] == "True" for condition in conditions)
+    return next((condition for condition in conditions if condition["type"] == type_), None)
+
+
+def is_true(item: dict[str, Any], type_: str) -> bool:
+    """Whether a condition of this plain object is true."""
+    condition = condition_of(item, type_)
+    return condition is not None and condition["status"] == "True"

@@ -7,7 +7,7 @@ from itertools import count
 from typing import Any
 
 from gpu_platform.domain import names
-from gpu_platform.domain.conditions import build_condition, find_condition, with_condition
+from gpu_platform.domain.conditions import build_condition, condition_of, find_condition, with_condition
 from gpu_platform.domain.gpu_functions import FunctionPhase, FunctionReason, GPUFunctionSpec, GPUFunctionStatus
 from gpu_platform.domain.gpu_units import Phase
 from gpu_platform.domain.scaling_plan import Workers
@@ -217,8 +217,8 @@ def _is_ready(unit: Json) -> bool:
 
 
 def _words_of(unit: Json) -> str:
-    conditions = unit.get("status", {}).get("conditions") or []
-    return next((str(each.get("message", "")) for each in conditions if each["type"] == READY), "cannot start")
+    condition = condition_of(unit, READY)
+    return "cannot start" if condition is None else str(condition.get("message", ""))
 
 
 def _invalid(message: str) -> Verdict:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, TypeGuard
 
 from gpu_platform.domain import names
-from gpu_platform.domain.conditions import is_true
+from gpu_platform.domain.conditions import condition_of, is_true
 from gpu_platform.domain.gpu_storages import (
     GPUStorageStatus,
     Prepare,
@@ -198,8 +198,8 @@ def _judge_job(job: Json, pods: Sequence[Json], away: Mapping[str, str]) -> tupl
 
 
 def _failure_of(job: Json) -> str:
-    conditions = (job.get("status") or {}).get("conditions") or ()
-    return next((str(each.get("message")) for each in conditions if each["type"] == "Failed"), "its Job failed")
+    condition = condition_of(job, "Failed")
+    return "its Job failed" if condition is None else str(condition.get("message"))
 
 
 def _is_there(source: Json | None) -> TypeGuard[Json]:

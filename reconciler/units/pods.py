@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from gpu_platform.domain import names
-from gpu_platform.domain.conditions import is_true
+from gpu_platform.domain.conditions import condition_of, is_true
 from gpu_platform.domain.metadata import labels_of
 
 Json = dict[str, Any]
@@ -105,16 +105,15 @@ def find_container_failure(pods: Sequence[Json], names_: Sequence[str]) -> str |
 def find_unschedulable(pods: Sequence[Json]) -> str | None:
     """Why the scheduler found no place."""
     for pod in _current(pods):
-        for condition in pod.get("status", {}).get("conditions", []):
-            if condition["type"] == "PodScheduled" and condition.get("reason") == "Unschedulable":
-                return str(condition.get("message") or "no node fits")[:MESSAGE_LIMIT]
+        condition = condition_of(pod, "PodScheduled")
+        if condition is not None and condition.get("reason") == "Unschedulable":
+            return str(condition.get("message") or "no node fits")[:MESSAGE_LIMIT]
     return None
 
 
 def find_node_problem(node: Json) -> str | None:
     """Why a node is not Ready, in its own words; None when it is."""
-    conditions = (node.get("status") or {}).get("conditions") or ()
-    ready = next((each for each in conditions if each["type"] == "Ready"), None)
+    ready = condition_of(node, "Ready")
     if ready is None:
         return "it has not reported yet"
     if ready["status"] == "True":
@@ -166,9 +165,8 @@ def describe_wait(pods: Sequence[Json], away: Mapping[str, str], deployment: Jso
 
 
 def _condition_message(item: Json, kind: str, status: str) -> str | None:
-    conditions = (item.get("status") or {}).get("conditions") or ()
-    found = (each for each in conditions if each["type"] == kind and each["status"] == status)
-    return next((each.get("message") for each in found), None)
+    condition = condition_of(item, kind)
+    return condition.get("message") if condition is not None and condition["status"] == status else None
 
 
 def _current(pods: Sequence[Json]) -> Iterator[Json]:
