@@ -38,7 +38,7 @@ async def wait_job(api: httpx.AsyncClient, operation_id: str, within: float = 18
 
 @asynccontextmanager
 async def new_operation(kube: KubeClient) -> AsyncIterator[str]:
-    """An operationID that nobody has used; its record, pool and stock are gone afterwards.
+    """A new operationID; its record, pool and stock are gone afterwards.
 
     It ends first: the reconciler that still works on an operation makes the pool again.
     """

@@ -1,25 +1,20 @@
 """What workers write outlives them: real processes on the host node, followed by the reconciler, read over REST."""
 
 import asyncio
-import secrets
 import sys
-from collections.abc import AsyncIterator
 
 import httpx
-import pytest
 
 from gpu_platform.adapters.kube import KubeClient
 from gpu_platform.adapters.kube.paths import PODS
 from gpu_platform.domain.invocations import InvocationState
 from tests.architecture.repository import ROOT
 from tests.support.api import code_of
-from tests.support.clusters import RunningCluster
 from tests.support.functions import (
     SPEC,
     Calls,
     change_function,
     function_object,
-    open_calls,
     pod_of,
     wait_function_reason,
     workers_of,
@@ -29,17 +24,6 @@ from tests.support.units_and_stock import INSTANCES, stock_pool
 from tests.support.waiting import NotYet, eventually
 
 TALKING = {"command": [sys.executable, "-m", "serverless.framework", f"{ROOT}/tests/support/talking_function.py:talk"]}
-
-
-@pytest.fixture(scope="module")
-async def calls(cluster: RunningCluster) -> AsyncIterator[Calls]:
-    async with open_calls(cluster) as found:
-        yield found
-
-
-@pytest.fixture
-def function() -> str:
-    return f"fn-{secrets.token_hex(4)}"
 
 
 async def read(api: httpx.AsyncClient, function: str, **params: str | int) -> str:

@@ -1,7 +1,6 @@
 """Functions and their workers on the host node: real processes, real NATS, a real API server."""
 
 import secrets
-from collections.abc import AsyncIterator
 
 import pytest
 
@@ -10,7 +9,6 @@ from gpu_platform.adapters.kube.paths import GPU_FUNCTIONS, GPU_UNITS, PODS, SEC
 from gpu_platform.adapters.queue.consumers import list_consumers
 from gpu_platform.domain import names
 from gpu_platform.domain.invocations import InvocationState
-from tests.support.clusters import RunningCluster
 from tests.support.functions import (
     COMMAND,
     SPEC,
@@ -18,7 +16,6 @@ from tests.support.functions import (
     change_function,
     delete_function,
     function_object,
-    open_calls,
     pod_of,
     wait_function_reason,
     workers_of,
@@ -40,17 +37,6 @@ from tests.support.waiting import eventually
 
 GRACE_SECONDS = 3_600
 """Longer than any test waits: a process that is gone sooner has ended by itself, and was not killed."""
-
-
-@pytest.fixture(scope="module")
-async def calls(cluster: RunningCluster) -> AsyncIterator[Calls]:
-    async with open_calls(cluster) as found:
-        yield found
-
-
-@pytest.fixture
-def function() -> str:
-    return f"fn-{secrets.token_hex(4)}"
 
 
 @pytest.fixture

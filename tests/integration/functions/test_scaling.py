@@ -3,9 +3,7 @@
 import asyncio
 import os
 import random
-import secrets
 import signal
-from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 
 import httpx
@@ -19,7 +17,7 @@ from gpu_platform.domain.queue_subjects import queue_subject
 from tests.support.cluster_processes import pid_of
 from tests.support.clusters import RunningCluster
 from tests.support.fault_report import FaultReport
-from tests.support.functions import SPEC, Calls, function_object, open_calls, wait_function_reason, workers_of
+from tests.support.functions import SPEC, Calls, function_object, wait_function_reason, workers_of
 from tests.support.units_and_stock import ensure_spec, ready_condition, stock_pool, wait_pool_available
 from tests.support.units_api import spec_body
 from tests.support.waiting import eventually
@@ -35,17 +33,6 @@ SMALL = spec_body(
     tolerations=[{"key": "runtime.lokiwager.io/host-node", "operator": "Exists"}],
 )
 """On the host node, without GPUs: it has eight."""
-
-
-@pytest.fixture(scope="module")
-async def calls(cluster: RunningCluster) -> AsyncIterator[Calls]:
-    async with open_calls(cluster) as found:
-        yield found
-
-
-@pytest.fixture
-def function() -> str:
-    return f"zero-{secrets.token_hex(4)}"
 
 
 async def no_workers(kube: KubeClient, function: str) -> None:

@@ -203,7 +203,7 @@ def test_the_tenants_units_may_call_a_unit_that_says_so_and_no_other() -> None:
     for access in (None, {"scheme": "http"}, {"tenant": False}):
         [admitted] = policy_of(template=ports, access=access)["ingress"]
         assert units not in admitted["from"]
-    # A caller needs no ports of its own, and stock calls nobody.
+    # A caller needs no ports of its own, and stock makes no calls.
     assert {"to": [units]} in policy_of()["egress"]
     stock = build_network_policy(make_build(names.STOCK_NAMESPACE, template=ports, access={"tenant": True}))
     assert "ingress" not in stock["spec"]
