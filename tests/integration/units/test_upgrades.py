@@ -4,6 +4,7 @@ The units are as an earlier version left them (`deployments_0_1_0.yaml`), with o
 templates are never those of today.
 """
 
+import secrets
 from collections.abc import AsyncIterator
 from functools import partial
 from typing import Any
@@ -36,15 +37,20 @@ CASES = {"plain": INSTANCES, "placeholder": INSTANCES, "stock": STOCK}
 
 @pytest.fixture
 async def running_units(kube: KubeClient, cluster: RunningCluster) -> AsyncIterator[dict[str, Json]]:
-    """Units that run, by case, which the reconciler of this version has not seen yet until the fixture is there."""
+    """Units that run, by case, which the reconciler of this version has not seen yet until the fixture is there.
+
+    The names are new each time: Kubernetes collects the Deployments of deleted units only later.
+    """
     units: dict[str, Json] = {}
+    suffix = secrets.token_hex(3)
     with frozen(cluster, "reconciler"):
         for case, namespace in CASES.items():
-            body = unit_body(f"upgrade-{case}", namespace=namespace)
+            name = f"upgrade-{case}-{suffix}"
+            body = unit_body(name, namespace=namespace)
             units[case] = await create_unit(kube, {**body, "spec": EARLIER[case]["spec"]})
             deployment = earlier_deployment(case, units[case], older=True)
             await kube.create(DEPLOYMENTS.collection(namespace), deployment, MANAGER)
-            status = GPU_UNITS.item(f"upgrade-{case}", namespace, "status")
+            status = GPU_UNITS.item(name, namespace, "status")
             await kube.patch(status, {"status": earlier_status(case)})
         for unit in units.values():
             await eventually(partial(find_ready_pod, kube, unit))
