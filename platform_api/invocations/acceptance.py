@@ -9,7 +9,8 @@
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -23,6 +24,7 @@ from gpu_platform.adapters.queue.errors import (
     UnreadableError,
 )
 from gpu_platform.adapters.queue.records import Seen
+from gpu_platform.domain.gpu_functions import GPUFunctionSpec
 from gpu_platform.domain.invocations import INLINE_BODY, Invocation, InvocationRequest, InvocationState, accept
 from platform_api.cluster import Cluster
 from platform_api.http.errors import ApiError, conflict, in_progress, invalid_field, unavailable
@@ -50,13 +52,19 @@ class CallAcceptance:
 
     async def accept(self, store: Store, caller: Caller, request: InvocationRequest) -> AcceptedCall:
         function = await find_function(self._cluster, caller.namespace, request.function)
-        try:
-            await self._take_room(store, caller, request.function, function.queue_limit)
-        except ApiError:
-            # An earlier call is answered also when there is no room for a new one.
-            if (known := await self._find(store, caller, request)) is None:
-                raise
-            return await self._replay(store, known.call, request)
+        async with AsyncExitStack() as stack:
+            try:
+                await stack.enter_async_context(self._room_of(store, caller, request.function, function))
+            except ApiError:
+                # An earlier call is answered also when there is no room for a new one.
+                if (known := await self._find(store, caller, request)) is None:
+                    raise
+                return await self._replay(store, known.call, request)
+            return await self._accept_new(store, caller, request, function)
+
+    async def _accept_new(
+        self, store: Store, caller: Caller, request: InvocationRequest, function: GPUFunctionSpec
+    ) -> AcceptedCall:
         call = accept(caller.tenant, request, self._now(), default_timeout_seconds=function.timeout_seconds)
         content = encode(request.payload)
         if len(content) > INLINE_BODY:
@@ -66,14 +74,19 @@ class CallAcceptance:
         accepted = await self.write(store, call)
         return accepted if accepted.is_new else await self._replay(store, accepted.call, request)
 
-    async def take_room(self, store: Store, caller: Caller, function_name: str) -> None:
+    @asynccontextmanager
+    async def room(self, store: Store, caller: Caller, function_name: str) -> AsyncIterator[None]:
+        """For one call, which the block writes."""
         function = await find_function(self._cluster, caller.namespace, function_name)
-        await self._take_room(store, caller, function_name, function.queue_limit)
+        async with self._room_of(store, caller, function_name, function):
+            yield
 
-    async def _take_room(self, store: Store, caller: Caller, function_name: str, queue_limit: int) -> None:
+    @asynccontextmanager
+    async def _room_of(self, store: Store, caller: Caller, name: str, function: GPUFunctionSpec) -> AsyncIterator[None]:
         self._link.check_storage()
         await self._record_room.check(store.listing)
-        await self._counts.take_room(caller.tenant, function_name, queue_limit)
+        async with self._counts.room(caller.tenant, name, function.queue_limit):
+            yield
 
     async def write(self, store: Store, call: Invocation) -> AcceptedCall:
         """Steps 3 and 4. The answer names the id: its caller may not know it."""

@@ -127,14 +127,14 @@ class CallChanges:
         again = retry(call, self._now())
         if known := await store.records.find(caller.tenant, again.id, call.function):
             return _known_retry(known.call, call)
-        await self._acceptance.take_room(store, caller, call.function)
-        if call.payload_body is not None:
-            try:
-                content = await store.bodies.get_payload(call, call.payload_body)
-            except MissingBodyError:
-                raise conflict(f"the payload of {call.id!r} is no longer there; make a new call") from None
-            await store.bodies.put_payload(again, content)
-        accepted = await self._acceptance.write(store, again)
+        async with self._acceptance.room(store, caller, call.function):
+            if call.payload_body is not None:
+                try:
+                    content = await store.bodies.get_payload(call, call.payload_body)
+                except MissingBodyError:
+                    raise conflict(f"the payload of {call.id!r} is no longer there; make a new call") from None
+                await store.bodies.put_payload(again, content)
+            accepted = await self._acceptance.write(store, again)
         return accepted if accepted.is_new else _known_retry(accepted.call, call)
 
     async def _find_dead_letters(self, store: Store, caller: Caller, wish: Redrive) -> tuple[list[Invocation], bool]:

@@ -1,7 +1,9 @@
 """How full the functions' queues and the records are. Asked for often, so an answer counts for a moment."""
 
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from gpu_platform.adapters.queue.listing import Figures, Listing
@@ -36,17 +38,30 @@ class QueueCounts:
         self._clock = clock
         self._known: dict[_Place, _Known] = {}
         self._asking: SharedTasks[_Place, _Known] = SharedTasks()
+        self._arriving: Counter[_Place] = Counter()
 
     async def count(self, tenant: str, function: str) -> QueueCount:
         figures = await self._read(tenant, function)
         return QueueCount(waiting=figures.waiting, running=figures.running)
 
-    async def take_room(self, tenant: str, function: str, limit: int) -> None:
-        """429 where one more would be too many. Several processes together may let in a few more."""
+    @asynccontextmanager
+    async def room(self, tenant: str, function: str, limit: int) -> AsyncIterator[None]:
+        """429 where one more would be too many. Several processes together may let in a few more.
+
+        Until the block ends, NATS may not have the call yet: it is counted beside what NATS says.
+        """
         known = await self._look(tenant, function)
         if known.figures.total + known.added >= limit:
             raise queue_full(function, limit)
         known.added += 1
+        place = (tenant, function)
+        self._arriving[place] += 1
+        try:
+            yield
+        finally:
+            self._arriving[place] -= 1
+            if not self._arriving[place]:
+                del self._arriving[place]
 
     def give_back_room(self, tenant: str, function: str) -> None:
         """It was not needed."""
@@ -62,10 +77,10 @@ class QueueCounts:
         return known
 
     async def _renew(self, place: _Place) -> _Known:
-        now = self._clock()
+        now, arriving = self._clock(), self._arriving[place]
         figures = await self._read(*place)
         self._known = {other: known for other, known in self._known.items() if now - known.at <= GOOD_SECONDS}
-        known = self._known[place] = _Known(figures, now)
+        known = self._known[place] = _Known(figures, now, arriving)
         return known
 
     async def _read(self, tenant: str, function: str) -> Figures:

@@ -3,8 +3,10 @@
 import hashlib
 import json
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
@@ -31,7 +33,7 @@ from platform_api.functions.service import function_not_found
 from platform_api.http.errors import ApiError
 from platform_api.invocations.acceptance import CallAcceptance
 from platform_api.invocations.changes import CallChanges
-from platform_api.invocations.figures import FILL_SECONDS, QueueCounts, RecordRoom
+from platform_api.invocations.figures import FILL_SECONDS, GOOD_SECONDS, QueueCounts, RecordRoom
 from platform_api.invocations.reads import CallReads
 from platform_api.invocations.schemas import Redrive
 from platform_api.invocations.store import Store, open_store
@@ -50,9 +52,11 @@ class Acceptance(CallAcceptance):
         link = QueueLink(None, "test")
         super().__init__(cast(Cluster, None), link, QueueCounts(link), now_utc)
 
-    async def take_room(self, store: Store, caller: Caller, function_name: str) -> None:  # noqa: ARG002
+    @asynccontextmanager
+    async def room(self, store: Store, caller: Caller, function_name: str) -> AsyncIterator[None]:  # noqa: ARG002
         if function_name == "gone":
             raise function_not_found(function_name)
+        yield
 
 
 @pytest.fixture
@@ -65,6 +69,21 @@ async def js(tmp_path: Path) -> AsyncIterator[JetStream]:
 @pytest.fixture
 def store(js: JetStream) -> Store:
     return open_store(js, timedelta(hours=1))
+
+
+async def test_a_call_on_its_way_counts_until_nats_has_it(js: JetStream) -> None:
+    """Also when NATS is asked anew meanwhile, which knows nothing of it yet."""
+    now = 0.0
+    counts = QueueCounts(cast(QueueLink, SimpleNamespace(js=js)), lambda: now)
+    async with counts.room("acme", "words", limit=1):
+        now += 2 * GOOD_SECONDS
+        with pytest.raises(ApiError) as refused:
+            async with counts.room("acme", "words", limit=1):
+                pass
+    assert refused.value.status == 429
+    now += 2 * GOOD_SECONDS
+    async with counts.room("acme", "words", limit=1):
+        pass
 
 
 @pytest.fixture
