@@ -18,15 +18,15 @@ from pathlib import Path
 from tests.architecture.repository import ROOT, list_files
 from tests.support.console_blocks import Block, Step
 from tests.support.console_shapes import has_shape
-from tests.support.waiting import Deadline
+from tests.support.waiting import PATIENCE_SECONDS, Deadline
 
 PATH = "/usr/bin:/bin"
 
 STEP_SECONDS = 240.0
 """For one command; the start of a cluster takes about 20 s on two idle cores."""
 
-SETTLE_SECONDS = 20.0
-"""How long, on idle cores, a command that only reads is repeated until it shows what the page shows."""
+SETTLE_SECONDS = PATIENCE_SECONDS
+"""How long a command that only reads is repeated until it shows what the page shows."""
 
 AGAIN_SECONDS = 0.5
 

@@ -209,7 +209,7 @@ async def test_a_unit_without_the_mark_is_marked_and_not_made_again(kube: KubeCl
     unit = await wait_unit_phase(kube, unmarked.unit, "Ready")
     assert operation["status"]["phase"] == "Succeeded"
     assert operation["status"]["targetUid"] == unit["metadata"]["uid"]
-    created_at = datetime.fromisoformat(unit["metadata"]["creationTimestamp"])
+    created_at = datetime.fromisoformat(operation["metadata"]["creationTimestamp"])
     assert datetime.fromisoformat(operation["status"]["finishedAt"]) - created_at > TAKEOVER / 2
 
 

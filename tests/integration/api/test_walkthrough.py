@@ -22,7 +22,7 @@ from tests.support.waiting import eventually
 
 Json = dict[str, Any]
 
-SEED = """curl -s -X POST $API/api/v1/operator/stock-units \
+SEED = """curl -s --retry 10 -X POST $API/api/v1/operator/stock-units \
 -H "$KEY" -H 'Content-Type: application/json' \
 -d '{
 "operationID":"stock-g1-demo-001",
@@ -31,8 +31,8 @@ SEED = """curl -s -X POST $API/api/v1/operator/stock-units \
 "gpu":1,
 "replicas":2
 }'"""
-CHECK_JOB = 'curl -s -H "$KEY" $API/api/v1/operator/jobs/stock-g1-demo-001'
-CONSUME = """curl -s -X POST $API/api/v1/gpu-units \
+CHECK_JOB = 'curl -s --retry 10 -H "$KEY" $API/api/v1/operator/jobs/stock-g1-demo-001'
+CONSUME = """curl -s --retry 10 -X POST $API/api/v1/gpu-units \
 -H "$KEY" -H 'Content-Type: application/json' \
 -d '{
 "operationID":"unit-demo-001",

@@ -20,6 +20,7 @@ from tests.support.functions import (
     workers_of,
 )
 from tests.support.functions_api import FUNCTIONS
+from tests.support.host_pods import is_without_processes
 from tests.support.units_and_stock import INSTANCES, stock_pool
 from tests.support.waiting import NotYet, eventually
 
@@ -61,6 +62,8 @@ async def test_the_last_lines_of_a_worker_outlive_its_process_its_pod_and_itself
         await calls.ends(f"{function}-deleted")
         await wait_for_line(api, function, f"{worker} | of the first pod")
         await kube.delete(PODS.item(pod["metadata"]["name"], INSTANCES), {"gracePeriodSeconds": 0})
+        # The object is gone at once, its processes a moment later: they would still take the next call.
+        await is_without_processes(pod)
         await calls.send(function, f"{function}-next", lines=["of the next pod"])
         await calls.ends(f"{function}-next")
         await wait_for_line(api, function, f"{worker} | of the next pod")

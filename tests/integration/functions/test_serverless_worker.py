@@ -180,7 +180,7 @@ async def test_what_is_too_late_is_not_run_and_what_takes_too_long_is_ended(grou
     await ground.send("too-late", timeout=1, at=now_utc() - timedelta(seconds=2))
     async with ground.framework(), ground.sidecar():
         late = await ground.ends("too-late")
-        await ground.send("too-long", timeout=5, delay=60)
+        await ground.send("too-long", timeout=15, delay=60)
         await ground.runs("too-long")
         long = await ground.ends("too-long")
 

@@ -122,7 +122,7 @@ def test_a_wrong_field_and_a_cluster_that_cannot_be_used_are_said_in_one_line(
     assert line in project.fail("preview")
 
 
-UNSCHEDULED_SECONDS = "10"
+UNSCHEDULED_SECONDS = "20"
 """For the real scheduler to say that no node fits, also on a busy machine."""
 
 SLOW = """

@@ -179,7 +179,7 @@ async def test_a_running_call_that_is_cancelled_ends(ground: Ground) -> None:
 
 
 async def test_a_call_that_takes_too_long_expires(ground: Ground) -> None:
-    answer = await ground.invoke(WORKED, invocationID="slow", timeoutSeconds=2, payload={"text": "", "delay": 60})
+    answer = await ground.invoke(WORKED, invocationID="slow", timeoutSeconds=10, payload={"text": "", "delay": 60})
     assert answer.status_code == 202
     view = await ground.ends("slow")
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from gpu_platform.adapters.clock import now_utc
+from gpu_platform.adapters.queue import deliveries
 from gpu_platform.adapters.queue.batches import read_batch
 from gpu_platform.adapters.queue.connection import JetStream, open_client, open_queue
 from gpu_platform.adapters.queue.core import core_of
@@ -25,7 +26,7 @@ from gpu_platform.domain.queue_permissions import SERVERS, QueueUser, inbox_pref
 from gpu_platform.domain.queue_subjects import QUEUE, consumer_name
 from tests.support.fault_report import FaultReport
 from tests.support.nats_server import QueueServer, queue_server
-from tests.support.waiting import eventually
+from tests.support.waiting import PATIENCE_SECONDS, eventually
 
 TENANT, FUNCTION = "acme", "words"
 
@@ -142,8 +143,12 @@ async def test_who_asks_while_nats_is_away_leaves_no_subscription_behind(ground:
     assert {name: after[name] for name in ("first", "test")} == {name: before[name] for name in ("first", "test")}
 
 
-async def test_who_waits_for_a_call_while_nats_starts_again_soon_asks_anew(ground: Ground) -> None:
+async def test_who_waits_for_a_call_while_nats_starts_again_soon_asks_anew(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The request was lost with its connection: no answer to it is worth the whole patience."""
+    # The restart itself takes a while on a busy machine.
+    monkeypatch.setattr(deliveries, "PATIENCE_SECONDS", PATIENCE_SECONDS)
     taking = asyncio.create_task(take_call(ground.first, TENANT, FUNCTION))
     await eventually(ground.has_requests)
     await ground.restart()

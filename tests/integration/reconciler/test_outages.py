@@ -165,9 +165,14 @@ async def test_every_change_during_an_outage_is_applied_after_it(
             await wait_unit_phase(kube, "new", "Ready")
             await eventually(lambda: _image_is(kube, "edited", "example/other"))
             await eventually(lambda: find(kube, _deployment("robbed")))
-            assert await find(kube, _deployment("removed")) is None
+            await eventually(partial(_is_collected, kube, "removed"))
             for name in ("new", "edited", "robbed"):
                 await delete_unit(kube, name)
+
+
+async def _is_collected(kube: KubeClient, unit: str) -> bool:
+    """Kubernetes' own garbage collector removes it, and has to follow the cluster again first."""
+    return await find(kube, _deployment(unit)) is None
 
 
 async def _freeze(ground: Ground, kube: KubeClient, proxy: TcpProxy) -> None:

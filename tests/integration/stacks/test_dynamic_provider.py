@@ -30,7 +30,7 @@ from tests.support.tenant_programs import (
 from tests.support.tenants import key_of
 from tests.support.units_and_stock import ensure_spec, stock_of, stock_pool, wait_pool_available
 from tests.support.units_api import post_ready_unit, remove_unit, spec_body
-from tests.support.waiting import eventually
+from tests.support.waiting import NotYet, eventually
 
 Json = dict[str, Any]
 
@@ -178,5 +178,9 @@ async def test_a_create_that_was_killed_half_way_is_taken_over_by_the_next_up(
     assert unit["phase"] == "Ready"
     assert unit["operationID"] == outputs_of(project)["operationID"] == left["operationID"]
     assert unit["sourceStockName"] == left["sourceStockName"]
-    await wait_pool_available(kube, POOL, STOCK)
-    assert [claim_holder_of(each) for each in await stock_of(kube, POOL)] == [None] * STOCK
+
+    async def is_unclaimed() -> bool | NotYet:
+        holders = [claim_holder_of(each) for each in await stock_of(kube, POOL)]
+        return holders == [None] * STOCK or NotYet(holders)
+
+    await eventually(is_unclaimed)

@@ -39,6 +39,7 @@ from tests.support.units_and_stock import (
     get_unit,
     stock_pool,
     unit_body,
+    wait_pool_available,
 )
 from tests.support.units_api import SPEC, delete_operations, post_ready_unit, remove_unit, rest_unit, spec_body
 from tests.support.waiting import eventually
@@ -187,6 +188,7 @@ async def test_pools_and_their_jobs_show_the_pools_stack(api: httpx.AsyncClient,
 async def test_a_post_that_waits_is_answered_as_soon_as_its_stack_is_recorded(
     api: httpx.AsyncClient, kube: KubeClient
 ) -> None:
+    await wait_pool_available(kube, "shelved", 4)
     waiting = asyncio.create_task(api.post(UNITS, json=rest_unit("shelf-wait"), params={"wait": "recorded"}))
     await eventually(lambda: find_unit(kube, "shelf-wait"))
     assert not waiting.done()
@@ -202,6 +204,7 @@ async def test_a_post_that_waits_is_answered_as_soon_as_its_stack_is_recorded(
 
 
 async def test_whoever_waits_for_a_stack_keeps_nobody_from_renting(api: httpx.AsyncClient, kube: KubeClient) -> None:
+    await wait_pool_available(kube, "shelved", 4)
     await post_ready_unit(api, "shelf-held")
     waiting = [
         asyncio.create_task(api.post(UNITS, json=rest_unit("shelf-held"), params={"wait": "recorded"}))

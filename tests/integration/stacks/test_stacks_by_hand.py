@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -25,6 +26,9 @@ from tests.support.stack_workers import (
 )
 from tests.support.units_and_stock import INSTANCES, ensure_spec, get_unit, stock_pool, wait_pool_available
 from tests.support.units_api import SPEC, post_ready_unit, remove_unit, spec_body
+from tests.support.waiting import NotYet, eventually
+
+Json = dict[str, Any]
 
 
 @pytest.fixture
@@ -54,6 +58,12 @@ async def by_hand(cluster: RunningCluster, place: StackPlace, *arguments: str) -
     return process.returncode or 0, output.decode()
 
 
+async def find_settled_pool(kube: KubeClient) -> Json | NotYet:
+    """Full, and with no claim: the end of a hand-off changes its status once more."""
+    pool = await wait_pool_available(kube, "by-hand", 1)
+    return pool if not pool["status"].get("claimed") else NotYet(pool["status"])
+
+
 def list_files() -> set[Path]:
     return {path for path in Path(stacks.__file__).parent.rglob("*") if "__pycache__" not in path.parts}
 
@@ -65,7 +75,7 @@ async def test_after_the_hand_off_neither_refresh_nor_preview_sees_a_change_and_
         await post_ready_unit(api, "by-hand")
         spec = (await get_unit(kube, "by-hand"))["metadata"]["annotations"][names.ANNOTATION_ACCEPTED_SPEC]
         await wait_recorded(kube, unit_stack("by-hand"), spec)
-        pool = await wait_pool_available(kube, "by-hand", 1)
+        pool = await eventually(lambda: find_settled_pool(kube))
 
     ours = list_files()
     for verb in (["refresh", "--preview-only"], ["preview"]):

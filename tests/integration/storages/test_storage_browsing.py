@@ -18,7 +18,7 @@ from tests.support.storages import (
     wait_storage_reason,
 )
 from tests.support.tenants import tenant
-from tests.support.waiting import eventually
+from tests.support.waiting import NotYet, eventually
 
 Json = dict[str, Any]
 
@@ -84,10 +84,15 @@ async def test_a_preparation_that_fails_can_be_read_and_its_events_tell_why(
         wrong = await api.get(f"{place}/logs", params={"of": "somebody"})
         assert wrong.json()["error"]["details"][0]["field"] == "of"
 
-        happened = (await api.get(f"{place}/events")).json()["data"]
-        told = {(event["object"].partition("/")[0], event["reason"]) for event in happened}
-        assert {("GPUStorage", "StoragePrepareFailed"), ("Job", "SuccessfulCreate"), ("Pod", "Scheduled")} <= told
-        assert "PersistentVolumeClaim" in {kind for kind, _ in told}
+        async def are_told() -> bool | NotYet:
+            """Events are written after what they tell of."""
+            happened = (await api.get(f"{place}/events")).json()["data"]
+            told = {(event["object"].partition("/")[0], event["reason"]) for event in happened}
+            is_complete = wanted <= told and "PersistentVolumeClaim" in {kind for kind, _ in told}
+            return is_complete or NotYet(told)
+
+        wanted = {("GPUStorage", "StoragePrepareFailed"), ("Job", "SuccessfulCreate"), ("Pod", "Scheduled")}
+        await eventually(are_told)
 
 
 async def test_a_copy_that_fails_can_be_read_and_holds_up_nobody(api: httpx.AsyncClient, kube: KubeClient) -> None:

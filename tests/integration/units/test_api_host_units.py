@@ -13,7 +13,7 @@ from tests.support.api import UNITS, code_of, open_api, unit_request
 from tests.support.clusters import RunningCluster
 from tests.support.ssh_blocks import ssh_block
 from tests.support.units_and_stock import create_unit, delete_unit, stock_pool, unit_body, wait_unit_phase
-from tests.support.waiting import PATIENCE_SECONDS, eventually
+from tests.support.waiting import PATIENCE_SECONDS, NotYet, eventually
 
 Json = dict[str, Any]
 
@@ -34,8 +34,10 @@ async def web(kube: KubeClient, api: httpx.AsyncClient) -> AsyncIterator[str]:
         assert made.status_code == 201, made.text
         path = f"{UNITS}/host-web"
 
-        async def is_ready() -> bool:
-            return bool((await api.get(path)).json()["data"]["phase"] == "Ready")
+        async def is_ready() -> bool | NotYet:
+            """Also for the API, which follows the pods."""
+            shown = (await api.get(path)).json()["data"]
+            return (shown["phase"] == "Ready" and "accessURL" in shown) or NotYet(shown)
 
         await eventually(is_ready)
         yield path

@@ -1,6 +1,7 @@
 """A unit takes over the GPUs of the stock that was claimed for it."""
 
 from collections import Counter
+from collections.abc import Collection
 from typing import Any
 
 import pytest
@@ -42,12 +43,19 @@ async def ready_stock_pods(kube: KubeClient, pool: str) -> dict[str, str]:
     }
 
 
+def is_ending(metadata: Json, units: Collection[str]) -> bool:
+    """Of a pod: it is being deleted, or will be, as its unit is gone."""
+    unit = metadata.get("labels", {}).get(names.LABEL_UNIT_UID)
+    return "deletionTimestamp" in metadata or (unit is not None and unit not in units)
+
+
 async def count_room(kube: KubeClient, gpus: int) -> int:
     """How many pods with so many GPUs fit onto the simulated nodes, once the pods of earlier tests are gone."""
 
     async def list_settled() -> list[Json] | NotYet:
         pods = (await kube.get(PODS.collection()))["items"]
-        ending = [pod["metadata"]["name"] for pod in pods if "deletionTimestamp" in pod["metadata"]]
+        units = {unit["metadata"]["uid"] for unit in (await kube.get(GPU_UNITS.collection()))["items"]}
+        ending = [pod["metadata"]["name"] for pod in pods if is_ending(pod["metadata"], units)]
         return [{}, *pods] if not ending else NotYet(ending)
 
     used: Counter[str] = Counter()

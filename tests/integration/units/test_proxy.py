@@ -289,8 +289,13 @@ async def test_a_unit_on_its_way_up_is_a_503_in_the_words_of_its_status(
     never = {**TEMPLATE, "probes": {"readiness": {"command": ["false"], "periodSeconds": 1}}}
     await create_unit(kube, unit_body("slow", specName="host.1", template=never))
     await wait_unit_phase(kube, "slow", "Progressing")
-    message = error_of(await api.get(f"{UNITS}/slow/proxy/http/"), 503, "not_ready")
-    assert message.startswith("the unit 'slow' is Progressing")
+
+    async def is_progressing() -> bool | NotYet:
+        """The API follows the cluster: for a moment it knows the unit without its status."""
+        message = error_of(await api.get(f"{UNITS}/slow/proxy/http/"), 503, "not_ready")
+        return message.startswith("the unit 'slow' is Progressing") or NotYet(message)
+
+    await eventually(is_progressing)
     await delete_unit(kube, "slow")
 
 
@@ -353,7 +358,10 @@ async def test_calls_follow_the_unit_through_a_restart_and_a_replacement(
 
     async def is_forgotten() -> bool | NotYet:
         """The API follows the cluster: for a moment it still knows a unit that was deleted behind its back."""
-        answer = await api.get(path)
+        try:
+            answer = await api.get(path)
+        except httpx.RemoteProtocolError as error:
+            return NotYet(error)
         return code_of(answer) == "gpuunit_not_found" if answer.status_code == 404 else NotYet(answer.text)
 
     await eventually(is_forgotten)

@@ -25,7 +25,7 @@ from tests.support.units_and_stock import (
     unit_body,
     wait_unit_phase,
 )
-from tests.support.waiting import eventually
+from tests.support.waiting import NotYet, eventually
 
 Json = dict[str, Any]
 
@@ -172,8 +172,13 @@ async def test_a_public_unit_gets_an_ingress_and_shows_its_address_once_it_is_ta
 
         await say_status(kube, INGRESSES, unit, TAKEN_UP)
         await published(kube, unit, f"https://{host}/", "everybody can call it")
-        shown = (await api.get(f"/api/v1/gpu-units/{unit}")).json()["data"]
-        assert shown["publicURL"] == f"https://{host}/"
+
+        async def shows_it() -> bool | NotYet:
+            """The API shows addresses of pods that it has seen."""
+            shown = (await api.get(f"/api/v1/gpu-units/{unit}")).json()["data"]
+            return shown.get("publicURL") == f"https://{host}/" or NotYet(shown)
+
+        await eventually(shows_it)
         address = (await api.get(f"/api/v1/gpu-units/{unit}/address")).json()["data"]
         assert address["publicURL"] == f"https://{host}/"
 

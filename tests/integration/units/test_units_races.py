@@ -197,11 +197,10 @@ async def test_stop_racing_with_start_ends_in_one_of_the_two(
             refused = [answer for answer in answers if answer.status_code != 200]
             codes = {code_of(answer) for answer in refused}
             assert codes <= {"insufficient_capacity", "operation_in_progress"}, refused
-            view = (await first.get(path)).json()["data"]
-            wanted = "Ready" if view["running"] else "Stopped"
 
-            async def is_settled(wanted: str = wanted) -> bool:
+            async def is_settled() -> bool:
                 shown = (await first.get(path)).json()["data"]
+                wanted = "Ready" if shown["running"] else "Stopped"
                 return bool(shown["phase"] == wanted and shown["observedGeneration"] == shown["generation"])
 
             await eventually(is_settled)

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import Any
 
 from gpu_platform.adapters.kube import KubeClient, NotFoundError, PatchType, ResourcePath
@@ -25,6 +26,7 @@ from tests.support.waiting import NotYet, eventually
 Json = dict[str, Any]
 
 QUOTAS = ResourcePath("v1", "resourcequotas")
+REPLICA_SETS = ResourcePath("apps/v1", "replicasets")
 NODE = "tests-away"
 UNIT = "waiting"
 
@@ -65,11 +67,22 @@ async def node_without_kubelet(kube: KubeClient) -> AsyncIterator[None]:
 
 
 async def force_delete_pods(kube: KubeClient, unit: str) -> None:
-    """No kubelet confirms their end."""
-    found = await kube.get(PODS.collection(INSTANCES), {"labelSelector": f"{names.LABEL_UNIT}={unit}"})
-    for pod in found["items"]:
-        with suppress(NotFoundError):
-            await kube.delete(PODS.item(pod["metadata"]["name"], INSTANCES), {"gracePeriodSeconds": 0})
+    """No kubelet confirms their end, and until it is collected their ReplicaSet makes new ones."""
+
+    async def are_gone() -> bool | NotYet:
+        selector = {"labelSelector": f"{names.LABEL_UNIT}={unit}"}
+        for pod in (await kube.get(PODS.collection(INSTANCES), selector))["items"]:
+            with suppress(NotFoundError):
+                await kube.delete(PODS.item(pod["metadata"]["name"], INSTANCES), {"gracePeriodSeconds": 0})
+        left = [await kube.get(kind.collection(INSTANCES), selector) for kind in (REPLICA_SETS, PODS)]
+        return not any(found["items"] for found in left) or NotYet(left)
+
+    await eventually(are_gone)
+
+
+async def is_enforced(kube: KubeClient, quota: str) -> bool:
+    """Admission knows nothing of a quota that Kubernetes has not counted yet."""
+    return "pods" in (await kube.get(quota)).get("status", {}).get("hard", {})
 
 
 async def test_a_unit_whose_node_is_away_names_the_node_and_its_words(kube: KubeClient) -> None:
@@ -100,6 +113,7 @@ async def test_a_unit_whose_pod_is_refused_says_why_in_the_words_of_the_quota(
             "spec": {"hard": {"pods": 0}},
         }
         await kube.create(QUOTAS.collection(poor.namespace), quota)
+        await eventually(partial(is_enforced, kube, QUOTAS.item("none", poor.namespace)))
         await create_unit(kube, unit_body(UNIT, namespace=poor.namespace))
         refused = await wait_message(kube, UNIT, "cannot be created", poor.namespace)
         assert refused["message"].startswith("its pod cannot be created: pods ")
