@@ -113,7 +113,11 @@ def test_half_a_lock_names_no_holder(tmp_path: Path, content: str) -> None:
 
 
 def test_a_running_process_is_seen_with_its_start_and_its_arguments() -> None:
-    with subprocess.Popen([sys.executable, "-c", "input()", STACK], stdin=subprocess.PIPE) as process:
+    command = [sys.executable, "-c", "input('runs\\n')", STACK]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        # Before its program runs, the kernel may not show its arguments yet.
+        assert process.stdout is not None
+        process.stdout.readline()
         seen = observe_process(process.pid)
         process.communicate(b"\n")
 
