@@ -97,12 +97,14 @@ def _read_environment(model: type[Settings], environment: Mapping[str, str], pre
 
 
 def _parse(field: FieldInfo, variable: str, text: str) -> Any:
-    """The value that a text means: "8" is a number where one is wanted, "a, b" a list where one is wanted."""
+    """The value that a text means: "8" is a number where one is wanted, "a, b" a list, and JSON a section."""
     is_list = get_origin(field.annotation) in (list, tuple)
+    is_section = isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)
     value = [part.strip() for part in text.split(",") if part.strip()] if is_list else text
     adapter: TypeAdapter[Any] = TypeAdapter(field.rebuild_annotation())
     try:
-        return adapter.dump_python(adapter.validate_python(value), mode="json")
+        read = adapter.validate_json(text) if is_section else adapter.validate_python(value)
+        return adapter.dump_python(read, mode="json", by_alias=True, exclude_unset=is_section)
     except ValidationError as error:
         first = error.errors()[0]
         raise SettingsError(f"{variable}: {_sentence(str(field.alias), first, first['loc'])}") from error

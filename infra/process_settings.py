@@ -32,6 +32,14 @@ class HostedApiSettings(ApiSettings):
     nats_ca: Annotated[None, Field(alias="natsCA")] = None
     development_addresses: Literal[False] = False
 
+    @model_validator(mode="after")
+    def _check_limits(self) -> Self:
+        if self.tenant_limits.model_fields_set:
+            raise ValueError(
+                "tenantLimits is a section of its own, which the API reads without a restart; set it there"
+            )
+        return self
+
 
 class HostedReconcilerSettings(ReconcilerSettings):
     leader_elect: Literal[True] = True

@@ -14,6 +14,7 @@ from infra.components.gpu_operator import NvidiaGpuOperator, NvidiaGpuOperatorAr
 from infra.components.keys import ApiKeys, ApiKeysArgs
 from infra.components.namespaces import PlatformNamespaces, PlatformNamespacesArgs
 from infra.components.nats import NatsServers, NatsServersArgs
+from infra.components.tenant_limits import TenantLimitMap, TenantLimitMapArgs
 from infra.components.workloads import PlatformWorkloads, PlatformWorkloadsArgs
 from infra.objects.roles import Account
 from infra.objects.workloads import API, RECONCILER, STACK_WORKER
@@ -45,6 +46,11 @@ def platform() -> None:
     declared += _declare_access(settings, namespaces, opts)
     if settings.api_keys:
         declared.append(ApiKeys("api-keys", ApiKeysArgs(settings.api_keys, after=[namespaces]), opts))
+    limits = {DEFAULT_TENANT: settings.namespaces.instance.limits}
+    limits |= {tenant: namespace.limits for tenant, namespace in settings.tenants.items()}
+    declared.append(
+        TenantLimitMap("tenant-limits", TenantLimitMapArgs(settings.tenant_limits, limits, after=[namespaces]), opts)
+    )
     workloads = nats = operator = None
     if settings.workloads.enabled:
         args = PlatformWorkloadsArgs(settings.workloads, settings.nats, after=tuple(declared))

@@ -12,6 +12,7 @@ from gpu_platform.domain.pool_requests import CatalogueName
 from gpu_platform.domain.quantities import QuantityError, format_bytes, parse_amount, parse_quantity
 from gpu_platform.domain.queue_subjects import RESERVED_BYTES
 from gpu_platform.domain.stock_pools import StockPoolSpec
+from gpu_platform.domain.tenant_limits import TenantLimits
 from gpu_platform.settings import Settings
 from infra.process_settings import HostedApiSettings, HostedReconcilerSettings, HostedStackWorkerSettings
 
@@ -90,6 +91,9 @@ class Namespace(Settings):
 class TenantNamespace(Namespace):
     profile: Literal["baseline", "restricted"] = "baseline"
     """The Pod Security profile. Most public GPU images run as root inside, which `restricted` refuses."""
+
+    limits: TenantLimits = TenantLimits()
+    """What differs for this tenant from `tenantLimits`."""
 
 
 class Namespaces(Settings):

@@ -14,6 +14,7 @@ from pydantic_core import ErrorDetails
 
 from gpu_platform.domain.api_keys import hash_secret, split_key
 from gpu_platform.domain.pool_requests import CatalogueName, PoolName
+from gpu_platform.domain.tenant_limits import TenantLimits
 from gpu_platform.domain.tenants import DEFAULT_TENANT, TENANT_NAME, Role
 from gpu_platform.settings import Settings
 from infra.sections import (
@@ -44,6 +45,9 @@ class PlatformSettings(Settings):
     namespaces: Namespaces = Namespaces()
     tenants: dict[TenantName, TenantNamespace] = Field(default={})
     """Besides `default`, whose namespace is `namespaces.instance`."""
+
+    tenant_limits: TenantLimits = TenantLimits()
+    """What differs for all tenants from the API's own limits."""
 
     gpu_specs: dict[CatalogueName, GpuSpec] = Field(default={})
     stock_pools: dict[PoolName, StockPool] = Field(default={})

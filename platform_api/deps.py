@@ -23,6 +23,7 @@ from platform_api.proxying.forwarding import Forwarder
 from platform_api.queue_link import QueueLink
 from platform_api.settings import ApiSettings
 from platform_api.storages.service import StorageService
+from platform_api.tenant_limits import TenantLimitReader
 
 T = TypeVar("T")
 
@@ -43,6 +44,7 @@ class Deps:
     queue: QueueLink
     gpus: GpuReader
     key_ring: KeyRing
+    limits: TenantLimitReader
     rate_limit: RateLimit
     streams: Streams
     forwarder: Forwarder

@@ -37,6 +37,7 @@ from platform_api.proxying.forwarding import Forwarder
 from platform_api.queue_link import build_queue_link
 from platform_api.settings import ApiSettings
 from platform_api.storages.service import StorageService
+from platform_api.tenant_limits import TenantLimitReader
 
 log = logging.getLogger(__name__)
 
@@ -77,6 +78,7 @@ def build_deps(settings: ApiSettings, client: KubeClient | None) -> Deps:
     metrics = ApiMetrics()
     queue = build_queue_link(settings, f"{COMPONENT}/{os.getpid()}")
     counts = QueueCounts(queue)
+    limits = TenantLimitReader(settings.tenant_limits)
     return Deps(
         settings=settings,
         cluster=cluster,
@@ -92,6 +94,7 @@ def build_deps(settings: ApiSettings, client: KubeClient | None) -> Deps:
         queue=queue,
         gpus=GpuReader(settings.nvidia_metrics_endpoint, now_utc),
         key_ring=KeyRing(now_utc),
+        limits=limits,
         rate_limit=RateLimit(settings.requests_per_second, settings.burst),
         streams=Streams(settings.max_streams, metrics),
         forwarder=Forwarder(
@@ -136,6 +139,7 @@ def _background(deps: Deps, client: KubeClient | None) -> Iterable[Coroutine[Any
     if deps.cluster is not None and client is not None:
         yield deps.cluster.run()
         yield deps.key_ring.follow(client)
+        yield deps.limits.follow(client)
 
 
 class _Server(uvicorn.Server):

@@ -3,6 +3,7 @@
 from gpu_platform.domain.access import UNIT_SCOPES, Rule, Scope
 from gpu_platform.domain.api_keys import KEYS_SECRET
 from gpu_platform.domain.names import GROUP
+from gpu_platform.domain.tenant_limits import LIMITS_CONFIG_MAP
 
 RULES = (
     # Its caches: health, inventory, stock and the catalogue are answered from them.
@@ -17,6 +18,7 @@ RULES = (
     # A spec that is too new for the cache.
     Rule((Scope.CLUSTER,), GROUP, ("gpuspecs",), ("get",)),
     Rule((Scope.SYSTEM,), "", ("secrets",), ("get",), names=(KEYS_SECRET,)),
+    Rule((Scope.SYSTEM,), "", ("configmaps",), ("get",), names=(LIMITS_CONFIG_MAP,)),
     # The index of stacks, of which the names are those of tenants' units: one entry at a time, and all for the drift.
     Rule((Scope.SYSTEM,), "coordination.k8s.io", ("leases",), ("get", "list", "watch")),
     # Tenants' units, storages and functions: made, changed, watched, deleted.

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from gpu_platform.domain.hosts import is_loopback
 from gpu_platform.domain.invocations import LARGEST_BODY
+from gpu_platform.domain.tenant_limits import TenantLimits
 from gpu_platform.settings import Address, Settings, SettingsError, load_settings, split_address
 
 ENVIRONMENT_PREFIX = "GPU_PLATFORM_API_"
@@ -42,6 +43,7 @@ class ApiSettings(Settings):
     nats_ca: Annotated[Path | None, Field(alias="natsCA")] = None
     max_invocation_bytes: Annotated[int, Field(ge=1_024, le=INVOCATION_CEILING)] = LARGEST_BODY
     result_retention_seconds: Annotated[int, Field(ge=60, le=30 * 86_400)] = 86_400
+    tenant_limits: TenantLimits = TenantLimits()
     nvidia_metrics_endpoint: Annotated[str | None, Field(pattern=r"^https?://[!-~]+$")] = None
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from gpu_platform.domain.tenant_limits import TenantLimits
 from gpu_platform.settings import SettingsError
 from platform_api.settings import ENVIRONMENT_PREFIX, ApiSettings, load_api_settings
 from tests.architecture.repository import ROOT
@@ -52,6 +53,7 @@ def test_every_setting_can_come_from_the_environment() -> None:
         "NATS_CA": "ca.crt",
         "MAX_INVOCATION_BYTES": "2048",
         "RESULT_RETENTION_SECONDS": "60",
+        "TENANT_LIMITS": '{"units": 7}',
         "NVIDIA_METRICS_ENDPOINT": "http://dcgm:9400/metrics",
         "LOG_LEVEL": "debug",
     }
@@ -76,6 +78,7 @@ def test_every_setting_can_come_from_the_environment() -> None:
         nats_ca=Path("ca.crt"),
         max_invocation_bytes=2_048,
         result_retention_seconds=60,
+        tenant_limits=TenantLimits(units=7),
         nvidia_metrics_endpoint="http://dcgm:9400/metrics",
         log_level="debug",
     )
