@@ -238,7 +238,8 @@ class ServiceMonitors(Settings):
     """Those by which a Prometheus finds its monitors."""
 
     api_key_secret: ObjectName | None = None
-    """Its entry `key` is an API key with the role `operator`. Without one the API, which would refuse, is not asked."""
+    """Its entry `key` is a platform key with the role `operator`. Without one the API, which would refuse, is
+    not asked."""
 
 
 class Api(Settings):

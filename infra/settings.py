@@ -56,8 +56,8 @@ class PlatformSettings(Settings):
     workloads: Workloads = Workloads()
     api_keys: dict[KeyId, ApiKey] = Field(default={})
     administrator_key_from: str = ""
-    """An environment variable that holds a key with all rights in the tenant `default`: for a developer's own cluster,
-    whose key is nobody else's, and so in no file of the repository."""
+    """An environment variable that holds an administrator's key, a platform key that rents in the tenant `default`: for
+    a developer's own cluster, whose key belongs to that developer, and so in no file of the repository."""
 
     @model_validator(mode="after")
     def _check_references(self) -> Self:
@@ -77,6 +77,12 @@ class PlatformSettings(Settings):
                 f"apiKeys.{name}.tenant is {key.tenant!r}, and there are {_list_of((DEFAULT_TENANT, *self.tenants))}"
                 for name, key in self.api_keys.items()
                 if key.tenant not in (DEFAULT_TENANT, *self.tenants)
+            ),
+            *(
+                f"apiKeys.{name}.roles has {_list_of(key.platform_roles)}, and apiKeys.{name}.platform is false: only "
+                "a platform key has these roles; write platform: true, or remove them"
+                for name, key in self.api_keys.items()
+                if key.platform is False and key.platform_roles
             ),
         ]
         if problems:
@@ -101,7 +107,7 @@ def with_administrator(project: str, settings: PlatformSettings, environment: Ma
             'for the embedded cluster: eval "$(gpu-platform dev env)"'
         )
     key_id, secret = key
-    record = ApiKey(sha256=hash_secret(secret), tenant=DEFAULT_TENANT, roles=(Role.ADMIN,))
+    record = ApiKey(sha256=hash_secret(secret), tenant=DEFAULT_TENANT, roles=(Role.ADMIN,), platform=True)
     return settings.model_copy(update={"api_keys": {**settings.api_keys, key_id: record}})
 
 

@@ -22,10 +22,14 @@ class Role(StrEnum):
     """Make, change and delete the tenant's things, see them, and call its units."""
 
     OPERATOR = "operator"
-    """Stock, pools, inventory: the platform, not the tenants' things."""
+    """Stock, pools, inventory: the platform, not the tenants' things. Of platform keys only."""
 
     ADMIN = "admin"
-    """Everything."""
+    """Everything: an operator, and an editor of the key's own tenant. Of platform keys only."""
+
+
+PLATFORM_ROLES = frozenset({Role.OPERATOR, Role.ADMIN})
+"""Roles that act on the whole platform."""
 
 
 IMPLIED = {
@@ -38,15 +42,25 @@ IMPLIED = {
 
 
 def tenant_namespace(tenant: str) -> str:
+    """Returns the tenant's one namespace; `tenant_of` is its inverse."""
     return DEFAULT_INSTANCE_NAMESPACE if tenant == DEFAULT_TENANT else f"{INSTANCE_NAMESPACE_PREFIX}{tenant}"
 
 
 def tenant_of(namespace: str) -> str | None:
-    """The tenant whose namespace this is; None where no tenant's things live."""
+    """Returns the tenant whose namespace this is; None for a namespace that is no tenant's.
+
+    | namespace                       | tenant                                                            |
+    | ------------------------------- | ----------------------------------------------------------------- |
+    | `runtime-instance`              | `default`                                                         |
+    | `runtime-instance-default`      | none: the tenant `default` has one namespace, as every other has  |
+    | `runtime-instance-<name>`       | that name, if it is one that a tenant can have                    |
+    | any other                       | none                                                              |
+    """
     if namespace == DEFAULT_INSTANCE_NAMESPACE:
         return DEFAULT_TENANT
     tenant = namespace.removeprefix(INSTANCE_NAMESPACE_PREFIX)
-    return tenant if tenant != namespace and TENANT_NAME.fullmatch(tenant) else None
+    is_tenant = tenant not in (namespace, DEFAULT_TENANT) and TENANT_NAME.fullmatch(tenant) is not None
+    return tenant if is_tenant else None
 
 
 def may(roles: frozenset[Role], needed: frozenset[Role]) -> bool:

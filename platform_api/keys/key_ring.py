@@ -14,7 +14,14 @@ from pydantic import ValidationError
 from gpu_platform.adapters.kube import KubeClient, KubeError, NotFoundError
 from gpu_platform.adapters.kube.paths import SECRETS
 from gpu_platform.domain import names
-from gpu_platform.domain.api_keys import KEYS_SECRET, KeyRecord, opens, split_key
+from gpu_platform.domain.api_keys import (
+    KEYS_SECRET,
+    KeyRecord,
+    find_undeclared,
+    granted_roles,
+    opens,
+    split_key,
+)
 from gpu_platform.domain.tenants import DEFAULT_TENANT, TENANT_NAME, Role, tenant_namespace
 
 log = logging.getLogger(__name__)
@@ -45,6 +52,7 @@ class KeyRing:
     def __init__(self, now: Callable[[], datetime]) -> None:
         self._now = now
         self._records: Mapping[str, KeyRecord] = {}
+        self._warned: set[str] = set()
         self.is_read = False
 
     def find_caller(self, key: str) -> Caller | None:
@@ -53,7 +61,7 @@ class KeyRing:
         record = self._records.get(parts[0]) if parts else None
         if parts is None or record is None or not opens(record, parts[1], self._now()):
             return None
-        return Caller(record.tenant, frozenset(record.roles), parts[0])
+        return Caller(record.tenant, granted_roles(record), parts[0])
 
     def knows(self, caller: Caller) -> bool:
         """Whether the key with which somebody came in is still good."""
@@ -64,6 +72,14 @@ class KeyRing:
     def take(self, records: Mapping[str, KeyRecord]) -> None:
         self._records = records
         self.is_read = True
+        self._warn_of_undeclared()
+
+    def _warn_of_undeclared(self) -> None:
+        """Once per key, not every two seconds."""
+        if keys := [key_id for key_id in find_undeclared(self._records) if key_id not in self._warned]:
+            self._warned.update(keys)
+            advice = 'add "platform": true to their records, or remove the roles operator and admin'
+            log.warning("keys.platform-undeclared", extra={"keys": keys, "secret": KEYS_SECRET, "advice": advice})
 
     async def follow(self, client: KubeClient) -> None:
         """For ever. While Kubernetes is away, the keys are those that were last read."""

@@ -15,7 +15,7 @@ from gpu_platform.adapters.kube import KubeClient
 from gpu_platform.adapters.kube.paths import SECRETS
 from gpu_platform.domain import names
 from gpu_platform.domain.api_keys import KEYS_SECRET, KeyRecord, build_key, draw_key_parts, hash_secret
-from gpu_platform.domain.tenants import Role
+from gpu_platform.domain.tenants import PLATFORM_ROLES, Role
 from tests.support.daemons import Daemon, running_daemon
 from tests.support.ports import free_port
 from tests.support.waiting import Deadline, eventually
@@ -96,9 +96,15 @@ async def wait_ready(api: httpx.AsyncClient, within: float = 180) -> None:
 
 
 async def add_key(kube: KubeClient, tenant: str, *roles: Role) -> str:
-    """A new key in the platform's Secret; every process knows it within seconds."""
+    """A new key in the platform's Secret; every process knows it within seconds. With a platform role it is a platform
+    key."""
+    return await add_key_record(kube, tenant, roles, is_platform=not PLATFORM_ROLES.isdisjoint(roles))
+
+
+async def add_key_record(kube: KubeClient, tenant: str, roles: tuple[Role, ...], *, is_platform: bool | None) -> str:
+    """`is_platform` None: as an earlier release wrote the record."""
     key_id, secret = draw_key_parts(secrets.token_bytes)
-    record = KeyRecord(sha256=hash_secret(secret), tenant=tenant, roles=roles)
+    record = KeyRecord(sha256=hash_secret(secret), tenant=tenant, roles=roles, platform=is_platform)
     encoded = base64.b64encode(json.dumps(record.to_json()).encode()).decode()
     await kube.patch(SECRETS.item(KEYS_SECRET, names.SYSTEM_NAMESPACE), {"data": {key_id: encoded}})
     return build_key(key_id, secret)

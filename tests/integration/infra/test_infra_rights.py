@@ -36,7 +36,7 @@ KEY_ID, KEY_SECRET = "bootkey1", secrets.token_urlsafe(32)
 
 def full_config() -> Json:
     """The embedded cluster's, with one of everything that it has none of."""
-    key = {"sha256": hash_secret(KEY_SECRET), "tenant": "default", "roles": ["admin"]}
+    key = {"sha256": hash_secret(KEY_SECRET), "tenant": "default", "roles": ["admin"], "platform": True}
     return {
         **read_config("dev"),
         "gpu-platform:tenants": {"acme": {"profile": "restricted", "quota": {"pods": "50"}}},
@@ -106,3 +106,19 @@ async def test_destroy_leaves_nothing(stack: BootstrapStack, bare_kube: KubeClie
     stack.destroy()
 
     assert await list_remains(bare_kube) == []
+
+
+async def test_a_key_of_an_earlier_release_with_a_platform_role_is_previewed_with_a_warning_that_names_it(
+    stack: BootstrapStack,
+) -> None:
+    config = full_config()
+    del config["gpu-platform:apiKeys"][KEY_ID]["platform"]
+    stack.configure(config)
+    try:
+        outcome = stack.run("preview", "--diff")
+    finally:
+        stack.configure(full_config())
+    assert outcome.returncode == 0, outcome.stdout + outcome.stderr
+    shown = outcome.stdout + outcome.stderr
+    assert f"apiKeys: {KEY_ID} have the roles operator or admin" in shown
+    assert "write platform: true" in shown

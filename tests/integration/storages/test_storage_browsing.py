@@ -59,7 +59,7 @@ async def test_parity_47_a_file_browser_is_reached_through_the_platform_and_says
         assert (found.status_code, found.text) == (200, "hello\n")
         assert (await api.get(f"{BROWSED}/nothing")).status_code == 404
         assert (await api.put(f"{BROWSED}/deep/new", content=b"x")).status_code == 405
-        async with tenant(kube, cluster.record.platform_url, Role.ADMIN) as other:
+        async with tenant(kube, cluster.record.platform_url, Role.EDITOR) as other:
             foreign = await other.api.get(f"{BROWSED}/")
             assert (foreign.status_code, code_of(foreign)) == (404, "gpustorage_not_found")
 

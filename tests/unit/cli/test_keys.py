@@ -31,7 +31,7 @@ def opened_by(result: Result, now: datetime) -> tuple[str, frozenset[Role]] | No
 
 
 def test_the_api_takes_the_key_once_the_patch_is_in_its_secret() -> None:
-    result = run("acme", "--role", "editor", "--role", "operator")
+    result = run("acme", "--role", "editor", "--role", "operator", "--platform")
 
     assert opened_by(result, datetime.now(UTC)) == ("acme", frozenset({Role.EDITOR, Role.OPERATOR}))
     assert "kubectl patch secret -n runtime-system gpu-platform-api-keys" in result.stderr
@@ -58,10 +58,17 @@ def test_no_two_keys_are_the_same() -> None:
 
 
 def test_a_machine_gets_key_and_record() -> None:
-    made: Json = json.loads(run("acme", "--role", "admin", "--json").stdout)
+    made: Json = json.loads(run("default", "--role", "admin", "--platform", "--json").stdout)
 
     assert made["key"].startswith(f"gk_{made['id']}_")
-    assert KeyRecord.model_validate(made["record"]).roles == (Role.ADMIN,)
+    record = KeyRecord.model_validate(made["record"])
+    assert (record.roles, record.platform) == ((Role.ADMIN,), True)
+
+
+def test_a_tenants_key_says_that_it_is_no_platform_key() -> None:
+    made: Json = json.loads(run("acme", "--role", "editor", "--json").stdout)
+
+    assert made["record"]["platform"] is False
 
 
 @pytest.mark.parametrize(
@@ -71,6 +78,8 @@ def test_a_machine_gets_key_and_record() -> None:
         (("acme",), "--role"),
         (("acme", "--role", "owner"), "'owner' is not one of"),
         (("acme", "--role", "viewer", "--days", "0"), "--days"),
+        (("acme", "--role", "admin"), "--platform"),
+        (("acme", "--role", "editor", "--role", "operator"), "--platform"),
     ],
 )
 def test_a_wrong_wish_says_what_is_wrong(words: tuple[str, ...], said: str) -> None:

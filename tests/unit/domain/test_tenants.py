@@ -1,8 +1,10 @@
 """Tenants: whose namespace is whose, and who may do what."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from gpu_platform.domain.tenants import TENANT_NAME, Role, may, tenant_namespace
+from gpu_platform.domain.tenants import TENANT_NAME, Role, may, tenant_namespace, tenant_of
 
 CAN = {
     Role.VIEWER: {Role.VIEWER},
@@ -46,3 +48,28 @@ def test_a_tenants_name_fits_a_namespace(name: str) -> None:
 @pytest.mark.parametrize("name", ["", "-a", "a-", "A", "a.b", "a/b", "..", "a" * 41, "a\n"])
 def test_what_is_no_tenants_name(name: str) -> None:
     assert not TENANT_NAME.fullmatch(name)
+
+
+TENANTS = st.just("default") | st.from_regex(TENANT_NAME, fullmatch=True)
+NAMESPACES = (
+    st.sampled_from(["runtime-instance", "runtime-instance-", "runtime-instance-default", "runtime-stock", ""])
+    | TENANTS.map("runtime-instance-{}".format)
+    | st.from_regex(r"[a-z0-9-]{0,63}", fullmatch=True).flatmap(
+        lambda text: st.sampled_from([text, f"runtime-instance{text}", f"runtime-instance-{text}"])
+    )
+)
+
+
+@given(TENANTS)
+def test_a_tenants_namespace_is_that_tenants(tenant: str) -> None:
+    assert tenant_of(tenant_namespace(tenant)) == tenant
+
+
+@given(NAMESPACES)
+def test_no_other_namespace_is_a_tenants(namespace: str) -> None:
+    tenant = tenant_of(namespace)
+    assert tenant is None or tenant_namespace(tenant) == namespace
+
+
+def test_the_default_tenant_has_no_second_namespace() -> None:
+    assert tenant_of("runtime-instance-default") is None

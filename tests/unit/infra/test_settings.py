@@ -7,7 +7,7 @@ import pulumi
 import pytest
 import yaml
 
-from gpu_platform.domain.api_keys import build_key, hash_secret
+from gpu_platform.domain.api_keys import build_key, find_undeclared, hash_secret
 from gpu_platform.domain.tenants import Role
 from infra.sections import Amounts, Nats
 from infra.settings import PlatformSettings, parse_settings, with_administrator
@@ -249,6 +249,19 @@ def test_an_administrators_key_comes_out_of_the_environment_as_a_hash() -> None:
     assert sorted(keys) == ["abcdefgh", "devkey01"]
     assert keys["devkey01"].sha256 == hash_secret("s" * 43)
     assert (keys["devkey01"].tenant, keys["devkey01"].roles) == ("default", (Role.ADMIN,))
+    assert keys["devkey01"].platform is True
+
+
+def test_a_tenants_key_with_a_platform_role_is_refused_and_an_undeclared_one_is_not() -> None:
+    key = {"sha256": "0" * 64, "tenant": "default", "roles": ["operator", "viewer"]}
+
+    assert find_undeclared(parse(environment="dev", apiKeys={"abcdefgh": key}).api_keys) == ("abcdefgh",)
+    assert parse(environment="dev", apiKeys={"abcdefgh": {**key, "platform": True}}).api_keys["abcdefgh"].platform
+    with pytest.raises(pulumi.RunError) as caught:
+        parse(environment="dev", apiKeys={"abcdefgh": {**key, "platform": False}})
+
+    assert "apiKeys.abcdefgh.roles has operator, and apiKeys.abcdefgh.platform is false" in str(caught.value)
+    assert "write platform: true" in str(caught.value)
 
 
 @pytest.mark.parametrize("environment", [{}, {"ADMIN": ""}, {"ADMIN": "hunter2"}])

@@ -46,6 +46,32 @@ def test_a_key_says_who_calls_and_what_they_may() -> None:
     assert caller.roles == {Role.VIEWER, Role.OPERATOR}
 
 
+OLD_RECORD = f'{{"roles": ["admin"], "sha256": "{hash_secret(SECRET)}", "tenant": "default"}}'
+"""As an earlier release wrote it: without `platform`."""
+
+
+@pytest.mark.parametrize(
+    ("platform", "granted", "warned"),
+    [(True, {Role.EDITOR, Role.OPERATOR}, []), (False, {Role.EDITOR}, []), (None, {Role.EDITOR, Role.OPERATOR}, [KEY])],
+    ids=["platform", "tenant", "undeclared"],
+)
+def test_platform_roles_are_of_platform_keys_and_of_undeclared_ones_with_a_warning(
+    platform: bool | None, granted: set[Role], warned: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    said = {} if platform is None else {"platform": platform}
+    ring = key_ring(abcd1234=record(roles=["editor", "operator"], **said))
+    caller = ring.find_caller(KEY)
+    assert caller is not None
+    assert caller.roles == granted
+    ring.take(read_records(secret(abcd1234=record(roles=["editor", "operator"], **said))))
+    assert [vars(entry)["keys"] for entry in caplog.records] == [["abcd1234"] for _ in warned]
+
+
+def test_an_earlier_releases_record_is_read_and_written_as_it_was() -> None:
+    [read] = read_records(secret(abcd1234=OLD_RECORD)).values()
+    assert json.dumps(read.to_json(), sort_keys=True) == OLD_RECORD
+
+
 @pytest.mark.parametrize(
     "key",
     [
