@@ -7,7 +7,7 @@ from gpu_platform.adapters.kube.errors import ConflictError, NotFoundError
 from gpu_platform.adapters.kube.paths import GPU_UNITS
 from gpu_platform.adapters.kube.requests import Getter, as_seen
 from gpu_platform.domain import names
-from gpu_platform.domain.stock import claim_holder_of
+from gpu_platform.domain.stock import Claim, claim_of
 
 Json = dict[str, Any]
 
@@ -26,21 +26,28 @@ async def list_free_stock(client: Getter, spec_name: str) -> tuple[Json, ...]:
     return tuple(answer["items"])
 
 
-async def try_claim(client: Patcher, stock: Json, holder: str, operation: str, now: datetime) -> Json | None:
-    """Take this stock unit; None when somebody took or changed it meanwhile.
+async def list_claims(client: Getter, claim: Claim) -> tuple[Json, ...]:
+    """Returns the stock that this claim holds, read from the API server itself."""
+    selector = f"{names.LABEL_STOCK_STATE}={names.STOCK_CLAIMED}"
+    answer = await client.get(GPU_UNITS.collection(names.STOCK_NAMESPACE), {"labelSelector": selector})
+    return tuple(stock for stock in answer["items"] if claim_of(stock) == claim)
+
+
+async def try_claim(client: Patcher, stock: Json, claim: Claim, now: datetime) -> Json | None:
+    """Claims this stock unit; None when it was claimed or modified concurrently.
 
     The swap is on the resourceVersion: of any number of claimants of one stock unit exactly one succeeds.
     """
-    body = _claim_patch(stock, names.STOCK_CLAIMED, holder, operation, now.isoformat())
+    body = _claim_patch(stock, names.STOCK_CLAIMED, claim.holder, claim.operation, now.isoformat())
     try:
         return await client.patch(_path(stock), body)
     except (ConflictError, NotFoundError):
         return None
 
 
-async def release_claim(client: Patcher, stock: Json, holder: str) -> bool:
-    """Give the stock back, if this holder (empty: nobody, only marked) still has it; whether it had."""
-    if (claim_holder_of(stock) or "") != holder:
+async def release_claim(client: Patcher, stock: Json, claim: Claim) -> bool:
+    """Releases the stock if this claim still holds it; returns whether it did."""
+    if claim_of(stock) != claim:
         return False
     try:
         await client.patch(_path(stock), _claim_patch(stock, names.STOCK_FREE, None, None, None))

@@ -7,16 +7,12 @@ before either.
 from datetime import datetime
 from typing import Any, Protocol
 
-from gpu_platform.adapters.claims import release_claim
 from gpu_platform.adapters.creations import NameTakenError, create_or_adopt
 from gpu_platform.adapters.fault_points import pass_point
 from gpu_platform.adapters.kube.errors import ConflictError, KubeError, NotFoundError
 from gpu_platform.adapters.kube.paths import GPU_UNITS
 from gpu_platform.adapters.kube.requests import find
 from gpu_platform.adapters.storage_mounts import hold_storages, release_storages
-from gpu_platform.domain import names
-from gpu_platform.domain.metadata import annotations_of
-from gpu_platform.domain.stock import claim_holder_of
 
 Json = dict[str, Any]
 
@@ -77,20 +73,3 @@ async def replace_mounting_unit(client: UnitClient, before: Json, after: Json, n
 
 def mounted_storages(unit: Json) -> set[str]:
     return {mount["name"] for mount in unit["spec"].get("storageMounts") or ()}
-
-
-async def list_claims(client: UnitClient, operation_name: str) -> tuple[Json, ...]:
-    """The stock that this operation holds, asked of the API server itself."""
-    selector = f"{names.LABEL_STOCK_STATE}={names.STOCK_CLAIMED}"
-    answer = await client.get(GPU_UNITS.collection(names.STOCK_NAMESPACE), {"labelSelector": selector})
-    return tuple(stock for stock in answer["items"] if claim_operation_of(stock) == operation_name)
-
-
-async def release_claims(client: UnitClient, claims: tuple[Json, ...]) -> None:
-    for stock in claims:
-        await release_claim(client, stock, claim_holder_of(stock) or "")
-
-
-def claim_operation_of(stock: Json) -> str | None:
-    """The name of the Operation for which this stock is held."""
-    return annotations_of(stock).get(names.ANNOTATION_OPERATION_ID)

@@ -1,6 +1,7 @@
 """Warm stock: which unit is free, and which one a claim takes."""
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -15,6 +16,32 @@ HANDOFF_LIMIT = timedelta(seconds=5)
 back as long: whatever becomes free meanwhile is for the unit."""
 
 
+@dataclass(frozen=True)
+class Claim:
+    """Who holds a stock unit, and for which request. Two claims are the same only when both agree: an Operation's name
+    can be given to another Operation in any other namespace."""
+
+    holder: str
+    """The unit (`namespace/name`); empty on stock that is only labelled as claimed."""
+
+    operation: str
+    """The name of the Operation, in the holder's namespace; or a mark that cannot be one."""
+
+    @property
+    def operation_key(self) -> str:
+        """The Operation as `namespace/name`."""
+        return f"{self.holder.partition('/')[0]}/{self.operation}"
+
+
+def claim_of(stock: Json) -> Claim:
+    """The claim that the stock's annotations name; both parts are empty on free stock."""
+    annotations = annotations_of(stock)
+    return Claim(
+        annotations.get(names.ANNOTATION_CLAIMED_BY, ""),
+        annotations.get(names.ANNOTATION_OPERATION_ID, ""),
+    )
+
+
 def is_claimed(stock: Json) -> bool:
     """Either mark is enough: the annotation is the claim, the label only its index."""
     label = labels_of(stock).get(names.LABEL_STOCK_STATE)
@@ -23,7 +50,7 @@ def is_claimed(stock: Json) -> bool:
 
 def claim_holder_of(stock: Json) -> str | None:
     """The unit (`namespace/name`) for which this stock is held."""
-    return annotations_of(stock).get(names.ANNOTATION_CLAIMED_BY) or None
+    return claim_of(stock).holder or None
 
 
 def claimed_at(item: Json) -> datetime | None:

@@ -29,7 +29,7 @@ from gpu_platform.domain import names
 from gpu_platform.domain.metadata import annotations_of
 from gpu_platform.domain.operations import ACCEPT_SECONDS, OperationKind
 from gpu_platform.domain.ssh import token_of
-from gpu_platform.domain.stock import is_from
+from gpu_platform.domain.stock import Claim, is_from
 from gpu_platform.domain.unit_requests import UnitRequest, build_unit, normalise_request
 from platform_api.cluster import Cluster
 from platform_api.gpu_units.claiming import StockClaimer
@@ -125,9 +125,7 @@ class Acceptance:
             raise NameTakenError(name)
 
     async def _claim(self, operation: Json, request: UnitRequest) -> Json:
-        metadata = operation["metadata"]
-        holder = names.claim_holder(metadata["namespace"], request.name)
-        stock = await self._claimer.claim(request.spec_name, holder, metadata["name"], request.stock_name)
+        stock = await self._claimer.claim(request.spec_name, _claim_for(operation), request.stock_name)
         if stock is None:
             which = f"the stock unit {request.stock_name!r}" if request.stock_name else "free stock"
             raise no_capacity(f"there is no {which} of {request.spec_name!r} just now; try again later")
@@ -151,8 +149,12 @@ class Acceptance:
         await remove_operation(self._client, operation)
 
     async def _release(self, operation: Json, stock: Json) -> None:
-        holder = names.claim_holder(operation["metadata"]["namespace"], operation["spec"]["target"]["name"])
-        await release_claim(self._client, stock, holder)
+        await release_claim(self._client, stock, _claim_for(operation))
+
+
+def _claim_for(operation: Json) -> Claim:
+    metadata = operation["metadata"]
+    return Claim(names.claim_holder(metadata["namespace"], operation["spec"]["target"]["name"]), metadata["name"])
 
 
 def _check_places(caller: Caller, body: CreateUnit) -> None:

@@ -34,7 +34,7 @@ from gpu_platform.domain.operations import (
 )
 from gpu_platform.domain.ssh import token_of
 from gpu_platform.domain.stacks import as_accepted
-from gpu_platform.domain.stock import is_from
+from gpu_platform.domain.stock import Claim, is_from
 from gpu_platform.domain.unit_requests import UnitChange, build_started, merge_change, with_accepted_spec
 from platform_api.changing import TRIES, change_as_seen, changed_by_others, check_match, refuse_leaving
 from platform_api.cluster import Cluster
@@ -128,15 +128,15 @@ class UnitChanges:
             await self._acceptance.ends.wait(opened.operation)
             return None
         pass_point("api.start-recorded")
-        holder = names.claim_holder(metadata["namespace"], metadata["name"])
-        stock = await self._claimer.claim(unit["spec"]["specName"], holder, operation_name, None)
+        claim = Claim(names.claim_holder(metadata["namespace"], metadata["name"]), operation_name)
+        stock = await self._claimer.claim(unit["spec"]["specName"], claim, None)
         if stock is None:
             await remove_operation(self._client, opened.operation)
             raise no_capacity(f"there is no free stock of {unit['spec']['specName']!r} just now; try again later")
         pass_point("api.start-claimed")
         started = await self._replace_started(unit, stock)
         if started is None:
-            await release_claim(self._client, stock, holder)
+            await release_claim(self._client, stock, claim)
             await remove_operation(self._client, opened.operation)
             return None
         pass_point("api.started")

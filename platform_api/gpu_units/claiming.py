@@ -6,7 +6,7 @@ from typing import Any
 
 from gpu_platform.adapters.claims import list_free_stock, try_claim
 from gpu_platform.adapters.kube import KubeError
-from gpu_platform.domain.stock import rank_stock
+from gpu_platform.domain.stock import Claim, rank_stock
 from platform_api.cluster import Cluster
 from platform_api.metrics import ApiMetrics
 
@@ -24,13 +24,13 @@ class StockClaimer:
         """Uid and resourceVersion of stock that this process has tried: in that version it is no longer to be had,
         whatever the index, a few milliseconds behind, still says."""
 
-    async def claim(self, spec_name: str, holder: str, operation: str, stock_name: str | None) -> Json | None:
-        """One stock unit of the spec for this holder; None when there is none to be had."""
+    async def claim(self, spec_name: str, claim: Claim, stock_name: str | None) -> Json | None:
+        """Claims one stock unit of the spec; None when none is free."""
         indexed = self._cluster.available_stock(spec_name)
-        stock = await self._take(self._rank(indexed, spec_name, stock_name), holder, operation)
+        stock = await self._take(self._rank(indexed, spec_name, stock_name), claim)
         if stock is None:
             listed = await list_free_stock(self._cluster.client, spec_name)
-            stock = await self._take(self._rank(listed, spec_name, stock_name), holder, operation)
+            stock = await self._take(self._rank(listed, spec_name, stock_name), claim)
         self._metrics.count_claim("taken" if stock else "none")
         return stock
 
@@ -38,14 +38,14 @@ class StockClaimer:
         ranked = rank_stock(stock, spec_name)
         return tuple(each for each in ranked if stock_name is None or each["metadata"]["name"] == stock_name)
 
-    async def _take(self, candidates: Iterable[Json], holder: str, operation: str) -> Json | None:
+    async def _take(self, candidates: Iterable[Json], claim: Claim) -> Json | None:
         for stock in candidates:
             uid, version = stock["metadata"]["uid"], stock["metadata"]["resourceVersion"]
             if self._tried.get(uid) == version:
                 continue
             self._remember(uid, version)
             try:
-                taken = await try_claim(self._cluster.client, stock, holder, operation, self._now())
+                taken = await try_claim(self._cluster.client, stock, claim, self._now())
             except KubeError:
                 # Nobody knows whether it was taken. If it was not, it must be possible to try again.
                 self._tried.pop(uid, None)

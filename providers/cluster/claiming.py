@@ -3,13 +3,12 @@
 from datetime import datetime
 from typing import Any
 
-from gpu_platform.adapters.claims import list_free_stock, release_claim, try_claim
+from gpu_platform.adapters.claims import list_claims, list_free_stock, release_claim, try_claim
 from gpu_platform.adapters.kube import KubeClient
-from gpu_platform.adapters.unit_writes import list_claims
 from gpu_platform.domain import names
 from gpu_platform.domain.gpu_units import GPUUnitSpec
 from gpu_platform.domain.operations import operation_name
-from gpu_platform.domain.stock import claim_holder_of, rank_stock
+from gpu_platform.domain.stock import Claim, rank_stock
 from providers.cluster.objects import Wanted
 
 Json = dict[str, Any]
@@ -23,21 +22,19 @@ async def claim_stock(client: KubeClient, wanted: Wanted, now: datetime) -> Json
     spec_name = wanted.spec.spec_name
     held = [
         stock
-        for stock in await list_claims(client, claim_mark(wanted))
-        if claim_holder_of(stock) == _holder(wanted)
-        and stock["spec"].get("specName") == spec_name
-        and "deletionTimestamp" not in stock["metadata"]
+        for stock in await list_claims(client, _claim(wanted))
+        if stock["spec"].get("specName") == spec_name and "deletionTimestamp" not in stock["metadata"]
     ]
     # Claimed once more: from now on it has another minute, and the janitor does not free it under our hands.
     for stock in (*held, *rank_stock(await list_free_stock(client, spec_name), spec_name)):
-        taken = await try_claim(client, stock, _holder(wanted), claim_mark(wanted), now)
+        taken = await try_claim(client, stock, _claim(wanted), now)
         if taken is not None:
             return taken
     return None
 
 
 async def give_back(client: KubeClient, wanted: Wanted, stock: Json) -> None:
-    await release_claim(client, stock, _holder(wanted))
+    await release_claim(client, stock, _claim(wanted))
 
 
 def claim_mark(wanted: Wanted) -> str:
@@ -47,5 +44,5 @@ def claim_mark(wanted: Wanted) -> str:
     return f"provider-{operation_name(wanted.tenant, wanted.operation_id)}"
 
 
-def _holder(wanted: Wanted) -> str:
-    return names.claim_holder(wanted.namespace or "", wanted.name)
+def _claim(wanted: Wanted) -> Claim:
+    return Claim(names.claim_holder(wanted.namespace or "", wanted.name), claim_mark(wanted))

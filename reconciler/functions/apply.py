@@ -10,7 +10,7 @@ from gpu_platform.adapters.kube.paths import GPU_FUNCTIONS, GPU_UNITS
 from gpu_platform.adapters.kube.requests import find
 from gpu_platform.domain import names
 from gpu_platform.domain.gpu_functions import GPUFunctionSpec, GPUFunctionStatus
-from gpu_platform.domain.stock import is_from
+from gpu_platform.domain.stock import Claim, is_from
 from reconciler.children import MANAGER
 from reconciler.functions.observed import Observed
 from reconciler.functions.plan import CreateWorker, Plan, RemoveWorker, ReplaceWorker, Write, status_of
@@ -87,9 +87,9 @@ async def _create(
     """Without stock it is not made; what becomes free brings the next pass."""
     namespace = function["metadata"]["namespace"]
     name = names.worker_name(function["metadata"]["name"], write.ordinal)
-    holder = names.claim_holder(namespace, name)
+    claim = Claim(names.claim_holder(namespace, name), claim_mark(function))
     woken_at = now()
-    stock = await _claim(write.held, free, holder, function, client, woken_at)
+    stock = await _claim(write.held, free, claim, client, woken_at)
     if stock is None:
         return
     body = build_worker(function, spec, write.ordinal, stock, woken_at=woken_at, claimed_at=now())
@@ -99,11 +99,11 @@ async def _create(
         # It may stand on this very stock: an earlier try arrived though nobody heard of it.
         live = await find(client, GPU_UNITS, name, namespace)
         if live is None or not is_from(live, stock):
-            await release_claim(client, stock, holder)
+            await release_claim(client, stock, claim)
         raise
     except KubeError as error:
         if error.is_refusal or isinstance(error, NotFoundError):
-            await release_claim(client, stock, holder)
+            await release_claim(client, stock, claim)
         else:
             # Nobody knows whether it was made: the next pass waits until the watch had time to show it.
             own_writes.remember(place_of_unit(namespace, name), None)
@@ -112,13 +112,13 @@ async def _create(
 
 
 async def _claim(
-    held: tuple[Json, ...], free: list[Json], holder: str, function: Json, client: ReadingWriter, now: datetime
+    held: tuple[Json, ...], free: list[Json], claim: Claim, client: ReadingWriter, now: datetime
 ) -> Json | None:
     # What is held is claimed once more: from now on it has another minute, and is not freed under our hands.
     for stock in held:
-        if taken := await try_claim(client, stock, holder, claim_mark(function), now):
+        if taken := await try_claim(client, stock, claim, now):
             return taken
     while free:
-        if taken := await try_claim(client, free.pop(0), holder, claim_mark(function), now):
+        if taken := await try_claim(client, free.pop(0), claim, now):
             return taken
     return None

@@ -4,13 +4,12 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from gpu_platform.adapters.unit_writes import claim_operation_of
 from gpu_platform.domain import names
 from gpu_platform.domain.function_requests import function_of_unit
 from gpu_platform.domain.gpu_functions import GPUFunctionSpec
 from gpu_platform.domain.operations import OperationKind, OperationPhase
 from gpu_platform.domain.stacks import as_accepted
-from gpu_platform.domain.stock import rank_stock
+from gpu_platform.domain.stock import claim_of, rank_stock
 from reconciler.functions.observed import Observed
 from reconciler.functions.workers import claim_mark, is_leftover, is_made_by
 from reconciler.world import World
@@ -100,7 +99,7 @@ def _held(world: World, function: Json, spec: GPUFunctionSpec | None) -> tuple[J
     return tuple(
         stock
         for stock in world.claimed_stock()
-        if claim_operation_of(stock) == mark
+        if claim_of(stock).operation == mark
         and spec is not None
         and stock["spec"].get("specName") == spec.spec_name
         and "deletionTimestamp" not in stock["metadata"]

@@ -2,6 +2,7 @@
 
 from datetime import datetime
 
+from gpu_platform.adapters.claims import release_claim
 from gpu_platform.adapters.creations import NameTakenError
 from gpu_platform.adapters.fault_points import pass_point
 from gpu_platform.adapters.kube import AlreadyExistsError, ConflictError, KubeError, NotFoundError
@@ -13,7 +14,6 @@ from gpu_platform.adapters.storage_mounts import StorageHeldError, StorageMissin
 from gpu_platform.adapters.unit_writes import (
     UnitClient,
     create_or_adopt_unit,
-    release_claims,
     replace_unit,
 )
 from gpu_platform.domain.operations import FINAL_PHASES
@@ -41,7 +41,8 @@ class RefusedError(Exception):
 async def apply_step(step: Step, record: Record, client: UnitClient, now: datetime) -> None:
     match step:
         case ReleaseClaims(claims):
-            await release_claims(client, claims)
+            for stock in claims:
+                await release_claim(client, stock, record.claim)
             pass_point("operations.released")
         case CreateUnit() | StartUnit() | CreateSpec() | CreatePool():
             await _make(step, client, now)

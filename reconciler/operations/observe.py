@@ -5,12 +5,13 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from gpu_platform.adapters.claims import list_claims
 from gpu_platform.adapters.kube import ResourcePath
 from gpu_platform.adapters.kube.cache import ObjectCache
 from gpu_platform.adapters.kube.paths import GPU_FUNCTIONS, GPU_SPECS, GPU_STORAGES, GPU_UNITS, OPERATIONS, STOCK_POOLS
 from gpu_platform.adapters.kube.requests import find
 from gpu_platform.adapters.ledger import spec_of, status_of
-from gpu_platform.adapters.unit_writes import UnitClient, find_unit, list_claims
+from gpu_platform.adapters.unit_writes import UnitClient, find_unit
 from gpu_platform.domain.operations import FINAL_PHASES, OperationKind, is_made_by
 from reconciler.operations.observed import JOBS, OF_FUNCTIONS, OF_STORAGES, Observed, Record
 from reconciler.operations.plan import due_at, parse_stock_request
@@ -57,7 +58,7 @@ async def _look(client: UnitClient, record: Record) -> Observed:
     if record.spec.kind in OF_STORAGES:
         return Observed(record, storage=await find(client, GPU_STORAGES, target.name, target.namespace))
     # The claims first: one that was consumed since then shows as its unit, which is looked for after it.
-    claims = () if record.spec.kind is OperationKind.DELETE_UNIT else await list_claims(client, record.name)
+    claims = () if record.spec.kind is OperationKind.DELETE_UNIT else await list_claims(client, record.claim)
     return Observed(record, unit=await find_unit(client, target.namespace, target.name), claims=claims)
 
 

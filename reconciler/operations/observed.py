@@ -3,7 +3,9 @@
 from dataclasses import dataclass
 from typing import Any
 
+from gpu_platform.domain import names
 from gpu_platform.domain.operations import OperationKind, OperationSpec, OperationStatus
+from gpu_platform.domain.stock import Claim
 
 Json = dict[str, Any]
 
@@ -34,6 +36,12 @@ class Record:
     @property
     def name(self) -> str:
         return str(self.item["metadata"]["name"])
+
+    @property
+    def claim(self) -> Claim:
+        """The claim by which it holds stock. The namespace is the Operation's own, whatever its spec says: a name that
+        is also another tenant's Operation holds nothing of that tenant."""
+        return Claim(names.claim_holder(self.item["metadata"]["namespace"], self.spec.target.name), self.name)
 
     @property
     def object_uid(self) -> str | None:

@@ -1,15 +1,17 @@
 """The orphans controller: looks at the whole cluster every few seconds. Its one key stands for all of it."""
 
+import logging
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any, Protocol
 
 from gpu_platform.adapters.claims import release_claim
+from gpu_platform.adapters.kube import KubeError
 from gpu_platform.adapters.unit_writes import UnitClient, find_unit
 from gpu_platform.control.loop import Key, Trigger
 from gpu_platform.control.results import RequeueAfter, Result
 from gpu_platform.domain import names
-from gpu_platform.domain.stock import is_from
+from gpu_platform.domain.stock import claim_of, is_from
 from reconciler.guarded_writes import delete_seen
 from reconciler.orphans.plan import (
     DeleteOrphan,
@@ -21,6 +23,8 @@ from reconciler.orphans.plan import (
 )
 from reconciler.world import UNIT_CHILDREN, World, key_of
 from reconciler.writer import Writer
+
+log = logging.getLogger(__name__)
 
 Json = dict[str, Any]
 
@@ -49,22 +53,36 @@ class OrphansController:
         plan = plan_orphans(self._observe(), self._now(), self._limits)
         self._orphaned_since = plan.orphaned_since
         for write in plan.writes:
-            match write:
-                case ReleaseClaim(stock, holder):
-                    await self._release(stock, holder)
-                case DeleteOrphan(child):
-                    await delete_seen(self._client, UNIT_CHILDREN[child["kind"]], child)
+            await self._apply(write)
         return RequeueAfter(self.interval, "looks again and again")
 
     def triggers(self) -> tuple[Trigger, ...]:
         return (Trigger(self._world.namespaces, lambda _: [EVERYTHING]),)
 
-    async def _release(self, stock: Json, holder: str) -> None:
-        """Unless the unit is there after all: an operation that was rolled forward late ends before the cache of the
-        units shows what came of it."""
-        unit = await find_unit(self._client, *holder.split("/", 1)) if "/" in holder else None
+    async def _apply(self, write: ReleaseClaim | DeleteOrphan) -> None:
+        """Carries out one write. An object whose write the API server refuses is logged, and does not keep the pass
+        from the others."""
+        item = write.stock if isinstance(write, ReleaseClaim) else write.child
+        try:
+            match write:
+                case ReleaseClaim(stock):
+                    await self._release(stock)
+                case DeleteOrphan(child):
+                    await delete_seen(self._client, UNIT_CHILDREN[child["kind"]], child)
+        except KubeError as error:
+            if not error.is_refusal:
+                raise
+            namespace, name = key_of(item)
+            log.warning("orphan.refused", extra={"namespace": namespace, "object": name, "error": error.message})
+
+    async def _release(self, stock: Json) -> None:
+        """Releases the claim, unless the unit exists after all: an operation that was rolled forward late ends before
+        the cache of the units shows the result."""
+        claim = claim_of(stock)
+        namespace, _, name = claim.holder.partition("/")
+        unit = await find_unit(self._client, namespace, name) if namespace and name else None
         if unit is None or not is_from(unit, stock):
-            await release_claim(self._client, stock, holder)
+            await release_claim(self._client, stock, claim)
 
     def _observe(self) -> Observed:
         world = self._world

@@ -6,9 +6,9 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from gpu_platform.domain import names
-from gpu_platform.domain.metadata import annotations_of, labels_of
+from gpu_platform.domain.metadata import labels_of
 from gpu_platform.domain.operations import FINAL_PHASES
-from gpu_platform.domain.stock import claim_holder_of, claimed_at, is_claimed, is_from
+from gpu_platform.domain.stock import claim_of, claimed_at, is_claimed, is_from
 
 Json = dict[str, Any]
 
@@ -32,7 +32,8 @@ class Observed:
     """Every unit by `namespace/name`."""
 
     operations: Mapping[str, bool]
-    """The name of every Operation, and whether it has ended: a claim says for which one it was made."""
+    """Every Operation by `namespace/name`, and whether it has ended: a claim says for which one it was made. With the
+    namespace, because an Operation of the same name in another one is another tenant's."""
 
     children: tuple[Json, ...]
     orphaned_since: Mapping[str, datetime]
@@ -42,7 +43,6 @@ class Observed:
 @dataclass(frozen=True)
 class ReleaseClaim:
     stock: Json
-    holder: str
 
 
 @dataclass(frozen=True)
@@ -69,11 +69,7 @@ def plan_orphans(observed: Observed, now: datetime, limits: OrphanLimits = DEFAU
     | Deployment, Service, …   | missing                           | –             | up to 30 s    | remember |
     | Deployment, Service, …   | missing                           | –             | over 30 s     | delete   |
     """
-    releases = [
-        ReleaseClaim(stock, claim_holder_of(stock) or "")
-        for stock in observed.stock
-        if _is_lost(stock, observed, now, limits)
-    ]
+    releases = [ReleaseClaim(stock) for stock in observed.stock if _is_lost(stock, observed, now, limits)]
     of_units = [child for child in observed.children if names.LABEL_UNIT in labels_of(child)]
     orphans = [child for child in of_units if _unit_of(child) not in observed.units]
     since = {child["metadata"]["uid"]: observed.orphaned_since.get(child["metadata"]["uid"], now) for child in orphans}
@@ -83,16 +79,19 @@ def plan_orphans(observed: Observed, now: datetime, limits: OrphanLimits = DEFAU
 
 def ends_of(operations: Iterable[Json]) -> dict[str, bool]:
     return {
-        operation["metadata"]["name"]: operation.get("status", {}).get("phase") in FINAL_PHASES
+        f"{operation['metadata']['namespace']}/{operation['metadata']['name']}": operation.get("status", {}).get(
+            "phase"
+        )
+        in FINAL_PHASES
         for operation in operations
     }
 
 
 def _is_lost(stock: Json, observed: Observed, now: datetime, limits: OrphanLimits) -> bool:
-    holder = observed.units.get(claim_holder_of(stock) or "")
+    holder = observed.units.get(claim_of(stock).holder)
     if not is_claimed(stock) or (holder is not None and is_from(holder, stock)):
         return False
-    has_ended = observed.operations.get(annotations_of(stock).get(names.ANNOTATION_OPERATION_ID, ""))
+    has_ended = observed.operations.get(claim_of(stock).operation_key)
     if has_ended is not None:
         return has_ended
     since = claimed_at(stock) or datetime.fromisoformat(stock["metadata"]["creationTimestamp"])

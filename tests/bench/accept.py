@@ -13,7 +13,7 @@ from gpu_platform.adapters.kube import KubeClient
 from gpu_platform.adapters.kube.paths import GPU_UNITS, NAMESPACES, OPERATIONS
 from gpu_platform.domain.gpu_units import EnvVar, Template
 from gpu_platform.domain.operations import operation_name
-from gpu_platform.domain.stock import claim_holder_of
+from gpu_platform.domain.stock import claim_holder_of, claim_of
 from gpu_platform.domain.tenants import DEFAULT_TENANT, tenant_namespace
 from gpu_platform.domain.unit_requests import UnitRequest
 from tests.bench.bare_writes import BareWrites, prepare_bare_writes
@@ -190,7 +190,7 @@ class Site:
         """While the reconciler sleeps nothing was handed off: the same stock can be taken again."""
         await self.remove_accepted()
         claimed = [stock for stock in await stock_of(self._kube, POOL) if claim_holder_of(stock)]
-        await asyncio.gather(*(release_claim(self._kube, each, claim_holder_of(each) or "") for each in claimed))
+        await asyncio.gather(*(release_claim(self._kube, each, claim_of(each)) for each in claimed))
 
         async def is_known() -> bool:
             wanted = {"pool": POOL, "state": "available"}

@@ -9,7 +9,7 @@ from gpu_platform.adapters.claims import try_claim
 from gpu_platform.adapters.kube import KubeClient, NotFoundError, PatchType
 from gpu_platform.adapters.kube.paths import GPU_SPECS, GPU_UNITS, STOCK_POOLS
 from gpu_platform.domain import names
-from gpu_platform.domain.stock import is_available, rank_stock
+from gpu_platform.domain.stock import Claim, is_available, rank_stock
 from tests.support.waiting import NotYet, eventually
 
 Json = dict[str, Any]
@@ -130,6 +130,6 @@ async def claim(kube: KubeClient, pool: str, unit: str, namespace: str = INSTANC
 
 async def claim_oldest(kube: KubeClient, stock: Iterable[Json], spec: str, holder: str, operation: str) -> Json:
     for candidate in rank_stock(stock, spec):
-        if taken := await try_claim(kube, candidate, holder, operation, datetime.now(UTC)):
+        if taken := await try_claim(kube, candidate, Claim(holder, operation), datetime.now(UTC)):
             return taken
     raise AssertionError("no free stock")

@@ -24,11 +24,14 @@ class ResourcePath:
         return f"{prefix}/{self.api_version}{scope}/{self.plural}"
 
     def item(self, name: str, namespace: str | None = None, subresource: str | None = None) -> str:
-        """One object. NotFoundError for a name that none can have: in a path, `..` would mean something else."""
+        """The path of one object. NotFoundError for a name or a namespace that none can have: in a path, `..` would
+        mean something else."""
         if not OBJECT_NAME.fullmatch(name):
             raise NotFoundError(404, "NotFound", f"no {self.plural} can be called {name!r}")
         if self.namespaced and not namespace:
             raise ValueError(f"{self.plural} are namespaced: {name!r} needs a namespace")
+        if namespace and not OBJECT_NAME.fullmatch(namespace):
+            raise NotFoundError(404, "NotFound", f"no namespace can be called {namespace!r}")
         path = f"{self.collection(namespace)}/{name}"
         return f"{path}/{subresource}" if subresource else path
 

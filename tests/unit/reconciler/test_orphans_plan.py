@@ -68,10 +68,17 @@ def unit_from(source: str | None) -> Json:
 def test_only_a_claim_that_no_unit_and_no_operation_needs_is_released(
     age: timedelta, sources: dict[str, str | None], has_ended: bool | None, is_released: bool
 ) -> None:
-    operations = {} if has_ended is None else {"op-1": has_ended}
+    operations = {} if has_ended is None else {"runtime-instance/op-1": has_ended}
     units = {place: unit_from(source) for place, source in sources.items()}
     plan = plan_orphans(observe(stock=(claimed(age),), units=units, operations=operations), NOW)
     assert [type(write) for write in plan.writes] == ([ReleaseClaim] if is_released else [])
+
+
+def test_an_ended_operation_of_the_same_name_in_another_namespace_releases_nothing() -> None:
+    operations = {"runtime-instance/op-1": False, "runtime-instance-evil/op-1": True}
+    assert plan_orphans(observe(stock=(claimed(SECOND),), operations=operations), NOW).writes == ()
+    del operations["runtime-instance/op-1"]
+    assert plan_orphans(observe(stock=(claimed(SECOND),), operations=operations), NOW).writes == ()
 
 
 def test_free_stock_is_no_orphan() -> None:
@@ -96,12 +103,12 @@ def test_an_object_without_its_unit_is_remembered_first_and_deleted_later() -> N
 
 def test_an_operation_has_ended_once_it_succeeded_or_failed() -> None:
     operations = [
-        {"metadata": {"name": "a"}},
-        {"metadata": {"name": "b"}, "status": {"phase": "Running"}},
-        {"metadata": {"name": "c"}, "status": {"phase": "Succeeded"}},
-        {"metadata": {"name": "d"}, "status": {"phase": "Failed"}},
+        {"metadata": {"name": "a", "namespace": "x"}},
+        {"metadata": {"name": "b", "namespace": "x"}, "status": {"phase": "Running"}},
+        {"metadata": {"name": "c", "namespace": "x"}, "status": {"phase": "Succeeded"}},
+        {"metadata": {"name": "a", "namespace": "y"}, "status": {"phase": "Failed"}},
     ]
-    assert ends_of(operations) == {"a": False, "b": False, "c": True, "d": True}
+    assert ends_of(operations) == {"x/a": False, "x/b": False, "x/c": True, "y/a": True}
 
 
 def test_what_belongs_to_a_storage_is_no_orphan_of_a_unit() -> None:
