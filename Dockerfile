@@ -1,7 +1,11 @@
 # One image for all processes of the platform: `gpu-platform api`, `reconciler` and `stack-worker`. Built by
 # `docker build --tag gpu-platform .`; tests/architecture/test_dockerfile.py checks every path and command in it.
 
-FROM python:3.12-slim AS packages
+# A tag can be moved: releases name both by digest (`make image`, CONTRIBUTING.md).
+ARG BASE_IMAGE=python:3.12-slim
+ARG PULUMI_IMAGE=pulumi/pulumi-base:3.259.0
+
+FROM ${BASE_IMAGE} AS packages
 COPY requirements/runtime.txt /build/requirements.txt
 # Every package by its hash, and only wheels: nothing is compiled, and nothing runs at installation.
 RUN python -m venv /opt/venv \
@@ -10,9 +14,9 @@ RUN python -m venv /opt/venv \
     && /opt/venv/bin/pip uninstall --yes --quiet pip
 
 # The stack worker runs Pulumi's own command; the programs are ours, so it needs neither a language host nor a plugin.
-FROM pulumi/pulumi-base:3.259.0 AS pulumi
+FROM ${PULUMI_IMAGE} AS pulumi
 
-FROM python:3.12-slim
+FROM ${BASE_IMAGE}
 COPY --from=pulumi /pulumi/bin/pulumi /usr/local/bin/pulumi
 COPY --from=packages /opt/venv /opt/venv
 COPY gpu_platform /opt/gpu-platform/gpu_platform

@@ -128,8 +128,34 @@ lock: venv ## Pin all packages by hash (LOCK_OPTIONS=--upgrade takes the newest 
 			$$([ $${output%%:*} = dev ] && echo --constraint requirements/runtime.txt) \
 			--output-file "requirements/$${output%%:*}.txt"; \
 	done
-	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
-		--no-emit-index-url requirements/go.in --output-file requirements/go.txt
+	@for name in go audit; do \
+		echo "requirements/$$name.txt"; \
+		$(BIN)/uv pip compile --quiet $(LOCK_OPTIONS) --universal --python-version 3.11 --generate-hashes --no-header \
+			--no-emit-index-url "requirements/$$name.in" --output-file "requirements/$$name.txt"; \
+	done
+
+# Apart from .venv: neither the product nor its tests need them.
+AUDIT := .venv/audit
+$(AUDIT)/.installed: requirements/audit.txt | .venv/.installed
+	$(PYTHON) -m venv $(AUDIT)
+	$(AUDIT)/bin/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/audit.txt
+	touch $@
+
+# --strict: a package that the database does not know fails the audit instead of being left out.
+.PHONY: audit
+audit: $(AUDIT)/.installed ## Look for known vulnerabilities of the pinned packages (asks PyPI)
+	$(AUDIT)/bin/pip-audit --strict --progress-spinner off --require-hashes --disable-pip \
+		$(patsubst %,--requirement %,$(sort $(wildcard requirements/*.txt)))
+
+.PHONY: sbom
+sbom: $(AUDIT)/.installed ## List the pinned packages of the product with their hashes: dist/sbom.cdx.json (CycloneDX)
+	mkdir -p dist
+	$(AUDIT)/bin/cyclonedx-py requirements requirements/runtime.txt --pyproject pyproject.toml --output-reproducible \
+		--output-format JSON --output-file dist/sbom.cdx.json
+
+.PHONY: image
+image: ## Build the container image on base images named by digest (BASE_IMAGE, PULUMI_IMAGE)
+	.ci/build-image
 
 .PHONY: clean
 clean: ## Stop the embedded cluster and remove all that make made here (the cache of parts stays)

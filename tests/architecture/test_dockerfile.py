@@ -18,6 +18,8 @@ from tests.architecture.repository import ROOT, list_files
 INSTRUCTIONS = re.sub(r"\\\n\s*", "", re.sub(r"(?m)^\s*#.*\n", "", (ROOT / "Dockerfile").read_text())).splitlines()
 COPIES = [line.split()[1:] for line in INSTRUCTIONS if line.startswith("COPY")]
 FROM_HERE = [(words[-2], words[-1]) for words in COPIES if not any(word.startswith("--from") for word in words)]
+BASE_IMAGES = dict(line.split()[1].split("=", 1) for line in INSTRUCTIONS if line.startswith("ARG"))
+DIGEST = "0123456789abcdef" * 4
 MODULES = {"api": "platform_api", "reconciler": "reconciler", "stack-worker": "stacks.worker"}
 EVERYTHING = Workloads.model_validate(
     {
@@ -73,8 +75,40 @@ def test_the_image_runs_as_nobody_in_particular_and_is_made_of_pinned_packages()
     [install] = [line for line in INSTRUCTIONS if "pip install" in line]
     assert "--require-hashes" in install
     stages = [line.split()[1] for line in INSTRUCTIONS if line.startswith("FROM")]
-    assert len(stages) == 3
-    assert all(":" in image and not image.endswith(":latest") for image in stages)
+    assert stages == ["${BASE_IMAGE}", "${PULUMI_IMAGE}", "${BASE_IMAGE}"]
+    assert BASE_IMAGES.keys() == {"BASE_IMAGE", "PULUMI_IMAGE"}
+    assert all(":" in image and not image.endswith(":latest") for image in BASE_IMAGES.values())
+
+
+def run_build_image(directory: Path, images: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    """With a `docker` that prints its arguments."""
+    docker = directory / "docker"
+    docker.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+    docker.chmod(0o755)
+    environment = {"PATH": f"{directory}:/usr/bin:/bin", **images}
+    return subprocess.run([ROOT / ".ci" / "build-image"], env=environment, capture_output=True, text=True, check=False)
+
+
+def test_the_image_of_a_release_is_built_on_base_images_named_by_digest(tmp_path: Path) -> None:
+    images = {name: f"{image}@sha256:{DIGEST}" for name, image in BASE_IMAGES.items()}
+    built = run_build_image(tmp_path, images)
+
+    assert (built.returncode, built.stderr) == (0, "")
+    assert {f"{name}={image}" for name, image in images.items()} <= set(built.stdout.splitlines())
+
+
+@pytest.mark.parametrize("name", ["BASE_IMAGE", "PULUMI_IMAGE"])
+@pytest.mark.parametrize(
+    "image",
+    ["", "{tag}", "{tag}@sha256:" + "0" * 63, "{tag}@sha256:" + "0" * 64 + " --x", "other:1@sha256:" + "0" * 64],
+)
+def test_a_base_image_that_can_be_moved_stops_the_build_of_a_release(tmp_path: Path, name: str, image: str) -> None:
+    images = {each: f"{tag}@sha256:{DIGEST}" for each, tag in BASE_IMAGES.items()}
+    moved = image.format(tag=BASE_IMAGES[name])
+    refused = run_build_image(tmp_path, {**images, name: moved})
+
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert f'{name} is "{moved}": set it to {BASE_IMAGES[name]}@sha256:<digest>' in refused.stderr
 
 
 def test_pulumi_finds_a_user_and_a_writable_home_under_a_uid_without_a_passwd_entry() -> None:

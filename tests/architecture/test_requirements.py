@@ -49,7 +49,7 @@ def find_unmet(declared: tuple[Requirement, ...], pins: dict[str, str]) -> tuple
     )
 
 
-@pytest.mark.parametrize("name", ["runtime.txt", "dev.txt", "go.txt"])
+@pytest.mark.parametrize("name", ["runtime.txt", "dev.txt", "go.txt", "audit.txt"])
 def test_every_requirement_is_pinned_by_version_and_hash(name: str) -> None:
     text = (REQUIREMENTS / name).read_text()
 
@@ -58,7 +58,12 @@ def test_every_requirement_is_pinned_by_version_and_hash(name: str) -> None:
 
 
 def test_no_other_requirements_file_escapes_the_rule() -> None:
-    assert {path.name for path in REQUIREMENTS.glob("*.txt")} == {"runtime.txt", "dev.txt", "go.txt"}
+    assert {path.name for path in REQUIREMENTS.glob("*.txt")} == {
+        "runtime.txt",
+        "dev.txt",
+        "go.txt",
+        "audit.txt",
+    }
 
 
 @pytest.mark.parametrize(

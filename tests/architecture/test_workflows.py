@@ -16,8 +16,11 @@ from tests.architecture.test_make_targets import list_needs, read_makefile
 WORKFLOWS = ROOT / ".github" / "workflows"
 NAMES = ("ci.yml", "nightly.yml", "preview.yml", "release.yml")
 
-# A major version or better, or a commit: never a branch, which anyone with rights there can move.
-PINNED = re.compile(r"[\w.-]+/[\w./-]+@(v\d+(\.\d+){0,2}|[0-9a-f]{40})")
+# A commit: a branch or a tag can be moved by anyone with write access to the action's repository.
+PINNED = re.compile(r"[\w.-]+/[\w./-]+@[0-9a-f]{40}")
+USES = re.compile(r"(?m)^\s*-?\s*uses:.*$")
+USES_WITH_VERSION = re.compile(r"\s*-?\s*uses: [\w.-]+/[\w./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+")
+CHECKOUT = f"actions/checkout@{'0123456789' * 4}"
 
 Workflow = dict[Any, Any]
 
@@ -49,6 +52,11 @@ def find_faults(workflow: Workflow) -> tuple[str, ...]:
     return tuple(faults)
 
 
+def find_unversioned(text: str) -> tuple[str, ...]:
+    """The lines with an action that does not name its release beside the commit."""
+    return tuple(line.strip() for line in USES.findall(text) if not USES_WITH_VERSION.fullmatch(line))
+
+
 def find_writes(workflow: Workflow) -> dict[str, list[str]]:
     """Which jobs may write, and what."""
     rights = {name: job.get("permissions", workflow["permissions"]) for name, job in workflow["jobs"].items()}
@@ -64,6 +72,29 @@ def test_every_job_is_bounded_in_time_and_rights_and_uses_pinned_actions(name: s
     assert find_faults(read_workflow(name)) == ()
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_every_action_names_its_release_beside_the_commit(name: str) -> None:
+    text = (WORKFLOWS / name).read_text()
+
+    assert USES.search(text)
+    assert find_unversioned(text) == ()
+
+
+def test_one_release_of_an_action_is_one_commit_everywhere() -> None:
+    lines = {line.split("uses: ")[1] for name in NAMES for line in USES.findall((WORKFLOWS / name).read_text())}
+
+    assert len({line.split("@")[0] for line in lines}) == len(lines)
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["uses: actions/checkout@v5", f"uses: {CHECKOUT}", f"uses: {CHECKOUT} # v5", f"uses: {CHECKOUT[:-1]} # v5.1.0"],
+)
+def test_an_action_without_commit_or_release_is_seen(line: str) -> None:
+    assert find_unversioned(f"      - {line}\n") == (f"- {line}",)
+    assert find_unversioned(f"      - uses: {CHECKOUT} # v5.1.0\n") == ()
+
+
 @pytest.mark.parametrize(
     ("change", "fault"),
     [
@@ -74,6 +105,10 @@ def test_every_job_is_bounded_in_time_and_rights_and_uses_pinned_actions(name: s
             {"steps": [{"uses": "actions/checkout@main"}]},
             "test uses actions/checkout@main, which is not pinned",
         ),
+        (
+            {"steps": [{"uses": "actions/checkout@v5.1.0"}]},
+            "test uses actions/checkout@v5.1.0, which is not pinned",
+        ),
         ({"steps": [{"uses": "actions/checkout"}]}, "test uses actions/checkout, which is not pinned"),
     ],
 )
@@ -81,7 +116,7 @@ def test_a_fault_is_seen(change: dict[str, Any], fault: str) -> None:
     job = {
         "timeout-minutes": 5,
         "permissions": {"contents": "read"},
-        "steps": [{"uses": "actions/checkout@v5"}],
+        "steps": [{"uses": CHECKOUT}],
     }
 
     assert find_faults({"jobs": {"test": job}}) == ()
@@ -98,10 +133,10 @@ def test_ci_runs_the_parts_of_make_test_side_by_side_on_every_push_and_pull_requ
     assert {"push", "pull_request"} <= set(list_triggers(workflow))
 
 
-def test_every_night_the_faults_and_the_benchmarks_run() -> None:
+def test_every_night_the_audit_the_faults_and_the_benchmarks_run() -> None:
     workflow = read_workflow("nightly.yml")
 
-    assert list_commands(workflow) == ("make faults", "make bench")
+    assert list_commands(workflow) == ("make audit", "make faults", "make bench")
     assert "schedule" in list_triggers(workflow)
 
 
@@ -158,7 +193,32 @@ def test_releases_come_from_version_tags_after_the_tests() -> None:
 
     assert list_triggers(workflow) == {"push": {"tags": ["v*"]}}
     assert {"make test", "make faults"} <= set(list_commands(workflow))
-    assert workflow["jobs"]["publish"]["needs"] == ["build", "faults"]
+    assert workflow["jobs"]["publish"]["needs"] == ["build", "faults", "image"]
+
+
+def test_a_release_carries_the_list_of_its_packages() -> None:
+    steps = read_workflow("release.yml")["jobs"]["build"]["steps"]
+    [listed] = [place for place, step in enumerate(steps) if step.get("run") == "make sbom"]
+    [uploaded] = [place for place, step in enumerate(steps) if "upload-artifact" in step.get("uses", "")]
+
+    assert listed < uploaded
+    assert steps[uploaded]["with"]["path"] == "dist/*"
+    assert "--output-file dist/sbom.cdx.json" in read_makefile()
+
+
+def test_a_release_is_built_on_base_images_named_by_digest() -> None:
+    [step] = [step for step in read_workflow("release.yml")["jobs"]["image"]["steps"] if "run" in step]
+
+    assert step["run"] == "make image"
+    assert step["env"] == {name: f"${{{{ vars.{name} }}}}" for name in ("BASE_IMAGE", "PULUMI_IMAGE")}
+
+
+def test_the_audit_asks_about_every_pinned_package_and_fails_for_one_that_it_cannot_find() -> None:
+    audit = read_makefile().partition("\naudit:")[2].partition(".PHONY")[0]
+
+    assert "pip-audit --strict" in audit
+    assert "--require-hashes" in audit
+    assert "$(wildcard requirements/*.txt)" in audit
 
 
 def test_only_the_jobs_that_publish_and_comment_may_write() -> None:
