@@ -64,11 +64,13 @@ def build_creation(
     made_kind: str,
     request: UnitRequest | StorageRequest | FunctionRequest,
 ) -> Json:
+    """Only a unit's request is recorded: its claim may outlive this process, and the operations controller makes the
+    unit from both. A storage or function that was not made is asked for again."""
     spec = OperationSpec(
         operation_id=operation_id,
         kind=kind,
         request_hash=request_hash(request),
-        request=request.to_json(),
+        request=request.to_json() if kind is OperationKind.CREATE_UNIT else {},
         target=OperationTarget(kind=made_kind, namespace=caller.namespace, name=request.name),
     )
     return build_operation(operation_name(caller.tenant, operation_id), caller.namespace, spec)

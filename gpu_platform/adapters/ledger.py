@@ -150,6 +150,13 @@ async def patch_operation_status(client: LedgerClient, operation: Json, status: 
     return await client.patch(path, {"metadata": as_seen(operation), "status": status.to_json()})
 
 
+async def trim_operation(client: LedgerClient, operation: Json) -> Json:
+    """Drops the recorded request of an operation that has ended; a guarded write."""
+    metadata = operation["metadata"]
+    path = OPERATIONS.item(metadata["name"], metadata["namespace"])
+    return await client.patch(path, {"metadata": as_seen(operation), "spec": {"request": None}})
+
+
 async def remove_operation(client: LedgerClient, operation: Json) -> bool:
     """Forget it as it was seen: nothing was accepted, the same operationID may try again. False: somebody was
     faster."""

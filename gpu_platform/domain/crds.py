@@ -246,6 +246,8 @@ GPU_FUNCTION = Kind(
     selectable=(".spec.specName", ".status.phase"),
 )
 
+OPERATION_HAS_ENDED = f"oldSelf.?status.phase.orValue('') in {[str(phase) for phase in FINAL_PHASES]}"
+
 OPERATION = Kind(
     "Operation",
     "gop",
@@ -262,13 +264,19 @@ OPERATION = Kind(
         # At the root, because a rule on the status does not see the status being removed.
         "": (
             Rule(
-                f"!(oldSelf.?status.phase.orValue('') in {[str(phase) for phase in FINAL_PHASES]})"
-                " || self.?status.phase == oldSelf.?status.phase",
+                f"!({OPERATION_HAS_ENDED}) || self.?status.phase == oldSelf.?status.phase",
                 "an operation that has succeeded or failed stays so",
                 "status.phase",
             ),
+            Rule(
+                f"self.spec == oldSelf.spec || ({OPERATION_HAS_ENDED} && dyn(self.spec.request) == {{}}"
+                " && self.spec.operationID == oldSelf.spec.operationID && self.spec.kind == oldSelf.spec.kind"
+                " && self.spec.requestHash == oldSelf.spec.requestHash && self.spec.target == oldSelf.spec.target)",
+                "an operation's spec cannot be changed: it says what was accepted; only the request of one that has "
+                "succeeded or failed may be emptied",
+                "spec",
+            ),
         ),
-        "spec": (Rule("self == oldSelf", "an operation's spec cannot be changed: it says what was accepted"),),
     },
     selectable=(".spec.kind", ".status.phase"),
 )

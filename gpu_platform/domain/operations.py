@@ -53,7 +53,7 @@ class OperationTarget(Value):
 
 
 class OperationSpec(Value):
-    """The accepted request, word for word: a replay and a recovery must find what the caller was told."""
+    """What was accepted. A replay is compared with the hash; a recovery reads the request, until the operation ends."""
 
     operation_id: Annotated[
         str, Field(alias="operationID", min_length=1, max_length=200, description="Chosen by the caller.")
@@ -62,7 +62,9 @@ class OperationSpec(Value):
     request_hash: Annotated[
         str, Field(pattern=r"^[0-9a-f]{64}$", max_length=64, description="SHA-256 of the normalised request.")
     ]
-    request: Annotated[dict[str, Any], Field(description="The normalised request.")] = Field(default={})
+    request: Annotated[
+        dict[str, Any], Field(description="The normalised request, where a recovery needs it; empty after the end.")
+    ] = Field(default={})
     target: OperationTarget
 
 
@@ -110,6 +112,19 @@ def delete_operation_name(tenant: str, uid: str) -> str:
 def start_operation_name(tenant: str, uid: str, generation: int) -> str:
     """So is starting a unit that was stopped at this generation."""
     return f"start-{_digest(tenant, uid, str(generation))}"
+
+
+def is_trimmable(spec: OperationSpec, status: OperationStatus) -> bool:
+    """Returns whether the request is recorded though neither a replay nor a recovery will read it again.
+
+    | phase             | kind                | request  | trimmable |
+    | ----------------- | ------------------- | -------- | --------- |
+    | Succeeded, Failed | any but StartUnit   | recorded | yes       |
+    | Succeeded, Failed | any                 | empty    | no        |
+    | Succeeded, Failed | StartUnit: a number | recorded | no        |
+    | any other         | any                 | any      | no        |
+    """
+    return status.phase in FINAL_PHASES and bool(spec.request) and spec.kind is not OperationKind.START_UNIT
 
 
 def is_made_by(item: dict[str, Any], spec: OperationSpec) -> bool:

@@ -8,7 +8,7 @@ from gpu_platform.adapters.fault_points import pass_point
 from gpu_platform.adapters.kube import AlreadyExistsError, ConflictError, KubeError, NotFoundError
 from gpu_platform.adapters.kube.paths import GPU_FUNCTIONS, GPU_SPECS, GPU_UNITS, STOCK_POOLS, ResourcePath
 from gpu_platform.adapters.kube.requests import delete_that
-from gpu_platform.adapters.ledger import patch_operation_status, remove_operation
+from gpu_platform.adapters.ledger import patch_operation_status, remove_operation, trim_operation
 from gpu_platform.adapters.storage_deletions import delete_as_seen
 from gpu_platform.adapters.storage_mounts import StorageHeldError, StorageMissingError
 from gpu_platform.adapters.unit_writes import (
@@ -30,6 +30,7 @@ from reconciler.operations.steps import (
     RemoveOperation,
     StartUnit,
     Step,
+    TrimRequest,
     WriteStatus,
 )
 
@@ -58,9 +59,18 @@ async def apply_step(step: Step, record: Record, client: UnitClient, now: dateti
         case DeleteStorage(storage):
             await _delete_storage(storage, client)
             pass_point("operations.storage-deleted")
+        case WriteStatus() | TrimRequest() | RemoveOperation():
+            await _write_record(step, record, client)
+
+
+async def _write_record(step: WriteStatus | TrimRequest | RemoveOperation, record: Record, client: UnitClient) -> None:
+    match step:
         case WriteStatus(status):
             await patch_operation_status(client, record.item, status)
             pass_point("operations.finished" if status.phase in FINAL_PHASES else "operations.begun")
+        case TrimRequest():
+            await _trim(record, client)
+            pass_point("operations.trimmed")
         case RemoveOperation():
             await remove_operation(client, record.item)
             pass_point("operations.removed")
@@ -87,6 +97,16 @@ async def _make(step: CreateUnit | StartUnit | CreateSpec | CreatePool, client: 
     except (StorageMissingError, StorageHeldError) as error:
         raise RefusedError(str(error)) from error
     except KubeError as error:
+        if error.is_refusal:
+            raise RefusedError(error.message) from error
+        raise
+
+
+async def _trim(record: Record, client: UnitClient) -> None:
+    try:
+        await trim_operation(client, record.item)
+    except KubeError as error:
+        # The custom resource or the role is still the one of an earlier version.
         if error.is_refusal:
             raise RefusedError(error.message) from error
         raise

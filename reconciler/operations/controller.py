@@ -13,7 +13,7 @@ from reconciler.operations.apply import RefusedError, apply_step
 from reconciler.operations.observe import observe_operation
 from reconciler.operations.observed import Observed
 from reconciler.operations.plan import plan_operation
-from reconciler.operations.steps import Plan
+from reconciler.operations.steps import Plan, TrimRequest
 from reconciler.world import World, key_of
 
 log = logging.getLogger(__name__)
@@ -21,6 +21,32 @@ log = logging.getLogger(__name__)
 Json = dict[str, Any]
 
 AT_ONCE = timedelta()
+
+TRIM_INTERVAL = timedelta(milliseconds=20)
+"""Between two requests that are dropped: after an upgrade thousands of old records wait for it, and must not delay
+other operations."""
+
+
+class TrimPace:
+    """Hands out the times at which requests are dropped: one key per interval, in the order in which they came."""
+
+    def __init__(self) -> None:
+        self._times: dict[Key, datetime] = {}
+        self._next: datetime | None = None
+
+    def wait(self, key: Key, now: datetime) -> timedelta:
+        """Returns how long this key has to wait; zero when it is its turn, which is then used up."""
+        if key not in self._times:
+            self._times[key] = max(now, self._next or now)
+            self._next = self._times[key] + TRIM_INTERVAL
+        left = self._times[key] - now
+        if left > AT_ONCE:
+            return left
+        del self._times[key]
+        return AT_ONCE
+
+    def forget(self, key: Key) -> None:
+        self._times.pop(key, None)
 
 
 class OperationsController:
@@ -32,13 +58,19 @@ class OperationsController:
         self._client = client
         self._now = now
         self._takeover = takeover
+        self._trims = TrimPace()
 
     async def reconcile(self, namespace: str, name: str) -> Result:
         now = self._now()
         observed = await observe_operation(self._world, self._client, namespace, name, now, self._takeover)
-        if observed is None:
+        plan = plan_operation(observed, now, self._takeover) if observed is not None else None
+        if plan is None or not isinstance(plan.step, TrimRequest):
+            self._trims.forget((namespace, name))
+        elif (wait := self._trims.wait((namespace, name), now)) > AT_ONCE:
+            return RequeueAfter(wait, "other requests are dropped before")
+        if observed is None or plan is None:
             return Done()
-        plan = await self._take_step(observed, now)
+        plan = await self._take_step(plan, observed, now)
         if not plan.is_last:
             return RequeueAfter(AT_ONCE, "the next step")
         return RequeueAfter(plan.wait, plan.why) if plan.wait is not None else Done()
@@ -53,8 +85,7 @@ class OperationsController:
             Trigger(world.functions, self._keys_of_object),
         )
 
-    async def _take_step(self, observed: Observed, now: datetime) -> Plan:
-        plan = plan_operation(observed, now, self._takeover)
+    async def _take_step(self, plan: Plan, observed: Observed, now: datetime) -> Plan:
         if plan.step is None:
             return plan
         try:

@@ -20,6 +20,7 @@ from gpu_platform.domain.operations import (
     OperationKind,
     OperationPhase,
     is_made_by,
+    is_trimmable,
 )
 from gpu_platform.domain.pool_requests import (
     PoolRequest,
@@ -47,6 +48,7 @@ from reconciler.operations.steps import (
     RemoveOperation,
     StartUnit,
     Step,
+    TrimRequest,
     WriteStatus,
 )
 
@@ -65,6 +67,8 @@ def plan_operation(observed: Observed, now: datetime, takeover: timedelta = TAKE
 
     | operation                | state                                               | step                               |
     | ------------------------ | --------------------------------------------------- | ---------------------------------- |
+    | at its end               | its request is recorded, and no StartUnit's         | drop the request; if refused, go   |
+    |                          |                                                     | on below and try within the hour   |
     | at its end               | its object exists; it is no StartUnit, PreviewUnit  | none                               |
     | at its end               | any other, no expiry set                            | expires in 7 days, PreviewUnit 1 h |
     | at its end               | expiry ahead                                        | none, look again then              |
@@ -174,6 +178,15 @@ def _is_in_reach(record: Record) -> bool:
 
 
 def _plan_end(observed: Observed, now: datetime) -> Plan:
+    if not is_trimmable(observed.record.spec, observed.record.status):
+        return _plan_kept(observed, now)
+    if observed.refusal is None:
+        return Plan(TrimRequest(), why="a replay needs the hash only")
+    plan = _plan_kept(observed, now)
+    return plan if plan.step is not None else Plan(wait=LONGEST_WAIT, why=observed.refusal)
+
+
+def _plan_kept(observed: Observed, now: datetime) -> Plan:
     status = observed.record.status
     if status.expires_at is None:
         if observed.object_exists and _outlives_its_object(observed.record):

@@ -5,7 +5,8 @@ from gpu_platform.domain.names import GROUP
 
 RULES = (
     # The API server itself is asked before an operation is finished or undone.
-    Rule(UNIT_SCOPES, GROUP, ("operations",), ("get", "delete")),
+    # The request of one that has ended is dropped (patch); the custom resource's rules allow no other change.
+    Rule(UNIT_SCOPES, GROUP, ("operations",), ("get", "patch", "delete")),
     Rule(UNIT_SCOPES, GROUP, ("operations/status",), ("patch",)),
     Rule((Scope.TENANTS,), GROUP, ("gpuunits",), ("get", "create", "update", "delete")),
     # A function is looked for, and deleted. None is made: without the API's own write, none was accepted.

@@ -62,6 +62,11 @@ class WriteStatus:
 
 
 @dataclass(frozen=True)
+class TrimRequest:
+    """Its end keeps the request's hash only."""
+
+
+@dataclass(frozen=True)
 class RemoveOperation:
     pass
 
@@ -77,6 +82,7 @@ Step = (
     | CreateSpec
     | CreatePool
     | WriteStatus
+    | TrimRequest
     | RemoveOperation
 )
 
@@ -93,7 +99,7 @@ class Plan:
     def is_last(self) -> bool:
         """No further step follows from this one, until something changes."""
         match self.step:
-            case None | RemoveOperation():
+            case None | RemoveOperation() | TrimRequest():
                 return True
             case WriteStatus(status):
                 return status.phase in FINAL_PHASES

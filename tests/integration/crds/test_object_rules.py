@@ -224,3 +224,23 @@ async def test_an_operation_that_has_ended_stays_ended(kube: KubeClient, namespa
             with pytest.raises(KubeError, match="an operation that has succeeded or failed stays so"):
                 await kube.patch(path, {"status": status}, params=DRY_RUN)
         assert await kube.patch(path, {"status": {"phase": end, "message": "in 40 ms"}}, params=DRY_RUN)
+
+
+async def test_the_request_of_an_operation_can_be_emptied_after_its_end_and_nothing_else(
+    kube: KubeClient, namespace: str
+) -> None:
+    async with stored_sample(kube, "Operation", namespace) as operation:
+        path = path_of(operation)
+        assert operation["spec"]["request"]
+        with pytest.raises(KubeError, match="an operation's spec cannot be changed"):
+            await kube.patch(path, {"spec": {"request": None}}, params=DRY_RUN)
+        await kube.patch(path_of(operation, "status"), {"status": {"phase": "Succeeded"}})
+
+        others: list[Json] = [{"kind": "DeleteUnit"}, {"operationID": "another"}, {"target": {"uid": "b"}}]
+        for change in ({"request": {"image": "another"}}, *({"request": None, **other} for other in others)):
+            with pytest.raises(KubeError, match="an operation's spec cannot be changed"):
+                await kube.patch(path, {"spec": change}, params=DRY_RUN)
+        emptied = await kube.patch(path, {"spec": {"request": None}})
+        assert emptied["spec"] == {**operation["spec"], "request": {}}
+        with pytest.raises(KubeError, match="an operation's spec cannot be changed"):
+            await kube.patch(path, {"spec": {"request": {"image": "another"}}}, params=DRY_RUN)

@@ -4,6 +4,7 @@ import asyncio
 import itertools
 import random
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from gpu_platform.domain import names
 from gpu_platform.domain.operations import TAKEOVER
 from gpu_platform.domain.stock import is_claimed
 from gpu_platform.domain.storage_mounts import hold_of
+from reconciler.operations.controller import TRIM_INTERVAL, TrimPace
 from tests.support.builders import NOW, make_function, make_stock, make_storage, make_unit
 from tests.support.scripted_kube import Store
 from tests.unit.reconciler.operation_records import POOL_REQUEST, SEED_REQUEST, UNIT_REQUEST, claim, make_record
@@ -255,6 +257,8 @@ async def test_two_processes_at_once_come_to_the_same_end(
 async def test_a_look_at_the_end_writes_nothing(scene: Callable[[], Store], namespace: str, end: Summary) -> None:
     store = scene()
     await run(store, ApiServer(store), namespace)
+    # The end brings one more look, which drops the request.
+    await run(store, ApiServer(store), namespace)
     again = ApiServer(store)
     await run(store, again, namespace)
     assert again.writes == 0
@@ -292,3 +296,21 @@ async def test_a_pool_that_the_api_server_refuses_for_good_fails_the_job() -> No
     store = a_pool_job()
     await run(store, ApiServer(store, refuses="stockpools"), STOCK)
     assert summarise(store, STOCK) == ("Failed", [], [], [], ["g1.1"])
+
+
+async def test_the_request_of_an_operation_that_has_ended_is_dropped() -> None:
+    store = a_claim_without_a_unit()
+    await run(store, ApiServer(store), HOME)
+    await run(store, ApiServer(store), HOME)
+    spec = store.objects[OPERATIONS.item("op-1", HOME)]["spec"]
+    assert (spec.get("request"), spec["requestHash"]) == (None, "a" * 64)
+
+
+def test_requests_are_dropped_one_after_the_other_in_the_order_in_which_they_came() -> None:
+    pace = TrimPace()
+    assert pace.wait(("a", "first"), NOW) == timedelta()
+    assert [pace.wait(("a", name), NOW) for name in ("second", "third")] == [TRIM_INTERVAL, 2 * TRIM_INTERVAL]
+    assert pace.wait(("a", "second"), NOW + TRIM_INTERVAL) == timedelta()
+    pace.forget(("a", "third"))
+    assert pace.wait(("a", "third"), NOW + TRIM_INTERVAL) == 2 * TRIM_INTERVAL
+    assert pace.wait(("a", "third"), NOW + 3 * TRIM_INTERVAL) == timedelta()

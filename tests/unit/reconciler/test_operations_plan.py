@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gpu_platform.domain import names
-from gpu_platform.domain.operations import RETENTION, TAKEOVER, OperationPhase, OperationStatus
+from gpu_platform.domain.operations import FINAL_PHASES, RETENTION, TAKEOVER, OperationPhase, OperationStatus
 from reconciler.operations.observed import Observed
 from reconciler.operations.plan import DELETE_GRACE, LONGEST_WAIT, plan_operation
 from reconciler.operations.steps import (
@@ -19,6 +19,7 @@ from reconciler.operations.steps import (
     ReleaseClaims,
     RemoveOperation,
     StartUnit,
+    TrimRequest,
     WriteStatus,
 )
 from tests.support.builders import NOW, make_unit
@@ -80,6 +81,20 @@ def pool_of(operation_id: str = "mine", *, seeded: int = 0) -> Json:
 # at its end
 
 
+@pytest.mark.parametrize("expiry", [{}, {"expiresAt": NOW}, {"expiresAt": NOW + RETENTION}])
+@pytest.mark.parametrize("phase", FINAL_PHASES)
+def test_the_request_of_an_operation_at_its_end_is_dropped_first(phase: str, expiry: Json) -> None:
+    ended = Observed(make_record("CreateUnit", UNIT_REQUEST, status={**KEPT_FIELDS, "phase": phase, **expiry}))
+    assert plan(ended).step == TrimRequest()
+
+
+def test_a_request_that_cannot_be_dropped_yet_keeps_its_operation_and_is_tried_again() -> None:
+    record = make_record("CreateUnit", UNIT_REQUEST, status=KEPT_FIELDS)
+    refused = Observed(record, object_exists=True, refusal="the role is older")
+    assert plan(refused) == Plan(wait=LONGEST_WAIT, why="the role is older")
+    assert status_after(replace(refused, object_exists=False)).expires_at == NOW + RETENTION
+
+
 def test_a_start_at_its_end_is_not_kept_as_long_as_its_unit() -> None:
     ended = Observed(make_record("StartUnit", {}, status=KEPT_FIELDS), object_exists=True)
     [status] = [step.status for step in [plan_operation(ended, NOW).step] if isinstance(step, WriteStatus)]
@@ -87,19 +102,19 @@ def test_a_start_at_its_end_is_not_kept_as_long_as_its_unit() -> None:
 
 
 def test_an_operation_at_its_end_is_kept_while_its_object_exists() -> None:
-    ended = Observed(make_record("CreateUnit", UNIT_REQUEST, status=KEPT_FIELDS), object_exists=True)
+    ended = Observed(make_record("CreateUnit", status=KEPT_FIELDS), object_exists=True)
     assert plan(ended) == Plan()
 
 
 def test_its_days_are_counted_from_the_end_of_its_object_and_all_else_stays() -> None:
-    ended = Observed(make_record("CreateUnit", UNIT_REQUEST, status=KEPT_FIELDS))
+    ended = Observed(make_record("CreateUnit", status=KEPT_FIELDS))
     assert status_after(ended) == OperationStatus.model_validate({**KEPT_FIELDS, "expiresAt": NOW + RETENTION})
 
 
 @pytest.mark.parametrize(("left", "wait"), [(SECOND, SECOND), (RETENTION, LONGEST_WAIT)])
 def test_an_operation_that_is_only_kept_is_looked_at_again_when_it_expires(left: timedelta, wait: timedelta) -> None:
     status = {**KEPT_FIELDS, "expiresAt": NOW + left}
-    kept = plan(Observed(make_record("CreateUnit", UNIT_REQUEST, status=status)))
+    kept = plan(Observed(make_record("CreateUnit", status=status)))
     assert (kept.step, kept.wait) == (None, wait)
 
 
