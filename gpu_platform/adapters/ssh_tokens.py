@@ -5,13 +5,13 @@ it when nothing comes of the request. The units controller gives it to the unit.
 """
 
 import base64
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from gpu_platform.adapters.kube.errors import AlreadyExistsError, ConflictError, NotFoundError
 from gpu_platform.adapters.kube.paths import SECRETS
 from gpu_platform.adapters.kube.requests import find
 from gpu_platform.domain import names
-from gpu_platform.domain.ssh import hash_token
 
 Json = dict[str, Any]
 
@@ -28,9 +28,16 @@ class SecretClient(Protocol):
     async def replace(self, path: str, body: Json) -> Json: ...
 
 
-async def ensure_token_secret(client: SecretClient, unit: str, token: str, owner: Json) -> bool:
-    """The token is kept for as long as `owner` (an Operation, or the unit itself) or an earlier owner exists. Whether
-    it was not there before."""
+@dataclass(frozen=True)
+class UnitToken:
+    token: str = field(repr=False)
+    digest: str
+    """By which its Secret is called."""
+
+
+async def ensure_token_secret(client: SecretClient, unit: str, token: UnitToken, owner: Json) -> bool:
+    """Keeps the token for as long as `owner` (an Operation, or the unit itself) or an earlier owner exists. Returns
+    whether it was not there before."""
     body = build_token_secret(unit, token, owner)
     namespace, name = body["metadata"]["namespace"], body["metadata"]["name"]
     for _ in range(TRIES):
@@ -49,7 +56,7 @@ async def ensure_token_secret(client: SecretClient, unit: str, token: str, owner
     raise ConflictError(409, "Conflict", f"secrets: {name} is made and deleted again and again")
 
 
-def build_token_secret(unit: str, token: str, owner: Json) -> Json:
+def build_token_secret(unit: str, token: UnitToken, owner: Json) -> Json:
     metadata = owner["metadata"]
     reference = names.owner_reference(owner["kind"], metadata["name"], metadata["uid"])
     return {
@@ -57,13 +64,13 @@ def build_token_secret(unit: str, token: str, owner: Json) -> Json:
         "kind": "Secret",
         "type": "Opaque",
         "metadata": {
-            "name": names.ssh_token_secret(unit, hash_token(token)),
+            "name": names.ssh_token_secret(unit, token.digest),
             "namespace": metadata["namespace"],
             "labels": names.unit_labels(unit),
             # Not the controller: of those there can be only one, and an earlier owner may still stand there.
             "ownerReferences": [{**reference, "controller": False, "blockOwnerDeletion": False}],
         },
-        "data": {TOKEN_KEY: base64.b64encode(token.encode()).decode()},
+        "data": {TOKEN_KEY: base64.b64encode(token.token.encode()).decode()},
     }
 
 

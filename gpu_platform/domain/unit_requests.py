@@ -6,7 +6,7 @@ Recovery builds a unit from the recorded request alone, so whatever the API prom
 import json
 import posixpath
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from pydantic import Field
 
@@ -132,6 +132,15 @@ def accept_ssh_wish(wish: SshWish | None, before: Ssh | None = None) -> Ssh | No
         return accept_ssh(wish, before)
     except SshBlockError as error:
         raise RequestError(f"ssh.{error.field}", error.message) from None
+
+
+Spec = TypeVar("Spec", UnitRequest, GPUUnitSpec)
+
+
+def with_token_hash(spec: Spec, token_hash: str) -> Spec:
+    """Returns the request or the spec of a unit that has SSH, with this digest of the FRP token."""
+    ssh = spec.ssh
+    return spec.model_copy(update={"ssh": ssh and ssh.model_copy(update={"token_hash": token_hash})})
 
 
 def normalise_ssh(template: Template, ssh: Ssh | None) -> Ssh | None:

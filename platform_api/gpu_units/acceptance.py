@@ -2,7 +2,7 @@
 
 | step | what                                       | who repairs it when this process dies right after          |
 | ---- | ------------------------------------------ | ---------------------------------------------------------- |
-| 1    | check and hash the request                 | nothing was written                                        |
+| 1    | check and hash the request; then its token | nothing was written                                        |
 | 2    | record the Operation, if there is none     | the operations controller removes it: nothing was accepted |
 | 2a   | of one with a token: keep it in a Secret   | it goes with the Operation                                 |
 | 3    | claim stock by compare-and-swap            | the operations controller goes on from here                |
@@ -23,17 +23,18 @@ from gpu_platform.adapters.fault_points import pass_point
 from gpu_platform.adapters.kube import KubeError
 from gpu_platform.adapters.kube.paths import GPU_UNITS
 from gpu_platform.adapters.ledger import remove_operation
-from gpu_platform.adapters.ssh_tokens import ensure_token_secret
+from gpu_platform.adapters.ssh_tokens import UnitToken, ensure_token_secret
 from gpu_platform.adapters.unit_writes import create_or_adopt_unit, find_unit
 from gpu_platform.domain import names
 from gpu_platform.domain.metadata import annotations_of
 from gpu_platform.domain.operations import ACCEPT_SECONDS, OperationKind
 from gpu_platform.domain.ssh import token_of
 from gpu_platform.domain.stock import Claim, is_from
-from gpu_platform.domain.unit_requests import UnitRequest, build_unit, normalise_request
+from gpu_platform.domain.unit_requests import UnitRequest, build_unit, normalise_request, with_token_hash
 from platform_api.cluster import Cluster
 from platform_api.gpu_units.claiming import StockClaimer
 from platform_api.gpu_units.schemas import CreateUnit
+from platform_api.gpu_units.token_digests import TokenDigests
 from platform_api.http.errors import ApiError, invalid_field, no_capacity
 from platform_api.keys.key_ring import Caller
 from platform_api.mounting import check_mounts, mounts_refused_in_words
@@ -63,10 +64,13 @@ class Accepted:
 
 
 class Acceptance:
-    def __init__(self, cluster: Cluster, claimer: StockClaimer, now: Callable[[], datetime]) -> None:
+    def __init__(
+        self, cluster: Cluster, claimer: StockClaimer, digests: TokenDigests, now: Callable[[], datetime]
+    ) -> None:
         self._cluster = cluster
         self._client = cluster.client
         self._claimer = claimer
+        self._digests = digests
         self._now = now
         self.ends = OperationEnds(self._client)
         self._lanes = asyncio.Semaphore(LANES)
@@ -74,19 +78,28 @@ class Acceptance:
     async def accept(self, caller: Caller, body: CreateUnit) -> Accepted:
         _check_places(caller, body)
         request = normalise_request(body.to_request())
-        operation = build_creation(caller, body.operation_id, OperationKind.CREATE_UNIT, "GPUUnit", request)
+        said, token = token_of(body.ssh), None
+        if said is not None:
+            token = await self._digests.find(caller.namespace, request.name, said)
+            request = with_token_hash(request, token.digest)
+        operation = _build_operation(caller, body, request)
         for _ in range(BEGINNINGS):
             async with self._lanes:
                 opened = await open_for_tenant(self._client, operation)
                 if opened.is_new:
                     pass_point("api.operation-created")
-                    unit = await self._carry_out(opened.operation, request, token_of(body.ssh))
+                    unit = await self._carry_out(opened.operation, request, token)
                     return Accepted(unit, is_new=True)
+            known = _recorded_digest(opened.operation)
+            if token is not None and known not in (None, token.digest):
+                # Perhaps the same token, recorded by an earlier version.
+                recorded = await self._digests.find(caller.namespace, request.name, token.token, known)
+                operation = _build_operation(caller, body, with_token_hash(request, recorded.digest))
             if (made := await self.ends.find_made(opened.operation, operation, GPU_UNITS, "unit")) is not None:
                 return Accepted(made, is_new=False)
         raise being_undone(body.operation_id)
 
-    async def _carry_out(self, operation: Json, request: UnitRequest, token: str | None) -> Json:
+    async def _carry_out(self, operation: Json, request: UnitRequest, token: UnitToken | None) -> Json:
         """Steps 2a to 6. What ends without a refusal and without the mark is for the operations controller."""
         stock: Json | None = None
         try:
@@ -155,6 +168,15 @@ class Acceptance:
 def _claim_for(operation: Json) -> Claim:
     metadata = operation["metadata"]
     return Claim(names.claim_holder(metadata["namespace"], operation["spec"]["target"]["name"]), metadata["name"])
+
+
+def _build_operation(caller: Caller, body: CreateUnit, request: UnitRequest) -> Json:
+    return build_creation(caller, body.operation_id, OperationKind.CREATE_UNIT, "GPUUnit", request)
+
+
+def _recorded_digest(operation: Json) -> str | None:
+    digest: str | None = (operation["spec"].get("request", {}).get("ssh") or {}).get("tokenHash")
+    return digest
 
 
 def _check_places(caller: Caller, body: CreateUnit) -> None:

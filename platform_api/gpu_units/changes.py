@@ -35,11 +35,18 @@ from gpu_platform.domain.operations import (
 from gpu_platform.domain.ssh import token_of
 from gpu_platform.domain.stacks import as_accepted
 from gpu_platform.domain.stock import Claim, is_from
-from gpu_platform.domain.unit_requests import UnitChange, build_started, merge_change, with_accepted_spec
+from gpu_platform.domain.unit_requests import (
+    UnitChange,
+    build_started,
+    merge_change,
+    with_accepted_spec,
+    with_token_hash,
+)
 from platform_api.changing import TRIES, change_as_seen, changed_by_others, check_match, refuse_leaving
 from platform_api.cluster import Cluster
 from platform_api.gpu_units.acceptance import Acceptance
 from platform_api.gpu_units.claiming import StockClaimer
+from platform_api.gpu_units.token_digests import TokenDigests
 from platform_api.http.errors import ApiError, conflict, in_progress, no_capacity, not_found
 from platform_api.http.etags import etag_of
 from platform_api.keys.key_ring import Caller
@@ -48,28 +55,36 @@ from platform_api.ownership import refuse_owned, refuse_worker
 
 Json = dict[str, Any]
 Change = Callable[[GPUUnitSpec], GPUUnitSpec]
-Preparation = Callable[[Json], Awaitable[bool]]
+Preparation = Callable[[Json, GPUUnitSpec], Awaitable[tuple[GPUUnitSpec, bool]]]
 
 
 class UnitChanges:
     def __init__(
-        self, cluster: Cluster, claimer: StockClaimer, acceptance: Acceptance, now: Callable[[], datetime]
+        self,
+        cluster: Cluster,
+        claimer: StockClaimer,
+        digests: TokenDigests,
+        acceptance: Acceptance,
+        now: Callable[[], datetime],
     ) -> None:
         self._client = cluster.client
         self._claimer = claimer
+        self._digests = digests
         self._acceptance = acceptance
         self._now = now
 
     async def update(self, caller: Caller, name: str, change: UnitChange, if_match: str | None) -> Json:
-        token = token_of(change.ssh)
+        said = token_of(change.ssh)
 
-        async def keep_token(unit: Json) -> bool:
-            """Also when nothing changes: whoever sends it again may do so because it was lost."""
-            if token is None:
-                return False
+        async def keep_token(unit: Json, after: GPUUnitSpec) -> tuple[GPUUnitSpec, bool]:
+            """Also when nothing changes: a caller who sends the token again may do so because it was lost."""
+            if said is None:
+                return after, False
+            known = (unit["spec"].get("ssh") or {}).get("tokenHash")
+            token = await self._digests.find(caller.namespace, name, said, known)
             is_new = await ensure_token_secret(self._client, name, token, unit)
             pass_point("api.token-kept")
-            return is_new
+            return with_token_hash(after, token.digest), is_new
 
         return await self._change(caller, name, lambda spec: merge_change(spec, change), if_match, keep_token)
 
@@ -179,7 +194,8 @@ class UnitChanges:
         if_match: str | None = None,
         prepare: Preparation | None = None,
     ) -> Json:
-        """`prepare` makes what the changed unit needs, for the unit as it is, and says whether it was missing."""
+        """`prepare` makes what the changed unit needs, for the unit as it is, and returns the spec that names it and
+        whether it was missing."""
         was_missing = False
 
         async def write(unit: Json) -> Json:
@@ -187,7 +203,8 @@ class UnitChanges:
             before = GPUUnitSpec.model_validate(unit["spec"])
             after = change(before)
             if prepare is not None:
-                was_missing |= await prepare(unit)
+                after, is_new = await prepare(unit, after)
+                was_missing |= is_new
             if was_missing and before.ssh is not None and after.ssh == before.ssh and after.running:
                 # What runs has begun without it, and reads it only once.
                 after = after.model_copy(update={"restarts": after.restarts + 1})

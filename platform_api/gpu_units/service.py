@@ -9,6 +9,7 @@ from platform_api.gpu_units.changes import UnitChanges
 from platform_api.gpu_units.claiming import StockClaimer
 from platform_api.gpu_units.reads import UnitReads
 from platform_api.gpu_units.targets import UnitTargets
+from platform_api.gpu_units.token_digests import TokenDigests
 from platform_api.gpu_units.views import UnitViews
 from platform_api.metrics import ApiMetrics
 from platform_api.stacks.recording import RecordingWaits
@@ -20,8 +21,9 @@ class UnitService:
     ) -> None:
         claimer = StockClaimer(cluster, metrics, now)
         self.client = cluster.client
-        self.acceptance = Acceptance(cluster, claimer, now)
-        self.changes = UnitChanges(cluster, claimer, self.acceptance, now)
+        digests = TokenDigests()
+        self.acceptance = Acceptance(cluster, claimer, digests, now)
+        self.changes = UnitChanges(cluster, claimer, digests, self.acceptance, now)
         self.targets = UnitTargets(cluster, development_addresses=development_addresses)
         self.reads = UnitReads(cluster.client, self.targets)
         self.views = UnitViews(self.targets)

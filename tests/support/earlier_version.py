@@ -16,6 +16,9 @@ EARLIER: dict[str, Json] = yaml.safe_load(
 )
 """By case: a unit's spec, and its Deployment as version 0.1.0 sent it."""
 
+EARLIER_TOKEN_UNIT: Json = yaml.safe_load((Path(__file__).parent / "token_unit_0_1_0.yaml").read_text(encoding="utf-8"))
+"""A request for a unit with an FRP token, and the Operation, the unit and the Secret that version 0.1.0 made of it."""
+
 OLD_GRACE_SECONDS = 29
 """Of templates that no version has made: what a test sees of them, whatever today's builders make."""
 

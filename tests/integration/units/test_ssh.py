@@ -70,7 +70,7 @@ async def own_lab(api: httpx.AsyncClient, lab: Json) -> AsyncIterator[Json]:
 
 
 def secret_of(unit: str, token: str) -> str:
-    return SECRETS.item(names.ssh_token_secret(unit, hash_token(token)), INSTANCES)
+    return SECRETS.item(names.ssh_token_secret(unit, hash_token(token, INSTANCES, unit)), INSTANCES)
 
 
 async def put(api: httpx.AsyncClient, **block: Any) -> Json:

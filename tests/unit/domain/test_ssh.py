@@ -14,11 +14,21 @@ from gpu_platform.domain.ssh import (
     accept_ssh,
     access_command,
     check_ssh,
+    find_token_hash,
     hash_token,
+    hash_token_unsalted,
     target_host,
 )
 from gpu_platform.domain.ssh_keys import PublicKeyError, parse_public_key
-from gpu_platform.domain.unit_requests import RequestError, UnitChange, UnitRequest, merge_change, normalise_request
+from gpu_platform.domain.unit_requests import (
+    RequestError,
+    UnitChange,
+    UnitRequest,
+    merge_change,
+    normalise_request,
+    with_token_hash,
+)
+from tests.support.earlier_version import EARLIER_TOKEN_UNIT
 from tests.support.ssh_blocks import encode_key, make_ecdsa_key, make_key, make_rsa_key, ssh_block
 
 RSA = encode_key(b"ssh-rsa", b"\x01\x00\x01", b"\x00" + b"\xc1" * 256)
@@ -176,10 +186,11 @@ BEFORE = check_ssh(block(tokenHash="a" * 32))
         (wish(), None, None),
         (wish(), BEFORE, "a" * 32),
         (wish(token=""), BEFORE, None),
-        (wish(token=NEW), BEFORE, hash_token(NEW)),
+        (wish(token=NEW), BEFORE, None),
     ],
 )
 def test_a_token_stays_until_another_or_none_is_said(said: SshWish, before: Ssh | None, token_hash: str | None) -> None:
+    """The digest of a new token is set later: `with_token_hash`."""
     accepted = accept_ssh(said, before)
 
     assert accepted is not None
@@ -203,7 +214,6 @@ def test_nothing_that_is_written_down_holds_the_token() -> None:
     assert accepted is not None
     for text in (repr(said), str(said.to_json()), repr(accepted), str(accepted.to_json())):
         assert NEW not in text
-    assert accepted.token_hash == hash_token(NEW) != hash_token(f"{NEW}r")
 
 
 @pytest.mark.parametrize("token", ["two words", "ünïcode", "line\nbreak"])
@@ -213,3 +223,51 @@ def test_a_token_that_the_client_could_not_read_is_refused_without_repeating_it(
 
     assert refused.value.field == "token"
     assert token not in str(refused.value)
+
+
+PLACE = ("runtime-instance", "lab")
+
+
+def test_a_digest_is_the_same_for_one_unit_and_another_for_each_unit() -> None:
+    digests = {
+        hash_token(NEW, *PLACE),
+        hash_token(f"{NEW}r", *PLACE),
+        hash_token(NEW, "runtime-instance", "other"),
+        hash_token(NEW, "tenant-acme", "lab"),
+        hash_token(NEW, "runtime", "instance-lab"),
+        hash_token_unsalted(NEW),
+    }
+
+    assert len(digests) == 6
+    assert hash_token(NEW, *PLACE) in digests
+
+
+@pytest.mark.parametrize(
+    ("known", "found"),
+    [
+        (None, hash_token(NEW, *PLACE)),
+        (hash_token(NEW, *PLACE), hash_token(NEW, *PLACE)),
+        (hash_token_unsalted(NEW), hash_token_unsalted(NEW)),
+        (hash_token("another", *PLACE), hash_token(NEW, *PLACE)),
+        (hash_token_unsalted("another"), hash_token(NEW, *PLACE)),
+    ],
+)
+def test_a_token_that_is_known_keeps_its_digest(known: str | None, found: str) -> None:
+    assert find_token_hash(NEW, *PLACE, known) == found
+
+
+def test_digests_that_an_earlier_version_recorded_are_known() -> None:
+    recorded = EARLIER_TOKEN_UNIT["unit"]["spec"]["ssh"]["tokenHash"]
+    token = EARLIER_TOKEN_UNIT["body"]["ssh"]["token"]
+
+    assert find_token_hash(token, *PLACE, recorded) == recorded
+    assert recorded != hash_token(token, *PLACE)
+
+
+def test_a_request_has_its_digest_and_is_otherwise_as_it_was() -> None:
+    plain = normalise_request(request(ssh=block().to_json()))
+    hashed = with_token_hash(plain, "b" * 32)
+
+    assert hashed.ssh is not None
+    assert hashed.ssh.token_hash == "b" * 32
+    assert with_token_hash(hashed, "c" * 32) == with_token_hash(plain, "c" * 32)

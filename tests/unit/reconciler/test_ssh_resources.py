@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gpu_platform.adapters.ssh_tokens import build_token_secret
+from gpu_platform.adapters.ssh_tokens import UnitToken, build_token_secret
 from gpu_platform.domain import names
 from gpu_platform.domain.conditions import find_condition
 from gpu_platform.domain.gpu_units import GPUUnitStatus, Phase, Reason
@@ -26,7 +26,7 @@ Json = dict[str, Any]
 SETTINGS = SshSettings("example/sshd:1", "example/frpc:1")
 UNITS = UnitSettings("busybox:1.36", BLOCKED, SETTINGS)
 TOKEN = "open-sesame"  # noqa: S105
-TOKEN_HASH = hash_token(TOKEN)
+TOKEN_HASH = hash_token(TOKEN, "runtime-instance", "demo")
 
 
 def ssh_pod(settings: SshSettings = SETTINGS, build_fields: Json | None = None, **block: Any) -> Json:
@@ -64,7 +64,7 @@ def changed(observed: Observed, **block: Any) -> Observed:
 
 
 def token_secret(owner: Json) -> Json:
-    secret = build_token_secret("demo", TOKEN, owner)
+    secret = build_token_secret("demo", UnitToken(TOKEN, TOKEN_HASH), owner)
     return {**secret, "metadata": {**secret["metadata"], "uid": "uid-secret", "resourceVersion": "3"}}
 
 
@@ -311,7 +311,7 @@ def test_the_unit_takes_over_its_token_from_the_operation() -> None:
 def test_another_token_removes_the_one_before() -> None:
     unit = make_unit(ssh=ssh_block(tokenHash=TOKEN_HASH))
     settled = settle(observe(unit, token_secret=token_secret(unit)))
-    result = plan(changed(settled, tokenHash=hash_token("another")))
+    result = plan(changed(settled, tokenHash=hash_token("another", "runtime-instance", "demo")))
 
     secret = names.ssh_token_secret("demo", TOKEN_HASH)
     places = [type(write) for write in result.writes]

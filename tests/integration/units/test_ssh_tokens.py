@@ -1,0 +1,147 @@
+"""FRP tokens: those that an earlier version recorded, and what a flood of them costs other tenants."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from gpu_platform.adapters.kube import KubeClient
+from gpu_platform.adapters.kube.paths import DEPLOYMENTS, GPU_UNITS, OPERATIONS, SECRETS
+from gpu_platform.domain import names
+from gpu_platform.domain.ssh import hash_token
+from gpu_platform.domain.tenants import Role
+from tests.support.api import UNITS, code_of
+from tests.support.cluster_processes import pid_of
+from tests.support.clusters import RunningCluster
+from tests.support.earlier_version import EARLIER_TOKEN_UNIT
+from tests.support.ssh_blocks import ssh_block
+from tests.support.tenants import tenant
+from tests.support.units_and_stock import INSTANCES, ensure_spec, find, stock_pool
+from tests.support.units_api import post_ready_unit, remove_unit, rest_unit, spec_body, wait_unit_view
+
+Json = dict[str, Any]
+
+SPEC = "ssh.1"
+TOKEN: str = EARLIER_TOKEN_UNIT["body"]["ssh"]["token"]
+NAME: str = EARLIER_TOKEN_UNIT["body"]["name"]
+
+FLOOD = 200
+"""Requests with a token, of one tenant."""
+
+AT_ONCE = 32
+REFUSED = 200
+
+
+@pytest.fixture(scope="module", autouse=True)
+async def stock(kube: KubeClient) -> AsyncIterator[None]:
+    await ensure_spec(kube, spec_body(SPEC))
+    async with stock_pool(kube, "ssh", 3, specName=SPEC):
+        yield
+
+
+@pytest.fixture
+async def earlier(api: httpx.AsyncClient, kube: KubeClient) -> AsyncIterator[Json]:
+    """A Ready unit, its Operation and its Secret, as version 0.1.0 wrote them."""
+    unit = await kube.create(GPU_UNITS.collection(INSTANCES), EARLIER_TOKEN_UNIT["unit"])
+    owner = names.owner_reference("GPUUnit", NAME, unit["metadata"]["uid"])
+    secret = EARLIER_TOKEN_UNIT["secret"]
+    await kube.create(
+        SECRETS.collection(INSTANCES), {**secret, "metadata": {**secret["metadata"], "ownerReferences": [owner]}}
+    )
+    operation = await kube.create(OPERATIONS.collection(INSTANCES), EARLIER_TOKEN_UNIT["operation"])
+    status = {"phase": "Succeeded", "targetUid": unit["metadata"]["uid"]}
+    await kube.patch(OPERATIONS.item(operation["metadata"]["name"], INSTANCES, "status"), {"status": status})
+    yield await wait_unit_view(api, NAME, "Ready")
+    await remove_unit(api, kube, NAME)
+
+
+async def test_a_unit_of_an_earlier_version_keeps_its_token(
+    api: httpx.AsyncClient, kube: KubeClient, earlier: Json
+) -> None:
+    assert (earlier["ssh"]["hasToken"], earlier["sshStatus"]["phase"]) == (True, "Ready")
+    deployment = await kube.get(DEPLOYMENTS.item(names.child_name(NAME), INSTANCES))
+    body = EARLIER_TOKEN_UNIT["body"]
+    # The request is repeated: it is the same one.
+    replay = await api.post(UNITS, json=body)
+    assert (replay.status_code, replay.json()["data"]["generation"]) == (200, earlier["generation"]), replay.text
+    other = await api.post(UNITS, json={**body, "ssh": {**body["ssh"], "token": "another"}})
+    assert (other.status_code, code_of(other)) == (409, "operation_conflict")
+    # The token is sent again: nothing changes.
+    update = await api.put(f"{UNITS}/{NAME}", json={"ssh": body["ssh"]})
+    assert update.json()["data"]["generation"] == earlier["generation"], update.text
+    assert await find(kube, SECRETS.item(EARLIER_TOKEN_UNIT["secret"]["metadata"]["name"], INSTANCES)) is not None
+    assert await find(kube, secret_path(TOKEN)) is None
+    # Another image: the token stays, under its digest.
+    await api.put(f"{UNITS}/{NAME}", json={"image": "example/later"})
+    await wait_unit_view(api, NAME, "Ready")
+    unit = await kube.get(GPU_UNITS.item(NAME, INSTANCES))
+    assert unit["spec"]["ssh"] == EARLIER_TOKEN_UNIT["unit"]["spec"]["ssh"]
+    # Another token: its digest has the unit's own salt.
+    await api.put(f"{UNITS}/{NAME}", json={"ssh": {**body["ssh"], "token": "another"}})
+    assert await find(kube, secret_path("another")) is not None
+    later = await kube.get(DEPLOYMENTS.item(names.child_name(NAME), INSTANCES))
+    assert later["metadata"]["uid"] == deployment["metadata"]["uid"]
+
+
+def secret_path(token: str) -> str:
+    return SECRETS.item(names.ssh_token_secret(NAME, hash_token(token, INSTANCES, NAME)), INSTANCES)
+
+
+async def test_a_flood_of_tokens_does_not_hold_up_another_tenant(api: httpx.AsyncClient, kube: KubeClient) -> None:
+    """One tenant sends tokens as fast as it can; meanwhile another one asks, one request after the other. Where digests
+    were computed on the event loop, each of its requests waited for those of all requests under way: it got less than
+    one answer for sixteen of the flood."""
+    url = str(api.base_url)
+    async with (
+        tenant(kube, url, Role.EDITOR) as greedy,
+        tenant(kube, url, Role.VIEWER) as modest,
+    ):
+        body = {"ssh": ssh_block(token=TOKEN)}
+        left = iter(range(FLOOD))
+        answered = {"greedy": 0, "modest": 0}
+
+        async def flood() -> None:
+            for _ in left:
+                answer = await greedy.api.put(f"{UNITS}/lab", json=body)
+                assert answer.status_code == 200, answer.text
+                answered["greedy"] += 1
+
+        async def ask() -> None:
+            while True:
+                assert (await modest.api.get(f"{UNITS}/none")).status_code == 404
+                answered["modest"] += 1
+
+        await post_ready_unit(greedy.api, "lab", specName=SPEC, ssh=ssh_block(token=TOKEN))
+        asking = asyncio.create_task(ask())
+        async with asyncio.TaskGroup() as attack:
+            for _ in range(AT_ONCE):
+                attack.create_task(flood())
+        asking.cancel()
+        assert answered["modest"] * 4 > answered["greedy"], answered
+        await remove_unit(greedy.api, kube, "lab")
+
+
+async def test_a_refused_request_costs_no_digest(api: httpx.AsyncClient, cluster: RunningCluster) -> None:
+    """What is wrong with the rest of a request is found before the token is looked at."""
+
+    async def spend(**block: Any) -> int:
+        """Returns the time that the API computes for refusing this block again and again, in clock ticks."""
+        body = rest_unit("wrong", specName=SPEC, ssh=ssh_block(authorizedKeys=[], **block))
+        before = cpu_ticks(pid_of(cluster, "api"))
+        for _ in range(REFUSED):
+            answer = await api.post(UNITS, json=body)
+            assert [each["field"] for each in answer.json()["error"]["details"]] == ["ssh.authorizedKeys"]
+        return cpu_ticks(pid_of(cluster, "api")) - before
+
+    await spend()
+    with_token, without = await spend(token=TOKEN), await spend()
+    assert with_token < 3 * without
+
+
+def cpu_ticks(pid: int) -> int:
+    """Returns the time that all threads of the process have computed."""
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    return int(fields[11]) + int(fields[12])
