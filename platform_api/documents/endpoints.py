@@ -1,11 +1,21 @@
 """`/openapi.json`, and the page that shows it."""
 
 from fastapi import APIRouter, Request
-from fastapi.openapi.docs import get_swagger_ui_html
-from fastapi.responses import HTMLResponse, Response
+from fastapi.responses import FileResponse, HTMLResponse, Response
 
 from gpu_platform.domain.value import Value
+from platform_api.documents.page import (
+    ASSETS_PATH,
+    CACHED,
+    MEDIA_TYPES,
+    PAGE_POLICY,
+    START,
+    STATIC,
+    build_page,
+    build_start,
+)
 from platform_api.http.envelope import json_response
+from platform_api.http.errors import not_found
 from platform_api.http.openapi import describe
 
 BODIES: tuple[type[Value], ...] = ()
@@ -26,4 +36,16 @@ async def read_description(request: Request) -> Response:
 @router.get("/docs")
 @router.get("/swagger/index.html")
 async def read_page() -> HTMLResponse:
-    return get_swagger_ui_html(openapi_url=DOCUMENT, title="GPU platform")
+    return HTMLResponse(build_page("GPU platform"), headers={"Content-Security-Policy": PAGE_POLICY})
+
+
+@router.get(f"{ASSETS_PATH}/{START}")
+async def read_start() -> Response:
+    return Response(build_start(DOCUMENT), media_type="text/javascript", headers={"Cache-Control": CACHED})
+
+
+@router.get(f"{ASSETS_PATH}/{{name}}")
+async def read_asset(name: str) -> FileResponse:
+    if name not in MEDIA_TYPES:
+        raise not_found("not_found", f"file {name!r} not found; the page at /docs names its files")
+    return FileResponse(STATIC / name, media_type=MEDIA_TYPES[name], headers={"Cache-Control": CACHED})

@@ -19,6 +19,7 @@ from fastapi.responses import Response
 
 from platform_api.http.envelope import error_response
 from platform_api.http.errors import ApiError, body_too_large, unavailable
+from platform_api.http.security_headers import build_security_headers
 from platform_api.http.upgrades import Upgrade, find_upgrade, with_upgrade
 from platform_api.metrics import ApiMetrics
 
@@ -32,12 +33,6 @@ Header = tuple[bytes, bytes]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
-SECURITY_HEADERS = (
-    (b"x-content-type-options", b"nosniff"),
-    (b"cache-control", b"no-store"),
-    (b"referrer-policy", b"no-referrer"),
-    (b"x-frame-options", b"DENY"),
-)
 DISCARDED_BYTES = 64 << 20
 DISCARD_SECONDS = 5.0
 """How much of a body that is too large is read all the same, and for how long."""
@@ -181,10 +176,8 @@ class _Request:
         return upgrade([*headers, (b"x-request-id", self.id.encode())])
 
     def _with_own(self, headers: Iterable[Header]) -> list[Header]:
-        """A unit's own answer may say otherwise about itself."""
         said = list(headers)
-        names = {name.lower() for name, _ in said}
-        own = [(name, value) for name, value in SECURITY_HEADERS if name not in names]
+        own = build_security_headers(said, is_proxied=self._body_limit == NO_LIMIT)
         return [*said, (b"x-request-id", self.id.encode()), *own]
 
     async def refuse(self, error: ApiError) -> None:

@@ -17,7 +17,10 @@ SERVERLESS = "/api/v1/serverless"
 INVOCATIONS = f"{SERVERLESS}/invocations"
 OPERATOR = "/api/v1/operator"
 
-OPEN = {"/api/v1/health", "/livez", "/readyz", "/openapi.json", "/docs", "/swagger/index.html"}
+OPEN = {"/api/v1/health", "/livez", "/readyz", "/openapi.json", "/docs", "/swagger/index.html"} | {
+    "/docs/assets/start.js",
+    "/docs/assets/{name}",
+}
 
 VIEWERS, INVOKERS = frozenset({Role.VIEWER}), frozenset({Role.INVOKER})
 EDITORS, OPERATORS = frozenset({Role.EDITOR}), frozenset({Role.OPERATOR})
