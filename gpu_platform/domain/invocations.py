@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, AwareDatetime, Field, ValidationInfo
 
 from gpu_platform.domain.gpu_functions import FUNCTION_NAME
-from gpu_platform.domain.operations import request_hash
+from gpu_platform.domain.operations import json_hash
 from gpu_platform.domain.value import Value
 
 Json = dict[str, Any]
@@ -117,8 +117,13 @@ class InvocationRequest(Value):
 
     @property
     def hash(self) -> str:
-        """Without the mode: whoever asks again may have learnt to wait, or not to."""
-        return request_hash(self.model_copy(update={"mode": Mode.ASYNC}))
+        """Without the mode: a caller may ask again in the other one."""
+        return self.hash_with(self.payload)
+
+    def hash_with(self, payload: Any) -> str:
+        """The hash of this request with another payload, of parsed JSON."""
+        fields = self.model_copy(update={"mode": Mode.ASYNC, "payload": None}).to_json()
+        return json_hash(fields if payload is None else {**fields, "payload": payload})
 
 
 class InvocationResult(Value):
@@ -222,15 +227,17 @@ def accept(
     *,
     default_timeout_seconds: int | None = None,
     payload_body: BodyReference | None = None,
+    request_hash: str | None = None,
 ) -> Invocation:
-    """The function's own timeout is the default. With a reference, the payload itself is not kept here."""
+    """The function's own timeout is the default. With a reference, the payload itself is not kept here. The hash is
+    given where it was made from a payload that the request does not hold."""
     seconds = request.timeout_seconds or default_timeout_seconds
     timeout = min(timedelta(seconds=seconds), LONGEST_TIMEOUT) if seconds else LONGEST_TIMEOUT
     return Invocation(
         tenant=tenant,
         function=request.function,
         id=request.id,
-        request_hash=request.hash,
+        request_hash=request_hash or request.hash,
         mode=request.mode,
         content_type=request.content_type,
         headers=request.headers,

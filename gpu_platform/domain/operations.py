@@ -1,14 +1,15 @@
 """Operation: the record of one accepted request. It makes a retry harmless and a crash repairable."""
 
 import hashlib
-import json
 from datetime import datetime, timedelta
 from enum import StrEnum
+from itertools import islice
 from typing import Annotated, Any
 
 from pydantic import Field
 
 from gpu_platform.domain import names
+from gpu_platform.domain.json_text import encode_canonical
 from gpu_platform.domain.metadata import annotations_of
 from gpu_platform.domain.value import Value
 
@@ -95,6 +96,9 @@ PREVIEW_PATIENCE = timedelta(minutes=10)
 TAKEOVER = timedelta(seconds=15)
 """When somebody else finishes an operation that nobody finished."""
 
+PARTS_AT_ONCE = 4_096
+"""Of a JSON text that is hashed, each of them a value, a name or a bracket."""
+
 ACCEPT_SECONDS = 8.0
 """How long its first owner works on it. Well before `TAKEOVER`, so that the two never meet."""
 
@@ -140,8 +144,16 @@ def marks_of(item: dict[str, Any]) -> tuple[str | None, str | None]:
 
 def request_hash(request: Value) -> str:
     """Of the parsed and normalised request: the order of keys and unsaid defaults make no difference."""
-    text = json.dumps(request.to_json(), sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()
+    return json_hash(request.to_json())
+
+
+def json_hash(value: Any) -> str:
+    """Of parsed JSON. A large value is hashed in parts."""
+    digest = hashlib.sha256()
+    parts = encode_canonical(value)
+    while part := "".join(islice(parts, PARTS_AT_ONCE)):
+        digest.update(part.encode())
+    return digest.hexdigest()
 
 
 def _digest(*parts: str) -> str:

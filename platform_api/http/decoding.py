@@ -4,7 +4,6 @@ FastAPI's own body handling turns "8" into 8 and overlooks unknown and repeated 
 hashed must not leave room for that.
 """
 
-import json
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
@@ -12,7 +11,7 @@ from fastapi import Request
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from gpu_platform.domain.json_numbers import parse_float, refuse_constant
+from gpu_platform.domain.json_text import JsonBoundsError, check_bounds, parse_json
 from gpu_platform.domain.value import Value
 from gpu_platform.domain.value_errors import sentence_of
 from platform_api.http.envelope import JSON, ErrorDetail
@@ -24,6 +23,9 @@ REF_TEMPLATE = "#/components/schemas/{model}"
 DETAILS_LIMIT = 20
 """Wrong fields that one answer names."""
 
+FIELD_VALUES = 20_000
+"""Values of JSON in the fields of one request: in 128 KiB there is no room for so many environment variables."""
+
 
 def decoded(model: type[M], *, unsaid: M | None = None) -> Callable[[Request], Awaitable[M]]:
     """A dependency: the request's body as this model; `unsaid` is what no body at all means."""
@@ -31,18 +33,24 @@ def decoded(model: type[M], *, unsaid: M | None = None) -> Callable[[Request], A
     async def decode(request: Request) -> M:
         if unsaid is not None and not await request.body():
             return unsaid
-        if request.headers.get("content-type", "").partition(";")[0].strip().lower() != JSON:
-            raise invalid_field("Content-Type", f"should be {JSON}")
-        return decode_body(model, await request.body())
+        return decode_body(model, await read_json_body(request))
 
     return decode
 
 
+async def read_json_body(request: Request) -> bytes:
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != JSON:
+        raise invalid_field("Content-Type", f"should be {JSON}")
+    return await request.body()
+
+
 def decode_body(model: type[M], body: bytes) -> M:
+    """Counts what would be built before it is built."""
     try:
-        json.loads(body, object_pairs_hook=_refuse_repeated, parse_constant=refuse_constant, parse_float=parse_float)
-    except RecursionError:
-        raise invalid_field("", "the body is nested too deeply") from None
+        check_bounds(body, FIELD_VALUES)
+        parse_json(body)
+    except JsonBoundsError as error:
+        raise invalid_field("", f"the body {error}") from None
     except ValueError as error:
         raise invalid_field("", f"the body is not JSON: {error}") from None
     try:
@@ -69,12 +77,3 @@ def refusal(errors: Sequence[ErrorDetails], skip: int = 0) -> ApiError:
 
 def _place(parts: Sequence[int | str]) -> str:
     return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts).lstrip(".")
-
-
-def _refuse_repeated(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for key, value in pairs:
-        if key in found:
-            raise ValueError(f"{key!r} is there twice")
-        found[key] = value
-    return found

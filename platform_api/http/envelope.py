@@ -70,5 +70,8 @@ def error_response(
 
 
 def json_response(body: Mapping[str, Any], status: int, headers: Mapping[str, str] | None = None) -> Response:
-    text = json.dumps(body, ensure_ascii=False, separators=(",", ":"))
-    return Response(text, status, headers=dict(headers or {}), media_type=JSON)
+    return Response(encode_json(body), status, headers=dict(headers or {}), media_type=JSON)
+
+
+def encode_json(body: Mapping[str, Any]) -> bytes:
+    return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()

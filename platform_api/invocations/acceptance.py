@@ -2,18 +2,17 @@
 
 | step | what                                      | who repairs it when this process dies right after     |
 | ---- | ----------------------------------------- | ----------------------------------------------------- |
-| 1    | look up the function, check for room      | nothing was written                                   |
-| 2    | store a large payload                     | it goes by itself                                     |
+| 1    | look up the function, check for room, and | nothing was written                                   |
+|      | only then parse the payload               |                                                       |
+| 2    | store a large payload                     | it is deleted after its time to live                  |
 | 3    | write the record, if the id has none      | the sweep queues it; so does the same request again   |
 | 4    | queue it, if it is not there              | nothing is left to do                                 |
 """
 
-import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from gpu_platform.adapters.fault_points import pass_point
 from gpu_platform.adapters.queue.errors import (
@@ -31,6 +30,7 @@ from platform_api.http.errors import ApiError, conflict, in_progress, invalid_fi
 from platform_api.invocations.errors import not_queued_yet, outcome_unknown, too_large
 from platform_api.invocations.figures import QueueCounts, RecordRoom
 from platform_api.invocations.functions import find_function
+from platform_api.invocations.parsing import Payload, TextThreads, check_payload
 from platform_api.invocations.store import Store
 from platform_api.keys.key_ring import Caller
 from platform_api.queue_link import QueueLink
@@ -43,14 +43,23 @@ class AcceptedCall:
 
 
 class CallAcceptance:
-    def __init__(self, cluster: Cluster, link: QueueLink, counts: QueueCounts, now: Callable[[], datetime]) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        link: QueueLink,
+        counts: QueueCounts,
+        threads: TextThreads,
+        now: Callable[[], datetime],
+    ) -> None:
         self._cluster = cluster
         self._link = link
         self._counts = counts
+        self._threads = threads
         self._record_room = RecordRoom()
         self._now = now
 
-    async def accept(self, store: Store, caller: Caller, request: InvocationRequest) -> AcceptedCall:
+    async def accept(self, store: Store, caller: Caller, request: InvocationRequest, content: bytes) -> AcceptedCall:
+        """The content is the request's payload, as the caller sent it."""
         function = await find_function(self._cluster, caller.namespace, request.function)
         async with AsyncExitStack() as stack:
             try:
@@ -59,20 +68,35 @@ class CallAcceptance:
                 # An earlier call is answered also when there is no room for a new one.
                 if (known := await self._find(store, caller, request)) is None:
                     raise
-                return await self._replay(store, known.call, request)
-            return await self._accept_new(store, caller, request, function)
+                payload = await self._check(caller, request, content)
+                return await self._replay(store, known.call, request, payload)
+            try:
+                payload = await self._check(caller, request, content)
+            except ApiError:
+                self._counts.give_back_room(caller.tenant, request.function)
+                raise
+            return await self._accept_new(store, caller, request, payload, function)
+
+    async def _check(self, caller: Caller, request: InvocationRequest, content: bytes) -> Payload:
+        return await self._threads.run(caller.tenant, content, lambda: check_payload(request, content))
 
     async def _accept_new(
-        self, store: Store, caller: Caller, request: InvocationRequest, function: GPUFunctionSpec
+        self, store: Store, caller: Caller, request: InvocationRequest, payload: Payload, function: GPUFunctionSpec
     ) -> AcceptedCall:
-        call = accept(caller.tenant, request, self._now(), default_timeout_seconds=function.timeout_seconds)
-        content = encode(request.payload)
-        if len(content) > INLINE_BODY:
+        call = accept(
+            caller.tenant,
+            request,
+            self._now(),
+            default_timeout_seconds=function.timeout_seconds,
+            request_hash=payload.request_hash,
+        )
+        inline = payload.content
+        if inline is not None and len(inline) > INLINE_BODY:
             if known := await self._find(store, caller, request):
-                return await self._replay(store, known.call, request)
-            call = await self._with_stored_payload(store, call, content)
-        accepted = await self.write(store, call)
-        return accepted if accepted.is_new else await self._replay(store, accepted.call, request)
+                return await self._replay(store, known.call, request, payload)
+            call, inline = await self._with_stored_payload(store, call, inline), None
+        accepted = await self.write(store, call, inline)
+        return accepted if accepted.is_new else await self._replay(store, accepted.call, request, payload)
 
     @asynccontextmanager
     async def room(self, store: Store, caller: Caller, function_name: str) -> AsyncIterator[None]:
@@ -88,10 +112,11 @@ class CallAcceptance:
         async with self._counts.room(caller.tenant, name, function.queue_limit):
             yield
 
-    async def write(self, store: Store, call: Invocation) -> AcceptedCall:
-        """Steps 3 and 4. The answer names the id: its caller may not know it."""
+    async def write(self, store: Store, call: Invocation, payload: bytes | None = None) -> AcceptedCall:
+        """Steps 3 and 4, with a payload that becomes a part of the record. The answer names the id: its caller may not
+        know it."""
         try:
-            accepted = await store.records.accept(call)
+            accepted = await store.records.accept(call, payload)
         except UnreadableError as error:
             raise invalid_field("payload", str(error)) from error
         except TooLargeError as error:
@@ -116,8 +141,10 @@ class CallAcceptance:
         exact = await store.records.find(caller.tenant, request.id, request.function)
         return exact or await store.records.find(caller.tenant, request.id)
 
-    async def _replay(self, store: Store, known: Invocation, request: InvocationRequest) -> AcceptedCall:
-        if (known.function, known.request_hash) != (request.function, request.hash):
+    async def _replay(
+        self, store: Store, known: Invocation, request: InvocationRequest, payload: Payload
+    ) -> AcceptedCall:
+        if (known.function, known.request_hash) != (request.function, payload.request_hash):
             raise conflict(
                 f"the invocation {request.id!r} was made before with another request; a new call needs a new id"
             )
@@ -140,8 +167,4 @@ class CallAcceptance:
         except QueueUnavailableError as error:
             problem = await self._link.explain(error)
             raise unavailable(f"{problem}; nothing was accepted") from error
-        return call.model_copy(update={"payload": None, "payload_body": body})
-
-
-def encode(body: Any) -> bytes:
-    return json.dumps(body, separators=(",", ":"), ensure_ascii=False).encode()
+        return call.model_copy(update={"payload_body": body})

@@ -1,5 +1,6 @@
 """`/api/v1/serverless/invocations`, `/dead-letters`, and the queue of a function."""
 
+from collections.abc import Mapping
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Header, Path, Query, Request
@@ -9,10 +10,11 @@ from gpu_platform.domain.invocations import INVOCATION_ID, InvocationState, Mode
 from gpu_platform.domain.tenants import Role
 from gpu_platform.domain.value import Value
 from platform_api.deps import invocations_of, stream
-from platform_api.http.decoding import body_of, decoded, optional_body_of
-from platform_api.http.envelope import Envelope, Page, answer
+from platform_api.http.decoding import body_of, decoded, optional_body_of, read_json_body
+from platform_api.http.envelope import JSON, Envelope, Page, answer, encode_json
 from platform_api.http.streams import EVENT_STREAM
 from platform_api.invocations.errors import PATH
+from platform_api.invocations.reads import Shown
 from platform_api.invocations.schemas import FunctionName, InvocationView, Invoke, Purged, Redrive, Redriven
 from platform_api.invocations.service import InvocationService
 from platform_api.keys.access import Editor, Invoker, Requires
@@ -38,15 +40,14 @@ OfFunction = Annotated[FunctionName | None, Query(description="Only calls of thi
     responses={200: {"model": Envelope[InvocationView], "description": "It is over (sync), or was accepted before"}},
     openapi_extra=body_of(Invoke),
 )
-async def invoke(
-    caller: Invoker, invocations: Invocations, body: Annotated[Invoke, Depends(decoded(Invoke))]
-) -> Response:
+async def invoke(caller: Invoker, invocations: Invocations, request: Request) -> Response:
     """Call a function. Once accepted, a call is never lost and has one end, under its id."""
-    if body.mode is Mode.SYNC:
-        view, is_over = await invocations.invoke_and_wait(caller, body)
-        return _shown(view, 200 if is_over else 202)
-    view, is_new = await invocations.invoke(caller, body)
-    return _shown(view, 202 if is_new else 200)
+    asked = await invocations.read(caller, await read_json_body(request))
+    if asked.fields.mode is Mode.SYNC:
+        shown, is_over = await invocations.invoke_and_wait(caller, asked)
+        return _answer(shown, 200 if is_over else 202, _location(shown.view))
+    shown, is_new = await invocations.invoke(caller, asked)
+    return _answer(shown, 202 if is_new else 200, _location(shown.view))
 
 
 @router.get(
@@ -76,7 +77,7 @@ async def list_invocations(
 @router.get("/invocations/{invocationID}", response_model=Envelope[InvocationView])
 async def get_invocation(caller: Reader, invocations: Invocations, invocation_id: OneID) -> Response:
     """A call, with its result once it is over."""
-    return answer(await invocations.get(caller, invocation_id))
+    return _answer(await invocations.get(caller, invocation_id))
 
 
 @router.post("/invocations/{invocationID}/cancel", response_model=Envelope[InvocationView])
@@ -94,7 +95,7 @@ async def cancel_invocation(caller: Invoker, invocations: Invocations, invocatio
 async def retry_invocation(caller: Invoker, invocations: Invocations, invocation_id: OneID) -> Response:
     """Make an ended call once more, as a new one. Asked for twice, it is still one."""
     view, is_new = await invocations.retry(caller, invocation_id)
-    return _shown(view, 202 if is_new else 200)
+    return answer(view, 202 if is_new else 200, _location(view))
 
 
 @router.get("/dead-letters", response_model=Page[InvocationView])
@@ -133,5 +134,15 @@ async def _page(
     return answer(views, beside={"continue": next_token} if next_token else {})
 
 
-def _shown(view: InvocationView, status: int) -> Response:
-    return answer(view, status, {"Location": f"{PATH}/{view.invocation_id}"})
+def _location(view: InvocationView) -> dict[str, str]:
+    return {"Location": f"{PATH}/{view.invocation_id}"}
+
+
+def _answer(shown: Shown, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """The body of a large result is put in as it was stored: the view is written around it."""
+    if shown.result_body is None or shown.view.result is None:
+        return answer(shown.view, status, headers)
+    outer = encode_json(shown.view.model_copy(update={"result": None}).to_json())
+    inner = encode_json(shown.view.result.to_json())
+    parts = (b'{"data":', outer[:-1], b',"result":', inner[:-1], b',"body":', shown.result_body, b"}}}")
+    return Response(b"".join(parts), status, headers=dict(headers or {}), media_type=JSON)

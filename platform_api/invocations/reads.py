@@ -1,12 +1,13 @@
 """Looking at calls."""
 
-import json
 import logging
+from dataclasses import dataclass
 
 from gpu_platform.adapters.queue.bodies import MissingBodyError
 from gpu_platform.adapters.queue.records import Seen
-from gpu_platform.domain.invocations import Invocation, InvocationResult, InvocationState
+from gpu_platform.domain.invocations import Invocation, InvocationState
 from platform_api.invocations.errors import invocation_not_found
+from platform_api.invocations.parsing import TextThreads, check_result
 from platform_api.invocations.schemas import InvocationView, view_of
 from platform_api.invocations.store import Store
 from platform_api.keys.key_ring import Caller
@@ -19,9 +20,19 @@ SCANNED = 5_000
 BATCH = 256
 
 
+@dataclass(frozen=True)
+class Shown:
+    """A call as one caller sees it."""
+
+    view: InvocationView
+    result_body: bytes | None = None
+    """JSON: the body of a large result, which the view does not hold."""
+
+
 class CallReads:
-    def __init__(self, largest_body: int) -> None:
+    def __init__(self, largest_body: int, threads: TextThreads) -> None:
         self._largest_body = largest_body
+        self._threads = threads
 
     async def get(self, store: Store, caller: Caller, invocation_id: str, function: str | None = None) -> Seen:
         seen = await store.records.find(caller.tenant, invocation_id, function)
@@ -29,9 +40,19 @@ class CallReads:
             raise invocation_not_found(invocation_id)
         return seen
 
-    async def view(self, store: Store, call: Invocation) -> InvocationView:
-        """With the result's body, wherever it is."""
-        return view_of(call, await self._read_result(store, call))
+    async def show(self, store: Store, call: Invocation) -> Shown:
+        """With the result's body, from the record or from beside it."""
+        body = call.result_body
+        if call.result is None or body is None or body.size > self._largest_body:
+            return Shown(view_of(call, call.result))
+        try:
+            content = await store.bodies.get_result(call, body)
+            await self._threads.run(call.tenant, content, lambda: check_result(content))
+        except (MissingBodyError, ValueError) as error:
+            log.error("invocations.body_lost", extra={"invocation": call.id, "error": str(error)})
+            problem = f"the body of the result cannot be read: {error}"
+            return Shown(view_of(call, call.result.model_copy(update={"error": problem})))
+        return Shown(view_of(call, call.result), content)
 
     async def list_page(
         self,
@@ -59,14 +80,3 @@ class CallReads:
             sequence = page.next_sequence
             if page.is_last or scanned >= SCANNED:
                 return found, None if page.is_last else sequence
-
-    async def _read_result(self, store: Store, call: Invocation) -> InvocationResult | None:
-        body = call.result_body
-        if call.result is None or body is None or body.size > self._largest_body:
-            return call.result
-        try:
-            content = json.loads(await store.bodies.get_result(call, body))
-        except (MissingBodyError, ValueError, RecursionError) as error:
-            log.error("invocations.body_lost", extra={"invocation": call.id, "error": str(error)})
-            return call.result.model_copy(update={"error": f"the body of the result cannot be read: {error}"})
-        return call.result.model_copy(update={"body": content})

@@ -1,6 +1,7 @@
 """All that can be done with calls, put together once per process."""
 
 from collections.abc import AsyncGenerator, Callable
+from dataclasses import replace
 from datetime import datetime
 
 from gpu_platform.adapters.queue.errors import QueueUnavailableError
@@ -11,8 +12,9 @@ from platform_api.invocations.acceptance import AcceptedCall, CallAcceptance
 from platform_api.invocations.changes import CallChanges
 from platform_api.invocations.figures import QueueCounts
 from platform_api.invocations.functions import find_function, state_of
-from platform_api.invocations.reads import CallReads
-from platform_api.invocations.schemas import InvocationView, Invoke, Redrive, Redriven, view_of
+from platform_api.invocations.parsing import Asked, TextThreads, read_asked
+from platform_api.invocations.reads import CallReads, Shown
+from platform_api.invocations.schemas import InvocationView, Redrive, Redriven, view_of
 from platform_api.invocations.store import Store, open_store
 from platform_api.invocations.waiting import DEFAULT_SECONDS, CallWaits
 from platform_api.invocations.watching import watch_calls
@@ -39,29 +41,34 @@ class InvocationService:
         self._link = link
         self._retention = settings.result_retention
         self._metrics = metrics
-        self._acceptance = CallAcceptance(cluster, link, counts, now)
-        self._reads = CallReads(settings.max_invocation_bytes)
+        self._threads = TextThreads()
+        self._acceptance = CallAcceptance(cluster, link, counts, self._threads, now)
+        self._reads = CallReads(settings.max_invocation_bytes, self._threads)
         self._changes = CallChanges(self._acceptance, self._reads, now)
         self._waits = CallWaits(max(1, settings.max_requests_in_flight // WAITING_SHARE), metrics)
 
-    async def invoke(self, caller: Caller, body: Invoke) -> tuple[InvocationView, bool]:
-        """The call, and whether it is new."""
-        store, accepted = await self._accept(caller, body.to_request())
-        return await self._view(caller, store, accepted.call), accepted.is_new
+    async def read(self, caller: Caller, body: bytes) -> Asked:
+        """What a caller asks for, with the payload not parsed."""
+        return await self._threads.run(caller.tenant, body, lambda: read_asked(body))
 
-    async def invoke_and_wait(self, caller: Caller, body: Invoke) -> tuple[InvocationView, bool]:
+    async def invoke(self, caller: Caller, asked: Asked) -> tuple[Shown, bool]:
+        """The call, and whether it is new."""
+        store, accepted = await self._accept(caller, asked.fields.to_request(), asked.payload)
+        return await self._show(caller, store, accepted.call), accepted.is_new
+
+    async def invoke_and_wait(self, caller: Caller, asked: Asked) -> tuple[Shown, bool]:
         """The call, and whether it is over."""
-        request = body.to_request()
+        request = asked.fields.to_request()
         # From before it is queued: its end may be here sooner than the answer that it is.
         with self._link.hints.waiting(caller.tenant, request.id) as waiter:
-            store, accepted = await self._accept(caller, request)
-            seconds = body.timeout_seconds or DEFAULT_SECONDS
+            store, accepted = await self._accept(caller, request, asked.payload)
+            seconds = asked.fields.timeout_seconds or DEFAULT_SECONDS
             call = await self._waits.wait(store, accepted.call, waiter, seconds)
-        return await self._view(caller, store, call), call.is_over
+        return await self._show(caller, store, call), call.is_over
 
-    async def get(self, caller: Caller, invocation_id: str) -> InvocationView:
+    async def get(self, caller: Caller, invocation_id: str) -> Shown:
         store = self._store()
-        return await self._view(caller, store, (await self._reads.get(store, caller, invocation_id)).call)
+        return await self._show(caller, store, (await self._reads.get(store, caller, invocation_id)).call)
 
     async def list_page(
         self, caller: Caller, sequence: int, limit: int, function: str | None, state: InvocationState | None
@@ -89,10 +96,10 @@ class InvocationService:
     def watch(self, caller: Caller, function: str | None, last_seen: str | None) -> AsyncGenerator[bytes, None]:
         return watch_calls(self._store, self._link.hints, caller.tenant, function, last_seen)
 
-    async def _accept(self, caller: Caller, request: InvocationRequest) -> tuple[Store, AcceptedCall]:
+    async def _accept(self, caller: Caller, request: InvocationRequest, payload: bytes) -> tuple[Store, AcceptedCall]:
         try:
             store = self._store()
-            accepted = await self._acceptance.accept(store, caller, request)
+            accepted = await self._acceptance.accept(store, caller, request, payload)
         except ApiError as error:
             self._metrics.count_refused_call(error.code)
             raise
@@ -108,11 +115,13 @@ class InvocationService:
         self._link.check_storage()
         return self._store()
 
-    async def _view(self, caller: Caller, store: Store, call: Invocation) -> InvocationView:
+    async def _show(self, caller: Caller, store: Store, call: Invocation) -> Shown:
         """With how the function is, while the call is not over. From the cache: it costs no request."""
-        view = await self._reads.view(store, call)
+        shown = await self._reads.show(store, call)
         function = None if call.is_over else self._cluster.functions.get(caller.namespace, call.function)
-        return view if function is None else view.model_copy(update={"function_state": state_of(function)})
+        if function is None:
+            return shown
+        return replace(shown, view=shown.view.model_copy(update={"function_state": state_of(function)}))
 
     def _store(self) -> Store:
         return open_store(self._link.js, self._retention)

@@ -7,6 +7,7 @@ it.
 They come without what may be large (see `without_contents`): many of them are in memory at once.
 """
 
+import asyncio
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -21,6 +22,9 @@ from gpu_platform.domain.queue_subjects import QUEUE, RECORDS, consumer_name, qu
 
 EVERYBODY = "*"
 BATCH = 256
+
+LARGE_RECORD = 16 << 10
+"""Bytes. After a larger one other tasks get their turn: to read it takes up to some milliseconds."""
 
 
 @dataclass(frozen=True)
@@ -67,10 +71,14 @@ class Listing:
         """Of a tenant's records (or EVERYBODY's), from this sequence on. To change one, find it first."""
         subject = record_subject(tenant, "*", function or "*")
         batch = await read_batch(self._js, RECORDS, subject, sequence, limit)
-        found = (read_record(each.subject, each.data, each.sequence) for each in batch.messages if each.data)
-        seen = tuple(Seen(without_contents(one.call), one.revision) for one in found if one is not None)
+        seen: list[Seen] = []
+        for each in batch.messages:
+            if each.data and (one := read_record(each.subject, each.data, each.sequence)) is not None:
+                seen.append(Seen(without_contents(one.call), one.revision))
+            if len(each.data) > LARGE_RECORD:
+                await asyncio.sleep(0)
         next_sequence = batch.messages[-1].sequence + 1 if batch.messages else sequence
-        return Page(seen, len(batch.messages), next_sequence, batch.is_last)
+        return Page(tuple(seen), len(batch.messages), next_sequence, batch.is_last)
 
     async def find_end(self) -> int:
         """The sequence of the next change."""

@@ -64,13 +64,13 @@ class Records:
         self.retention = retention
         """How long a record is kept after its end."""
 
-    async def accept(self, call: Invocation) -> Accepted:
-        """One record per tenant and id, whatever function it is for; the first one stays."""
+    async def accept(self, call: Invocation, payload: bytes | None = None) -> Accepted:
+        """One record per tenant and id, for any function; the first one stays. A `payload` is JSON that becomes a part
+        of the record as it is, in place of the call's own."""
         of_the_id = record_subject(call.tenant, call.id, "*")
         try:
             guard = {EXPECTED_SEQUENCE: ABSENT, EXPECTED_SUBJECT: of_the_id}
-            revision = await self._write(call, guard, LARGEST_RECORD - ROOM_TO_END)
-            return Accepted(Seen(call, revision), is_new=True)
+            return Accepted(await self._write(call, guard, LARGEST_RECORD - ROOM_TO_END, payload), is_new=True)
         except OutdatedError:
             known = await self.find(call.tenant, call.id, call.function) or await self.find(call.tenant, call.id)
             if known is None:
@@ -102,7 +102,7 @@ class Records:
         """OutdatedError: somebody else changed it first; nothing was written."""
         if seen.call.is_over:
             raise OutdatedError(f"the invocation {call.id} is over")
-        return Seen(call, await self._write(call, {EXPECTED_SEQUENCE: str(seen.revision)}))
+        return await self._write(call, {EXPECTED_SEQUENCE: str(seen.revision)})
 
     async def enqueue(self, call: Invocation) -> None:
         """If it is not there. Twice is fine also then: what is over when it is taken is not run."""
@@ -127,8 +127,10 @@ class Records:
         with translated():
             await self._js.purge_stream(QUEUE, subject=queue_subject(call.tenant, call.function, call.id))
 
-    async def _write(self, call: Invocation, guard: dict[str, str], room: int = LARGEST_RECORD) -> int:
-        body = _encode(call)
+    async def _write(
+        self, call: Invocation, guard: dict[str, str], room: int = LARGEST_RECORD, payload: bytes | None = None
+    ) -> Seen:
+        body, call = _encode(call, payload)
         if len(body) > room:
             raise TooLargeError(f"the record of {call.id} has {len(body)} bytes; there is room for {room}")
         with translated():
@@ -140,7 +142,7 @@ class Records:
                 msg_ttl=self.retention.total_seconds() if call.is_over else None,
             )
         await self._hint(changed_subject(call.tenant, call.function, call.id), IS_OVER if call.is_over else b"")
-        return written.seq
+        return Seen(call, written.seq)
 
     async def _hint(self, subject: str, word: bytes = b"") -> None:
         with suppress(nats.errors.Error):
@@ -165,12 +167,15 @@ def _skip(subject: str, sequence: int, problem: str) -> None:
     log.warning("invocations.unreadable", extra={"subject": subject, "sequence": sequence, "error": problem})
 
 
-def _encode(call: Invocation) -> bytes:
+def _encode(call: Invocation, payload: bytes | None) -> tuple[bytes, Invocation]:
+    """The record, and the call as it is read from it."""
     try:
-        body = json.dumps(call.to_json(), separators=(",", ":"), ensure_ascii=False).encode()
-        Invocation.model_validate_json(body)
+        fields = call if payload is None else call.model_copy(update={"payload": None})
+        body = json.dumps(fields.to_json(), separators=(",", ":"), ensure_ascii=False).encode()
+        if payload is not None:
+            body = b"".join((body[:-1], b',"payload":', payload, b"}"))
+        return body, Invocation.model_validate_json(body)
     except (ValueError, RecursionError) as error:
         raise UnreadableError(
             f"the record of {call.id} could not be read again: it is nested too deeply, or has text that is no Unicode"
         ) from error
-    return body

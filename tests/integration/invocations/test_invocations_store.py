@@ -34,6 +34,7 @@ from platform_api.http.errors import ApiError
 from platform_api.invocations.acceptance import CallAcceptance
 from platform_api.invocations.changes import CallChanges
 from platform_api.invocations.figures import FILL_SECONDS, GOOD_SECONDS, QueueCounts, RecordRoom
+from platform_api.invocations.parsing import TextThreads
 from platform_api.invocations.reads import CallReads
 from platform_api.invocations.schemas import Redrive
 from platform_api.invocations.store import Store, open_store
@@ -50,7 +51,7 @@ class Acceptance(CallAcceptance):
 
     def __init__(self) -> None:
         link = QueueLink(None, "test")
-        super().__init__(cast(Cluster, None), link, QueueCounts(link), now_utc)
+        super().__init__(cast(Cluster, None), link, QueueCounts(link), TextThreads(), now_utc)
 
     @asynccontextmanager
     async def room(self, store: Store, caller: Caller, function_name: str) -> AsyncIterator[None]:  # noqa: ARG002
@@ -88,7 +89,7 @@ async def test_a_call_on_its_way_counts_until_nats_has_it(js: JetStream) -> None
 
 @pytest.fixture
 def reads() -> CallReads:
-    return CallReads(1 << 20)
+    return CallReads(1 << 20, TextThreads())
 
 
 @pytest.fixture
@@ -144,7 +145,7 @@ async def test_a_result_whose_body_is_gone_says_so(
 ) -> None:
     monkeypatch.setattr("gpu_platform.adapters.queue.bodies.MISSING_SECONDS", 0.2)
     running = begin(call("one"), "worker-1", now_utc())
-    view = await reads.view(store, answer(running, InvocationResult(), now_utc(), LOST))
+    view = (await reads.show(store, answer(running, InvocationResult(), now_utc(), LOST))).view
 
     assert view.result is not None
     assert "the body of the result cannot be read" in (view.result.error or "")

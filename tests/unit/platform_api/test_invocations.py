@@ -1,6 +1,8 @@
 """Calls as they are asked for and shown, without a queue."""
 
+import asyncio
 import json
+import threading
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -18,7 +20,17 @@ from gpu_platform.domain.invocations import (
 )
 from platform_api.http.decoding import decode_body
 from platform_api.http.errors import ApiError
+from platform_api.invocations.parsing import (
+    LARGEST_FIELDS,
+    SMALL,
+    Payload,
+    TextThreads,
+    check_payload,
+    check_result,
+    read_asked,
+)
 from platform_api.invocations.schemas import Invoke, Redrive, view_of
+from tests.support import earlier_invocations
 
 NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)
 CALL = accept("acme", InvocationRequest(function="resize", id="call-1", payload=1), NOW)
@@ -96,12 +108,102 @@ def test_headers_and_attributes_share_their_room() -> None:
     assert [detail.field for detail in refused.value.details] == ["attributes"]
 
 
-@pytest.mark.parametrize("payload", ["1e999", "-1e999", "NaN", "Infinity", '"\\ud800"', "[" * 5_000 + "]" * 5_000])
+def with_payload(payload: bytes, **said: Any) -> bytes:
+    fields = json.dumps({"invocationID": "call-1", **said}).encode()
+    return b'{"serverlessRequestID": "resize", "payload": %b, %b' % (payload, fields[1:])
+
+
+def read(body: bytes) -> tuple[InvocationRequest, Payload]:
+    asked = read_asked(body)
+    request = asked.fields.to_request()
+    return request, check_payload(request, asked.payload)
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        *("1e999", "-1e999", "NaN", "Infinity", r'"\ud800"', "[" * 5_000 + "]" * 5_000, "", "1 2", "[1}", "[1,]"),
+        *('{"a":1,"a":1}', "1, 2", '1}, {"a":1', '1, "payload": 2', "[" + "[]," * 100_000 + "1]"),
+    ],
+    ids=lambda payload: str(payload)[:20],
+)
 def test_a_payload_is_something_that_can_be_handed_on(payload: str) -> None:
     with pytest.raises(ApiError) as refused:
-        decode_body(Invoke, f'{{"serverlessRequestID": "resize", "payload": {payload}}}'.encode())
+        read(with_payload(payload.encode()))
 
     assert refused.value.status == 400
+
+
+@pytest.mark.parametrize("payload", [b"[" * 200 + b"]" * 200, b"[" + b"1," * 199_900 + b"1]"], ids=["deep", "many"])
+def test_a_payload_may_go_up_to_the_bounds(payload: bytes) -> None:
+    _, checked = read(with_payload(payload))
+
+    assert checked.content == payload
+
+
+def test_a_payload_stays_the_bytes_that_were_sent() -> None:
+    sent = rb'{ "b" : 1.10, "a": "\u00e9" }'
+    request, checked = read(with_payload(sent, headers={"A": "b"}))
+
+    assert (request.payload, checked.content, request.headers) == (None, sent, {"A": "b"})
+    assert checked.request_hash == request.model_copy(update={"payload": {"a": "é", "b": 1.1}}).hash
+    for nothing in (with_payload(b"null"), b'{"serverlessRequestID": "resize"}'):
+        request, checked = read(nothing)
+        assert (checked.content, checked.request_hash) == (None, request.hash)
+
+
+def test_large_data_belongs_into_the_payload() -> None:
+    read(with_payload(b'"%b"' % (b"x" * LARGEST_FIELDS)))
+    with pytest.raises(ApiError, match=f"more than {LARGEST_FIELDS} bytes besides its payload"):
+        read_asked(b'{"serverlessRequestID": "%b"}' % (b"x" * LARGEST_FIELDS))
+
+
+@pytest.mark.parametrize(
+    ("body", "known"),
+    [
+        (earlier_invocations.REQUEST, earlier_invocations.REQUEST_HASH),
+        (earlier_invocations.LARGE_REQUEST, earlier_invocations.LARGE_HASH),
+        (earlier_invocations.EMPTY_REQUEST, earlier_invocations.EMPTY_HASH),
+    ],
+    ids=["small", "large", "empty"],
+)
+def test_a_request_has_the_hash_that_an_earlier_version_stored(body: bytes, known: str) -> None:
+    _, checked = read(body)
+
+    assert checked.request_hash == known
+
+
+async def test_a_large_text_is_looked_at_beside_the_event_loop() -> None:
+    threads = TextThreads()
+
+    assert await threads.run("acme", b" " * SMALL, threading.current_thread) is threading.current_thread()
+    assert await threads.run("acme", b" " * (SMALL + 1), threading.current_thread) is not threading.current_thread()
+
+
+async def test_a_tenant_has_one_thread_for_large_texts_and_others_do_not_wait_for_it() -> None:
+    threads, text, release = TextThreads(), b" " * (SMALL + 1), threading.Event()
+    try:
+        first = asyncio.create_task(threads.run("acme", text, release.wait))
+        order: list[str] = []
+        second = asyncio.create_task(threads.run("acme", text, lambda: order.append("acme")))
+        await threads.run("umbrella", text, lambda: order.append("umbrella"))
+        assert order == ["umbrella"]
+    finally:
+        release.set()
+    await asyncio.gather(first, second)
+    assert order == ["umbrella", "acme"]
+
+
+@pytest.mark.parametrize(
+    "content", [b"not json", b"[1}", b'1},"x":{', b'1,"x":1', b'[],"x":' + b"[]," * 200_000 + b"1"]
+)
+def test_a_stored_result_that_is_not_one_value_is_not_shown(content: bytes) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        check_result(content)
+
+
+def test_a_stored_result_may_have_more_values_than_a_payload() -> None:
+    check_result(b"[" + b"0," * 300_000 + b"1]")
 
 
 @pytest.mark.parametrize("said", [{"ids": []}, {"ids": ["*"]}, {"function": ">"}, {"limit": 0}, {"limit": 1_001}])
