@@ -13,6 +13,7 @@ from gpu_platform.adapters.kube.paths import (
     GPU_UNITS,
     LEASES,
     NODES,
+    OPERATIONS,
     PODS,
     STOCK_POOLS,
 )
@@ -20,11 +21,13 @@ from gpu_platform.adapters.kube.requests import find
 from gpu_platform.adapters.kube.watch import WatchTiming
 from gpu_platform.domain import names
 from gpu_platform.domain.metadata import labels_of
+from gpu_platform.domain.operations import OperationKind
 from gpu_platform.domain.stack_records import LABEL_KIND
 from gpu_platform.domain.stock import is_available
 from platform_api.bounded_client import BoundedClient
 from platform_api.http.errors import unavailable
 from platform_api.pulse import Pulse
+from platform_api.stacks import active_previews
 
 Json = dict[str, Any]
 
@@ -54,6 +57,16 @@ class Cluster:
         self.stacks = ObjectCache(
             client, LEASES, namespace=names.SYSTEM_NAMESPACE, label_selector=LABEL_KIND, timing=timing
         )
+        self.previews = ObjectCache(
+            client,
+            OPERATIONS,
+            field_selector=f"spec.kind={OperationKind.PREVIEW_UNIT}",
+            indexes={
+                active_previews.BY_NAMESPACE: active_previews.index_by_namespace,
+                active_previews.BY_UNIT: active_previews.index_by_unit,
+            },
+            timing=timing,
+        )
 
     @property
     def caches(self) -> tuple[ObjectCache, ...]:
@@ -66,6 +79,7 @@ class Cluster:
             self.nodes,
             self.pods,
             self.stacks,
+            self.previews,
         )
 
     async def run(self) -> None:

@@ -13,6 +13,8 @@ RULES = (
         ("gpufunctions", "gpuspecs", "gpustorages", "gpuunits", "stockpools"),
         ("list", "watch"),
     ),
+    # Previews among them: those that wait or run are counted.
+    Rule((Scope.CLUSTER,), GROUP, ("operations",), ("list", "watch")),
     # Pods of units among them: calls are passed on to where they are.
     Rule((Scope.CLUSTER,), "", ("nodes", "pods"), ("list", "watch")),
     # A spec that is too new for the cache.
@@ -28,11 +30,10 @@ RULES = (
     Rule((Scope.TENANTS,), GROUP, ("gpustorages",), ("get", "list", "create", "update", "patch", "delete")),
     # Stock: claimed and given back (patch), and thrown away while nobody has claimed it.
     Rule((Scope.STOCK,), GROUP, ("gpuunits",), ("get", "list", "patch", "delete")),
-    # The ledger. A refused request is forgotten; jobs are listed.
+    # The ledger. A refused request is forgotten.
     Rule(UNIT_SCOPES, GROUP, ("operations",), ("get", "create")),
     Rule((Scope.TENANTS,), GROUP, ("operations",), ("delete",)),
     Rule((Scope.TENANTS,), GROUP, ("operations/status",), ("patch",)),
-    Rule((Scope.STOCK,), GROUP, ("operations",), ("list",)),
     # Pools are made by the reconciler, from a job.
     Rule((Scope.STOCK,), GROUP, ("stockpools",), ("get", "list", "update", "delete")),
     # The FRP tokens of units: one Secret each, made once, found by its name.

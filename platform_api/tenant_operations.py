@@ -76,9 +76,14 @@ def build_creation(
     return build_operation(operation_name(caller.tenant, operation_id), caller.namespace, spec)
 
 
-def build_act(caller: Caller, operation_id: str, kind: OperationKind, target: OperationTarget) -> Json:
-    """On what exists already. The target has its uid: another object of its name is another wish."""
-    spec = OperationSpec(operation_id=operation_id, kind=kind, request_hash=request_hash(target), target=target)
+def build_act(
+    caller: Caller, operation_id: str, kind: OperationKind, target: OperationTarget, request: Json | None = None
+) -> Json:
+    """Builds the operation on an object that exists. The target has its uid: another object of its name is another
+    request. What `request` notes beside it is not compared with a replay."""
+    spec = OperationSpec(
+        operation_id=operation_id, kind=kind, request_hash=request_hash(target), request=request or {}, target=target
+    )
     return build_operation(operation_name(caller.tenant, operation_id), caller.namespace, spec)
 
 

@@ -122,8 +122,10 @@ class PlatformClient:
         view: StackView = self._session.data("GET", f"{_unit_path(name)}/stack")
         return view
 
-    def preview_unit(self, name: str, operation_id: str) -> Accepted[PreviewView]:
-        return self._session.accepted(f"{_unit_path(name)}/preview", {"operationID": operation_id})
+    def preview_unit(self, name: str, operation_id: str | None) -> Accepted[PreviewView]:
+        """Without an operationID a preview of the unit that waits or runs is shared."""
+        request = {"operationID": operation_id} if operation_id else {}
+        return self._session.accepted(f"{_unit_path(name)}/preview", request)
 
     def find_preview(self, name: str, operation_id: str) -> PreviewView | None:
         path = f"{_unit_path(name)}/previews/{_segment(operation_id)}"

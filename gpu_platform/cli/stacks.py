@@ -7,7 +7,6 @@ import typer
 from gpu_platform.cli.client import PlatformClient
 from gpu_platform.cli.connection import connect
 from gpu_platform.cli.options import DEFAULT_TIMEOUT, AsJson, Name, OperationId, Url
-from gpu_platform.cli.replays import new_operation_id, replayable
 from gpu_platform.cli.tables import (
     build_age,
     build_details,
@@ -48,11 +47,10 @@ def preview(
     url: Url = None,
 ) -> None:
     """Show what Pulumi would change to make a unit as it was accepted. Nothing is changed."""
-    operation = operation_id or new_operation_id()
     with connect(url) as client:
         deadline = Deadline(timeout)
-        with replayable(operation):
-            asked = client.preview_unit(name, operation).view
+        asked = client.preview_unit(name, operation_id).view
+        operation = asked["operationID"]
         found = wait_for(
             f"preview of {name}",
             lambda: client.find_preview(name, operation),

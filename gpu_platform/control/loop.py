@@ -6,7 +6,7 @@ The only place of the daemon that catches whatever a controller raises.
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
@@ -22,7 +22,7 @@ from gpu_platform.adapters.kube.errors import (
 from gpu_platform.adapters.kube.leader import NotLeaderError
 from gpu_platform.control.metrics import Metrics
 from gpu_platform.control.results import Done, RequeueAfter, Result
-from gpu_platform.control.work_queue import WorkQueue
+from gpu_platform.control.work_queue import WorkQueue, one_lane
 
 log = logging.getLogger(__name__)
 
@@ -52,11 +52,21 @@ class Trigger:
 
 
 class ControllerLoop:
-    def __init__(self, controller: Controller, triggers: Sequence[Trigger], *, workers: int, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        controller: Controller,
+        triggers: Sequence[Trigger],
+        *,
+        workers: int,
+        metrics: Metrics,
+        lane_of: Callable[[Key], Hashable] = one_lane,
+    ) -> None:
+        """The lanes of keys take turns."""
         self._controller = controller
         self._triggers = triggers
         self._workers = workers
         self._metrics = metrics
+        self._lane_of = lane_of
         self._queue: WorkQueue[Key] | None = None
         self._stopped = False
         self._ending = asyncio.Event()
@@ -78,7 +88,7 @@ class ControllerLoop:
     async def _run_term(self) -> None:
         for trigger in self._triggers:
             await trigger.cache.wait_synced()
-        queue = WorkQueue[Key]()
+        queue = WorkQueue[Key](lane_of=self._lane_of)
         self._queue = queue
         if not self._stopped:
             self._ending.clear()

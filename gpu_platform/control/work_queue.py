@@ -2,11 +2,13 @@
 
 Keys carry no news: a pass looks at the world as it is then. So a hundred changes of one object that come while
 it waits are one pass, and a change that comes during its pass is one more.
+
+Keys may be in lanes, such as one for each tenant: the lanes take turns, and within a lane the first key is first.
 """
 
 import asyncio
-from collections import Counter
-from collections.abc import Hashable
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable, Hashable
 from datetime import timedelta
 from typing import Generic, TypeVar
 
@@ -18,12 +20,40 @@ RETRY = Backoff(first=0.05, longest=60.0)
 """A lost race is over in milliseconds; what has failed ten times in a row is tried once a minute."""
 
 
+def one_lane(_: Hashable) -> Hashable:
+    return None
+
+
+class LaneQueue(asyncio.Queue[Key]):
+    """A queue whose lanes take turns: a lane that was served is behind all others that have keys."""
+
+    def __init__(self, lane_of: Callable[[Key], Hashable]) -> None:
+        self._lane_of = lane_of
+        super().__init__()
+
+    def qsize(self) -> int:
+        return sum(map(len, self._queue.values()))
+
+    def _init(self, maxsize: int) -> None:  # noqa: ARG002 - the signature is asyncio's
+        self._queue: OrderedDict[Hashable, deque[Key]] = OrderedDict()
+
+    def _put(self, item: Key) -> None:
+        self._queue.setdefault(self._lane_of(item), deque()).append(item)
+
+    def _get(self) -> Key:
+        lane, keys = self._queue.popitem(last=False)
+        key = keys.popleft()
+        if keys:
+            self._queue[lane] = keys
+        return key
+
+
 class WorkQueue(Generic[Key]):
     """Time is the event loop's."""
 
-    def __init__(self, retry: Backoff = RETRY) -> None:
+    def __init__(self, retry: Backoff = RETRY, lane_of: Callable[[Key], Hashable] = one_lane) -> None:
         self._retry = retry
-        self._ready: asyncio.Queue[Key] = asyncio.Queue()
+        self._ready = LaneQueue(lane_of)
         self._waiting: set[Key] = set()
         self._active: set[Key] = set()
         self._again: set[Key] = set()

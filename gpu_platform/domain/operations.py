@@ -121,14 +121,15 @@ def start_operation_name(tenant: str, uid: str, generation: int) -> str:
 def is_trimmable(spec: OperationSpec, status: OperationStatus) -> bool:
     """Returns whether the request is recorded though neither a replay nor a recovery will read it again.
 
-    | phase             | kind                | request  | trimmable |
-    | ----------------- | ------------------- | -------- | --------- |
-    | Succeeded, Failed | any but StartUnit   | recorded | yes       |
-    | Succeeded, Failed | any                 | empty    | no        |
-    | Succeeded, Failed | StartUnit: a number | recorded | no        |
-    | any other         | any                 | any      | no        |
+    | phase             | kind                             | request  | trimmable |
+    | ----------------- | -------------------------------- | -------- | --------- |
+    | Succeeded, Failed | any but the two below            | recorded | yes       |
+    | Succeeded, Failed | any                              | empty    | no        |
+    | Succeeded, Failed | StartUnit, PreviewUnit: a number | recorded | no        |
+    | any other         | any                              | any      | no        |
     """
-    return status.phase in FINAL_PHASES and bool(spec.request) and spec.kind is not OperationKind.START_UNIT
+    has_number = spec.kind in (OperationKind.START_UNIT, OperationKind.PREVIEW_UNIT)
+    return status.phase in FINAL_PHASES and bool(spec.request) and not has_number
 
 
 def is_made_by(item: dict[str, Any], spec: OperationSpec) -> bool:

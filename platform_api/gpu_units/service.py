@@ -12,6 +12,8 @@ from platform_api.gpu_units.targets import UnitTargets
 from platform_api.gpu_units.token_digests import TokenDigests
 from platform_api.gpu_units.views import UnitViews
 from platform_api.metrics import ApiMetrics
+from platform_api.stacks.active_previews import ActivePreviews
+from platform_api.stacks.previews import PreviewService
 from platform_api.stacks.recording import RecordingWaits
 
 
@@ -28,3 +30,4 @@ class UnitService:
         self.reads = UnitReads(cluster.client, self.targets)
         self.views = UnitViews(self.targets)
         self.recordings = RecordingWaits(cluster.client)
+        self.previews = PreviewService(cluster.client, ActivePreviews(cluster.previews, now))

@@ -6,12 +6,12 @@ from fastapi import APIRouter, Depends, Path, Request
 from fastapi.responses import Response
 
 from gpu_platform.domain.value import Value
-from platform_api.deps import cluster_of, units_of
+from platform_api.deps import cluster_of, deps_of, units_of
 from platform_api.gpu_units.service import UnitService
 from platform_api.http.decoding import decoded, optional_body_of
 from platform_api.http.envelope import Envelope, answer
-from platform_api.keys.access import Operator, Viewer
-from platform_api.stacks import previews, service
+from platform_api.keys.access import Editor, Operator, Viewer
+from platform_api.stacks import service
 from platform_api.stacks.schemas import PreviewUnit, PreviewView, StackView
 from platform_api.stock_pools.service import get_pool
 
@@ -39,20 +39,26 @@ async def get_pool_stack(_: Operator, request: Request, name: str) -> Response:
     "/gpu-units/{name}/preview",
     status_code=202,
     response_model=Envelope[PreviewView],
-    responses={200: {"model": Envelope[PreviewView], "description": "It was asked for before"}},
+    responses={
+        200: {
+            "model": Envelope[PreviewView],
+            "description": "It waits or runs already, or was asked for with this operationID",
+        }
+    },
     openapi_extra=optional_body_of(PreviewUnit),
 )
 async def preview_unit(
-    caller: Viewer,
+    caller: Editor,
+    request: Request,
     units: Units,
     name: str,
     body: Annotated[PreviewUnit, Depends(decoded(PreviewUnit, unsaid=PreviewUnit()))],
 ) -> Response:
     """Find out what Pulumi would change about a unit to make it as it was accepted. Changes nothing; the answer is a
     job."""
-    accepted = await previews.accept_preview(
-        units.client, caller, await units.reads.get(caller, name), body.operation_id
-    )
+    limit = deps_of(request).limits.of(caller.tenant).previews
+    unit = await units.reads.get(caller, name)
+    accepted = await units.previews.accept(caller, unit, body.operation_id, limit)
     return answer(accepted.preview, 202 if accepted.is_new else 200)
 
 
@@ -62,4 +68,4 @@ async def get_preview(
     caller: Viewer, units: Units, name: str, operation_id: Annotated[str, Path(alias="operationID")]
 ) -> Response:
     """A preview, by the operationID that it was asked for with. Kept for an hour after its end."""
-    return answer(await previews.get_preview(units.client, caller, name, operation_id))
+    return answer(await units.previews.get(caller, name, operation_id))

@@ -1,23 +1,30 @@
-"""Previews: what Pulumi would change. An Operation and nothing else: the API records it, a stack worker does it."""
+"""Previews: what Pulumi would change. An Operation and nothing else: the API records it, a stack worker runs it."""
 
+import asyncio
 import secrets
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import quote
+from weakref import WeakValueDictionary
 
 from gpu_platform.adapters.kube import NotFoundError
 from gpu_platform.adapters.kube.paths import OPERATIONS
 from gpu_platform.adapters.kube.requests import find
-from gpu_platform.adapters.ledger import open_operation, spec_of
-from gpu_platform.domain.operations import OperationKind, OperationTarget, operation_name
+from gpu_platform.adapters.ledger import is_final, open_operation, spec_of, status_of
+from gpu_platform.domain.operations import OperationKind, OperationPhase, OperationTarget, operation_name
 from platform_api.bounded_client import BoundedClient
 from platform_api.changing import refuse_leaving
-from platform_api.http.errors import not_found, unavailable
+from platform_api.http.errors import ApiError, conflict, not_found, too_many, unavailable
 from platform_api.keys.key_ring import Caller
+from platform_api.stacks.active_previews import ActivePreviews, unit_key
 from platform_api.stacks.schemas import PreviewView, preview_view_of
 from platform_api.stacks.service import get_intent
 from platform_api.tenant_operations import build_act, check_replay
 
 Json = dict[str, Any]
+
+RETRY_SECONDS = 2
+"""About as long as a preview runs."""
 
 
 @dataclass(frozen=True)
@@ -26,42 +33,117 @@ class AcceptedPreview:
     is_new: bool
 
 
-async def accept_preview(
-    client: BoundedClient, caller: Caller, unit: Json, operation_id: str | None
-) -> AcceptedPreview:
-    """
-    | operationID   | used for                      | answer                      |
-    | ------------- | ----------------------------- | --------------------------- |
-    | not said, new | –                             | recorded: a pending preview |
-    | used          | a preview of this very unit   | that one as it is now       |
-    | used          | another unit, another request | 409                         |
-    """
-    get_intent(unit, "unit")
-    refuse_leaving(unit, "unit")
-    wanted = build_preview(caller, unit, operation_id or f"preview-{secrets.token_hex(8)}")
-    try:
-        opened = await open_operation(client, wanted)
-    except NotFoundError as error:
-        # The namespace is on its way out, or the record of an hour ago was removed right now.
-        raise unavailable("the preview could not be recorded; try again") from error
-    check_replay(opened.operation, wanted)
-    return AcceptedPreview(preview_view_of(opened.operation), opened.is_new)
+class PreviewService:
+    def __init__(self, client: BoundedClient, active: ActivePreviews) -> None:
+        self._client = client
+        self._active = active
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
+    async def accept(self, caller: Caller, unit: Json, operation_id: str | None, limit: int) -> AcceptedPreview:
+        """
+        | operationID   | the unit's preview                 | the tenant's previews | answer                         |
+        | ------------- | ---------------------------------- | --------------------- | ------------------------------ |
+        | used          | this one, also when it has ended   | any                   | that one as it is now          |
+        | used          | of another unit, or another request | any                  | 409                            |
+        | not sent      | waits, or runs and `is_shared`     | any                   | that one as it is now          |
+        | not sent      | runs and is not                    | any                   | 409 that names it              |
+        | new           | waits or runs                      | any                   | 409 that names it              |
+        | not sent, new | none, or has ended                 | as many as the limit  | 429                            |
+        | not sent, new | none, or has ended                 | fewer                 | recorded: a pending preview    |
+        """
+        get_intent(unit, "unit")
+        refuse_leaving(unit, "unit")
+        wanted = build_preview(caller, unit, operation_id or f"preview-{secrets.token_hex(8)}")
+        if not self._active.is_known:
+            raise unavailable("the previews that wait or run could not be listed yet; try again")
+        key = unit_key(caller.namespace, unit["metadata"]["uid"])
+        # Held while an earlier request for this unit is recorded, which neither the cache nor the API server shows yet.
+        async with self._locks.setdefault(key, asyncio.Lock()):
+            replayed = await self._find(wanted) if operation_id is not None else None
+            if replayed is not None:
+                check_replay(replayed, wanted)
+                return AcceptedPreview(preview_view_of(replayed), is_new=False)
+            running, ended = await self._find_running(caller, unit)
+            if running is None:
+                return await self._record(caller, wanted, ended, limit)
+            if operation_id is None and is_shared(running, unit):
+                return AcceptedPreview(preview_view_of(running), is_new=False)
+            raise _already_running(running)
 
-async def get_preview(client: BoundedClient, caller: Caller, unit_name: str, operation_id: str) -> PreviewView:
-    operation = await find(client, OPERATIONS, operation_name(caller.tenant, operation_id), caller.namespace)
-    if operation is not None:
-        spec = spec_of(operation)
-        if spec.kind is OperationKind.PREVIEW_UNIT and spec.target.name == unit_name:
-            return preview_view_of(operation)
-    raise not_found(
-        "preview_not_found",
-        f"there is no preview of the unit {unit_name!r} with the operationID {operation_id!r}; "
-        "they are kept for an hour",
-    )
+    async def get(self, caller: Caller, unit_name: str, operation_id: str) -> PreviewView:
+        operation = await find(self._client, OPERATIONS, operation_name(caller.tenant, operation_id), caller.namespace)
+        if operation is not None:
+            spec = spec_of(operation)
+            if spec.kind is OperationKind.PREVIEW_UNIT and spec.target.name == unit_name:
+                return preview_view_of(operation)
+        raise not_found(
+            "preview_not_found",
+            f"there is no preview of the unit {unit_name!r} with the operationID {operation_id!r}; "
+            "they are kept for an hour",
+        )
+
+    async def _find(self, operation: Json) -> Json | None:
+        return await find(self._client, OPERATIONS, operation["metadata"]["name"], operation["metadata"]["namespace"])
+
+    async def _find_running(self, caller: Caller, unit: Json) -> tuple[Json | None, list[str]]:
+        """Returns the unit's preview that waits or runs, and those that the cache wrongly shows as such. Asked of the
+        API server: a caller who has seen the end of one may ask for the next."""
+        ended: list[str] = []
+        for name in self._active.names_of_unit(caller.namespace, unit["metadata"]["uid"]):
+            operation = await find(self._client, OPERATIONS, name, caller.namespace)
+            if operation is not None and not is_final(operation):
+                return operation, ended
+            ended.append(name)
+        return None, ended
+
+    async def _record(self, caller: Caller, wanted: Json, ended: list[str], limit: int) -> AcceptedPreview:
+        # Nothing is awaited between the count and the reservation: requests at the same time cannot pass the limit.
+        if self._active.count(caller.namespace, ended) >= limit:
+            raise too_many(
+                f"the tenant has {limit} previews that wait or run, which is its limit (tenantLimits.previews); "
+                "try again when one of them has ended",
+                RETRY_SECONDS,
+            )
+        self._active.reserve(wanted)
+        is_new = False
+        try:
+            opened = await open_operation(self._client, wanted)
+            is_new = opened.is_new
+        except NotFoundError as error:
+            # The namespace is being deleted, or the record of an hour ago was removed between two requests.
+            raise unavailable("the preview could not be recorded; try again") from error
+        finally:
+            if not is_new:
+                self._active.release(wanted)
+        check_replay(opened.operation, wanted)
+        return AcceptedPreview(preview_view_of(opened.operation), opened.is_new)
 
 
 def build_preview(caller: Caller, unit: Json, operation_id: str) -> Json:
     metadata = unit["metadata"]
     target = OperationTarget(kind="GPUUnit", namespace=caller.namespace, name=metadata["name"], uid=metadata["uid"])
-    return build_act(caller, operation_id, OperationKind.PREVIEW_UNIT, target)
+    asked = {"generation": metadata["generation"]}
+    return build_act(caller, operation_id, OperationKind.PREVIEW_UNIT, target, asked)
+
+
+def is_shared(running: Json, unit: Json) -> bool:
+    """Returns whether a preview that waits or runs also answers who asks now, about the unit as it is now.
+
+    | preview                                              | shared                             |
+    | ---------------------------------------------------- | ---------------------------------- |
+    | waits                                                | yes: it reads the unit when it begins |
+    | runs; the unit's generation is that of its request   | yes: the unit was not changed since |
+    | runs; another generation, or none (earlier release)  | no: it may have read the unit before |
+    """
+    if status_of(running).phase is not OperationPhase.RUNNING:
+        return True
+    return bool(spec_of(running).request.get("generation") == unit["metadata"]["generation"])
+
+
+def _already_running(running: Json) -> ApiError:
+    spec, phase = spec_of(running), status_of(running).phase or OperationPhase.PENDING
+    path = f"/api/v1/gpu-units/{spec.target.name}/previews/{quote(spec.operation_id, safe='')}"
+    return conflict(
+        f"a preview of the unit {spec.target.name!r} is {phase}, with the operationID {spec.operation_id!r}; "
+        f"GET {path} shows it; ask for another when it has ended"
+    )

@@ -67,7 +67,7 @@ def plan_operation(observed: Observed, now: datetime, takeover: timedelta = TAKE
 
     | operation                | state                                               | step                               |
     | ------------------------ | --------------------------------------------------- | ---------------------------------- |
-    | at its end               | its request is recorded, and no StartUnit's         | drop the request; if refused, go   |
+    | at its end               | its request is recorded, and more than a number     | drop the request; if refused, go   |
     |                          |                                                     | on below and try within the hour   |
     | at its end               | its object exists; it is no StartUnit, PreviewUnit  | none                               |
     | at its end               | any other, no expiry set                            | expires in 7 days, PreviewUnit 1 h |

@@ -1,6 +1,7 @@
-"""The previews controller: has Pulumi find out what it would change about a unit, for whoever asked.
+"""The previews controller: has Pulumi find out what it would change about a unit, for the caller that asked.
 
 A preview writes nothing, so it needs no Lease: two workers that run the same one waste a second and change nothing.
+Tenants take turns: a tenant waits for at most one preview of each other tenant, however many those have queued.
 """
 
 import asyncio
@@ -113,6 +114,11 @@ def keys_of_preview(operation: Json) -> Iterable[Key]:
     metadata = operation["metadata"]
     is_preview = operation["spec"]["kind"] == OperationKind.PREVIEW_UNIT
     return [(metadata["namespace"], metadata["name"])] if is_preview else []
+
+
+def tenant_lane(key: Key) -> str:
+    """A tenant is a namespace."""
+    return key[0]
 
 
 def time_left(operation: Json, longest_run: timedelta, now: datetime) -> timedelta:

@@ -27,7 +27,7 @@ from stacks.worker.audit import AuditController
 from stacks.worker.controller import StacksController
 from stacks.worker.metrics import WorkerMetrics
 from stacks.worker.observe import StackWorld, key_of
-from stacks.worker.previews import PreviewsController
+from stacks.worker.previews import PreviewsController, tenant_lane
 from stacks.worker.runner_settings import build_runner_settings
 from stacks.worker.settings import StackWorkerSettings
 
@@ -85,7 +85,9 @@ async def run_worker(
         audit = AuditController(world, runner, executor, settings.audit_period, record_again, metrics)
         loops = (
             recording,
-            ControllerLoop(previews, previews.triggers(), workers=PREVIEWS_AT_ONCE, metrics=metrics),
+            ControllerLoop(
+                previews, previews.triggers(), workers=PREVIEWS_AT_ONCE, metrics=metrics, lane_of=tenant_lane
+            ),
             ControllerLoop(audit, audit.triggers(), workers=AUDITS_AT_ONCE, metrics=metrics),
         )
         for cache in world.caches:

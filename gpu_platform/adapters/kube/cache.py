@@ -41,6 +41,7 @@ class ObjectCache:
         *,
         namespace: str | None = None,
         label_selector: str | None = None,
+        field_selector: str | None = None,
         indexes: Mapping[str, IndexFunction] | None = None,
         timing: WatchTiming = DEFAULT_TIMING,
         with_managed_fields: bool = False,
@@ -49,7 +50,8 @@ class ObjectCache:
         self._with_managed_fields = with_managed_fields
         self._path = path
         self._namespace = namespace
-        self._selectors = {"labelSelector": label_selector} if label_selector else {}
+        selectors = {"labelSelector": label_selector, "fieldSelector": field_selector}
+        self._selectors = {name: selector for name, selector in selectors.items() if selector}
         self._functions = dict(indexes or {})
         self._timing = timing
         self._objects: dict[str, dict[str, Json]] = defaultdict(dict)

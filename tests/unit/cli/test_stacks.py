@@ -84,6 +84,16 @@ def test_a_preview_waits_and_shows_each_change(api: ApiServer, shell: Shell) -> 
     assert api.asked("POST", ASKED)[0].body == {"operationID": "cli-7"}
 
 
+def test_without_an_operation_id_the_preview_that_the_api_names_is_followed(api: ApiServer, shell: Shell) -> None:
+    api.on("POST", ASKED, data(views.preview("Running"), 200))
+    api.on("GET", FOUND, data(views.preview("Succeeded", changes={"same": 2}, steps=[SAME])))
+
+    result = shell.run("units", "preview", "demo")
+
+    assert (result.exit_code, result.stdout) == (0, "demo: no changes\n")
+    assert api.asked("POST", ASKED)[0].body == {}
+
+
 def test_a_preview_without_changes_says_so(api: ApiServer, shell: Shell) -> None:
     api.on("POST", ASKED, data(views.preview(), 202))
     api.on("GET", FOUND, data(views.preview("Succeeded", changes={"same": 2}, steps=[SAME])))

@@ -182,3 +182,50 @@ def test_every_added_key_is_taken_afterwards_by_one_worker_at_a_time(
 
     run_in_virtual_time(main())
     assert {key for key in asked if began.get(key, -1.0) < asked[key]} == set()
+
+
+def lane_of(key: str) -> str:
+    return key[0]
+
+
+def test_lanes_take_turns_and_each_keeps_its_order() -> None:
+    async def main() -> None:
+        queue = WorkQueue[str](lane_of=lane_of)
+        for key in ("a1", "a2", "a3", "a4", "b1", "c1", "b2"):
+            queue.add(key)
+
+        assert await take_all(queue) == ["a1", "b1", "c1", "a2", "b2", "a3", "a4"]
+
+    run_in_virtual_time(main())
+
+
+def test_a_key_of_another_lane_waits_for_one_key_of_a_lane_that_has_many() -> None:
+    async def main() -> None:
+        queue = WorkQueue[str](lane_of=lane_of)
+        for number in range(300):
+            queue.add(f"a{number}")
+        queue.done(await queue.get())
+        queue.add("b")
+
+        assert [await queue.get(), await queue.get()] == ["a1", "b"]
+        assert len(queue) == 298
+
+    run_in_virtual_time(main())
+
+
+@given(st.lists(st.text("abc", min_size=1, max_size=3), max_size=40))
+def test_lanes_lose_no_key_and_are_served_equally(keys: list[str]) -> None:
+    async def main() -> list[str]:
+        queue = WorkQueue[str](lane_of=lane_of)
+        for key in keys:
+            queue.add(key)
+        return await take_all(queue)
+
+    taken = run_in_virtual_time(main())
+    assert sorted(taken) == sorted(set(keys))
+    for lane in "abc":
+        # The n-th key of a lane is taken before the (n+1)-th of any other.
+        places = {each: [place for place, key in enumerate(taken) if key[0] == each] for each in "abc"}
+        for other in "abc":
+            for first, second in zip(places[lane], places[other][1:], strict=False):
+                assert first < second

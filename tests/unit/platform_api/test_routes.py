@@ -39,7 +39,7 @@ LOCKED = {
     ("GET", f"{UNITS}/{{name}}/address"): VIEWERS,
     ("GET", f"{UNITS}/{{name}}/metrics"): VIEWERS,
     ("GET", f"{UNITS}/{{name}}/stack"): VIEWERS,
-    ("POST", f"{UNITS}/{{name}}/preview"): VIEWERS,
+    ("POST", f"{UNITS}/{{name}}/preview"): EDITORS,
     ("GET", f"{UNITS}/{{name}}/previews/{{operationID:path}}"): VIEWERS,
     **{(method, f"{UNITS}/{{name}}/proxy/{{port}}/{{path:rest}}"): EDITORS for method in METHODS},
     ("POST", STORAGES): EDITORS,

@@ -1,4 +1,4 @@
-"""Stacks: what is shown of them, waiting for them, and previews as jobs."""
+"""Stacks: what is shown of them, and waiting for them."""
 
 import asyncio
 from collections.abc import Mapping
@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 
 from gpu_platform.adapters.kube import UnreachableError
-from gpu_platform.adapters.kube.paths import LEASES, OPERATIONS
+from gpu_platform.adapters.kube.paths import LEASES
 from gpu_platform.domain import names
 from gpu_platform.domain.gpu_units import GPUUnitSpec
-from gpu_platform.domain.operations import PREVIEW_RETENTION, operation_name
 from gpu_platform.domain.stack_records import Recorded, StackRecord, record_annotations, record_labels
 from gpu_platform.domain.stacks import StackAddress, StackKind, accepted_hash
 from gpu_platform.domain.tenants import Role
@@ -20,9 +19,8 @@ from platform_api.gpu_units.schemas import view_of as unit_view_of
 from platform_api.http.errors import ApiError
 from platform_api.keys.key_ring import Caller
 from platform_api.pulse import Pulse
-from platform_api.stacks.previews import accept_preview, build_preview, get_preview
 from platform_api.stacks.recording import LONGEST_PAUSE_SECONDS, WAIT_SECONDS, WAITING_LIMIT, RecordingWaits
-from platform_api.stacks.schemas import StackView, preview_view_of
+from platform_api.stacks.schemas import StackView
 from platform_api.stacks.service import get_stack
 from platform_api.stock_pools.schemas import view_of as pool_view_of
 from tests.support.builders import NOW, make_pool, make_unit
@@ -206,87 +204,3 @@ def test_beyond_the_limit_nobody_waits() -> None:
         return len(done)
 
     assert run_in_virtual_time(crowd()) == 2
-
-
-# previews
-
-
-async def test_a_preview_is_recorded_and_found_by_its_operation_id() -> None:
-    client = bounded(ApiServer())
-    asked = await accept_preview(client, ALICE, accepted_unit(), "team/ci 7")
-    assert asked.is_new
-    assert asked.preview.to_json() == {
-        "operationID": "team/ci 7",
-        "unit": "demo",
-        "phase": "Pending",
-        "createdAt": "2030-01-01T12:00:00Z",
-    }
-    assert await get_preview(client, ALICE, "demo", "team/ci 7") == asked.preview
-
-
-async def test_a_preview_without_an_operation_id_gets_one_of_its_own() -> None:
-    client = bounded(ApiServer())
-    ids = {(await accept_preview(client, ALICE, accepted_unit(), None)).preview.operation_id for _ in range(2)}
-    assert len(ids) == 2
-    for operation_id in ids:
-        assert (await get_preview(client, ALICE, "demo", operation_id)).operation_id == operation_id
-
-
-async def test_a_preview_that_is_asked_for_again_is_the_same() -> None:
-    client = bounded(ApiServer())
-    first = await accept_preview(client, ALICE, accepted_unit(), "again")
-    second = await accept_preview(client, ALICE, accepted_unit(), "again")
-    assert (second.is_new, second.preview) == (False, first.preview)
-
-
-@pytest.mark.parametrize("other", [accepted_unit("other"), {**accepted_unit(), "metadata": {"uid": "later"}}])
-async def test_an_operation_id_of_another_units_preview_is_a_conflict(other: Json) -> None:
-    client = bounded(ApiServer())
-    await accept_preview(client, ALICE, accepted_unit(), "used")
-    unit = {**other, "metadata": {**accepted_unit()["metadata"], **other["metadata"]}}
-    with pytest.raises(ApiError) as refused:
-        await accept_preview(client, ALICE, unit, "used")
-    assert (refused.value.status, refused.value.code) == (409, "operation_conflict")
-
-
-async def test_a_unit_that_is_on_its_way_out_is_not_previewed() -> None:
-    unit = accepted_unit()
-    unit["metadata"]["deletionTimestamp"] = NOW.isoformat()
-    server = ApiServer()
-    with pytest.raises(ApiError) as refused:
-        await accept_preview(bounded(server), ALICE, unit, None)
-    assert (refused.value.status, server.requests) == (409, [])
-
-
-@pytest.mark.parametrize(("unit", "operation_id"), [("demo", "never asked"), ("other", "asked")])
-async def test_a_preview_that_nobody_asked_for_is_not_found(unit: str, operation_id: str) -> None:
-    client = bounded(ApiServer())
-    await accept_preview(client, ALICE, accepted_unit(), "asked")
-    with pytest.raises(ApiError) as refused:
-        await get_preview(client, ALICE, unit, operation_id)
-    assert (refused.value.status, refused.value.code) == (404, "preview_not_found")
-
-
-async def test_another_request_is_no_preview() -> None:
-    server = ApiServer()
-    operation = build_preview(ALICE, accepted_unit(), "rent")
-    path = OPERATIONS.item(operation_name("default", "rent"), ALICE.namespace)
-    server.store.objects[path] = {**operation, "spec": {**operation["spec"], "kind": "CreateUnit"}}
-    with pytest.raises(ApiError) as refused:
-        await get_preview(bounded(server), ALICE, "demo", "rent")
-    assert refused.value.code == "preview_not_found"
-
-
-def test_a_preview_at_its_end_shows_what_it_found() -> None:
-    change = {"path": "spec.image", "kind": "update", "old": "example/edited", "new": "example/train"}
-    step = {"op": "update", "resource": "demo", "type": "gpuplatform:index:GpuUnit", "properties": [change]}
-    operation = build_preview(ALICE, accepted_unit(), "seen")
-    operation["metadata"]["creationTimestamp"] = NOW.isoformat()
-    operation["status"] = {
-        "phase": "Succeeded",
-        "finishedAt": NOW.isoformat(),
-        "expiresAt": (NOW + PREVIEW_RETENTION).isoformat(),
-        "result": {"changes": {"update": 1, "same": 1}, "steps": [step]},
-    }
-    view = preview_view_of(operation).to_json()
-    assert (view["phase"], view["changes"], view["steps"]) == ("Succeeded", {"update": 1, "same": 1}, [step])

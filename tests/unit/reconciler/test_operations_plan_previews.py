@@ -16,7 +16,7 @@ Json = dict[str, Any]
 
 
 def preview(age: timedelta = PREVIEW_PATIENCE, **status: Any) -> Observed:
-    return Observed(make_record("PreviewUnit", uid="uid-demo", age=age, status=status))
+    return Observed(make_record("PreviewUnit", {"generation": 1}, uid="uid-demo", age=age, status=status))
 
 
 @pytest.mark.parametrize("status", [{}, RUNNING])
