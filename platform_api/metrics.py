@@ -42,6 +42,13 @@ class ApiMetrics:
             "gpu_platform_api_proxied", "Calls to units, by how they ended", ("outcome",), registry=self.registry
         )
         self.open_passages = Gauge("gpu_platform_api_proxied_open", "Calls to units", registry=self.registry)
+        self.connections = Gauge("gpu_platform_api_connections", "Open connections of clients", registry=self.registry)
+        self._refused_connections = Counter(
+            "gpu_platform_api_connections_refused",
+            "Connections that were closed before an answer of a route",
+            ("reason",),
+            registry=self.registry,
+        )
         self.streams = Gauge("gpu_platform_api_streams", "Streams that are open", registry=self.registry)
 
     def count_request(self, method: str, route: str, status: int, seconds: float) -> None:
@@ -68,6 +75,9 @@ class ApiMetrics:
 
     def count_passage(self, outcome: str) -> None:
         self._passages.labels(outcome).inc()
+
+    def count_refused_connection(self, reason: str) -> None:
+        self._refused_connections.labels(reason).inc()
 
     def render(self) -> bytes:
         return generate_latest(self.registry)

@@ -8,6 +8,7 @@ from typing import Any
 from fastapi.responses import StreamingResponse
 
 from platform_api.http.errors import too_many
+from platform_api.http.limits import share_of
 from platform_api.metrics import ApiMetrics
 
 EVENT_STREAM = "text/event-stream"
@@ -18,9 +19,6 @@ FIRST_PART_SECONDS = 1.0
 
 LOOK_SECONDS = 2.0
 """How often a stream asks whether its caller may still listen, also while it has nothing to say."""
-
-TENANT_SHARE = 4
-"""One tenant may have this part of all streams: a quarter."""
 
 
 class Streams:
@@ -56,8 +54,7 @@ class Streams:
         return _Stream(stream, media_type)
 
     def _is_full(self, tenant: str) -> bool:
-        share = max(1, self._limit // TENANT_SHARE)
-        return self._open.total() >= self._limit or self._open[tenant] >= share
+        return self._open.total() >= self._limit or self._open[tenant] >= share_of(self._limit)
 
     def _count(self, tenant: str, change: int) -> None:
         self._open[tenant] += change

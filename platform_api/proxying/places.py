@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from platform_api.http.errors import too_many, unavailable
-from platform_api.http.streams import TENANT_SHARE
+from platform_api.http.limits import share_of
 from platform_api.metrics import ApiMetrics
 
 
@@ -18,7 +18,7 @@ class Places:
     @contextmanager
     def one(self, tenant: str) -> Iterator[None]:
         """A place for as long as the block runs; a refusal when there is none."""
-        if self._taken[tenant] >= max(1, self._limit // TENANT_SHARE):
+        if self._taken[tenant] >= share_of(self._limit):
             raise too_many("too many calls to this tenant's units are open; end one, or try again later")
         if self._taken.total() >= self._limit:
             raise unavailable("too many calls to units are open here")
