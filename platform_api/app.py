@@ -1,6 +1,7 @@
 """The application: every resource's routes in one frame. No server, no files, no environment: all of that is `deps`."""
 
 import logging
+from functools import partial
 
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -26,6 +27,7 @@ from platform_api.inventory import endpoints as inventory
 from platform_api.invocations import endpoints as invocations
 from platform_api.invocations.errors import PATH as INVOCATIONS
 from platform_api.jobs import endpoints as jobs
+from platform_api.keys.access import find_tenant
 from platform_api.proxying import endpoints as proxying
 from platform_api.specs import endpoints as specs
 from platform_api.stacks import endpoints as stacks
@@ -69,6 +71,8 @@ def create_app(deps: Deps) -> Application:
         larger_limits={("POST", INVOCATIONS): deps.settings.max_invocation_bytes},
         passed_on=proxying.PASSED_ON,
         in_flight_limit=deps.settings.max_requests_in_flight,
+        client_seconds=deps.settings.client_timeout_seconds,
+        tenant_of=partial(find_tenant, deps),
         metrics=deps.metrics,
     )
 

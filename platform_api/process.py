@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import os
+import resource
 import signal
 import socket
 from collections.abc import Coroutine, Iterable, Iterator
@@ -26,8 +27,9 @@ from platform_api.gpu_metrics.reader import GpuReader
 from platform_api.gpu_units.service import UnitService
 from platform_api.health.collector import register_platform_metrics
 from platform_api.health.report import report_for_ever
+from platform_api.http.connections import build_protocol
+from platform_api.http.limits import IDLE_SECONDS, Connections
 from platform_api.http.streams import Streams
-from platform_api.http.upgrades import UpgradableProtocol
 from platform_api.invocations.figures import QueueCounts
 from platform_api.invocations.service import InvocationService
 from platform_api.keys.key_ring import KeyRing
@@ -65,7 +67,7 @@ async def run_api(settings: ApiSettings) -> None:
         client = await _connect(settings, stack)
         deps = build_deps(settings, client)
         register_platform_metrics(deps.metrics.registry, deps)
-        server = _Server(_server_config(create_app(deps), settings))
+        server = _Server(_server_config(create_app(deps), settings, deps.metrics))
         host, port = listener.getsockname()[:2]
         log.info("api.started", extra={"address": f"{host}:{port}", "server": client.server if client else None})
         await stack.enter_async_context(running(_background(deps, client)))
@@ -156,21 +158,27 @@ class _Server(uvicorn.Server):
                 loop.remove_signal_handler(number)
 
 
-def _server_config(application: Any, settings: ApiSettings) -> uvicorn.Config:
+def _server_config(application: Any, settings: ApiSettings, metrics: ApiMetrics) -> uvicorn.Config:
+    connections = Connections(_limit_connections(settings.max_connections), metrics)
     return uvicorn.Config(
         application,
-        http=UpgradableProtocol,
+        http=build_protocol(connections, settings.client_timeout_seconds),
         # Anybody could say anything about where a call comes from.
         proxy_headers=False,
         log_config=None,
         access_log=False,
         server_header=False,
         lifespan="off",
-        timeout_keep_alive=30,
+        timeout_keep_alive=IDLE_SECONDS,
         timeout_graceful_shutdown=STOP_SECONDS,
-        h11_max_incomplete_event_size=16_384,
         log_level=settings.log_level,
     )
+
+
+def _limit_connections(wanted: int) -> int:
+    """Returns at most half the file descriptors: the others are for connections to Kubernetes, NATS and units."""
+    descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return wanted if descriptors == resource.RLIM_INFINITY else min(wanted, descriptors // 2)
 
 
 def _listen(address: str) -> socket.socket:

@@ -31,6 +31,8 @@ class ApiSettings(Settings):
     resync_seconds: Annotated[int, Field(ge=10)] = 300
     max_body_bytes: Annotated[int, Field(ge=1_024, le=BODY_CEILING)] = 131_072
     max_requests_in_flight: Annotated[int, Field(ge=1)] = 512
+    max_connections: Annotated[int, Field(ge=16)] = 2_048
+    client_timeout_seconds: Annotated[int, Field(ge=1, le=300)] = 10
     max_streams: Annotated[int, Field(ge=0)] = 100
     requests_per_second: Annotated[int, Field(ge=1)] = 500
     burst: Annotated[int, Field(ge=1)] = 1_000

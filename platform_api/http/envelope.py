@@ -65,8 +65,12 @@ def error_response(
     details: Sequence[ErrorDetail] = (),
     headers: Mapping[str, str] | None = None,
 ) -> Response:
+    return json_response(error_body(code, message, request_id, details), status, headers)
+
+
+def error_body(code: str, message: str, request_id: str, details: Sequence[ErrorDetail] = ()) -> dict[str, Any]:
     body = ErrorBody(code=code, message=message, details=tuple(details) or None, request_id=request_id)
-    return json_response(ErrorEnvelope(error=body).to_json(), status, headers)
+    return ErrorEnvelope(error=body).to_json()
 
 
 def json_response(body: Mapping[str, Any], status: int, headers: Mapping[str, str] | None = None) -> Response:

@@ -6,6 +6,7 @@ from gpu_platform.adapters.kube import AlreadyExistsError, KubeError, Unreachabl
 from platform_api.http.envelope import ErrorDetail
 
 RETRY_SECONDS = 1
+CALLER_GONE = 499
 NAMESPACE_LIMITS = QUOTA, ENDING = "exceeded quota", "being terminated"
 """Words of Kubernetes in a 403 that is about the tenant's namespace, not about our own rights."""
 
@@ -62,6 +63,15 @@ def storage_in_use(message: str) -> ApiError:
 
 def changed_meanwhile(message: str) -> ApiError:
     return ApiError(412, "precondition_failed", message)
+
+
+def body_too_slow(received: int) -> ApiError:
+    return ApiError(408, "request_timeout", f"the body arrived too slowly: {received} bytes so far; send it at once")
+
+
+def caller_gone(message: str) -> ApiError:
+    """A refusal that has no reader: its status is for the log and the counts."""
+    return ApiError(CALLER_GONE, "caller_gone", message)
 
 
 def body_too_large(limit: int) -> ApiError:

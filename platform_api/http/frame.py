@@ -11,14 +11,14 @@ import secrets
 import sys
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import Any
 
 from fastapi.responses import Response
 
 from platform_api.http.envelope import error_response
-from platform_api.http.errors import ApiError, body_too_large, unavailable
+from platform_api.http.errors import ApiError, body_too_large, body_too_slow, caller_gone
+from platform_api.http.limits import Slots, body_seconds
 from platform_api.http.security_headers import build_security_headers
 from platform_api.http.upgrades import Upgrade, find_upgrade, with_upgrade
 from platform_api.metrics import ApiMetrics
@@ -32,12 +32,9 @@ Send = Callable[[Message], Awaitable[None]]
 Header = tuple[bytes, bytes]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
-DISCARDED_BYTES = 64 << 20
-DISCARD_SECONDS = 5.0
-"""How much of a body that is too large is read all the same, and for how long."""
-
+REQUEST_ID = re.compile("[A-Za-z0-9._-]{1,64}")
 NO_LIMIT = sys.maxsize
+BODY_HEADERS = (b"content-length", b"transfer-encoding")
 
 UNEXPECTED = "something broke here; the log knows more"
 QUIET_PATHS = ("/livez", "/readyz", "/metrics")
@@ -52,17 +49,21 @@ class Frame:
         *,
         body_limit: int,
         in_flight_limit: int,
+        client_seconds: float,
+        tenant_of: Callable[[str], str | None],
         metrics: ApiMetrics,
         larger_limits: Mapping[tuple[str, str], int] | None = None,
         passed_on: re.Pattern[str] | None = None,
     ) -> None:
-        """`larger_limits` of a body, by method and path; none at all for paths whose bodies are `passed_on`, unkept."""
+        """`larger_limits` of a body, by method and path; none at all for paths whose bodies are `passed_on`, unkept.
+        `tenant_of` returns whose slot a request with this Authorization header takes; None without a valid key."""
         self._application = application
         self._body_limit = body_limit
         self._larger_limits = dict(larger_limits or {})
         self._passed_on = passed_on
-        self._in_flight_limit = in_flight_limit
-        self._in_flight = 0
+        self._slots = Slots(in_flight_limit)
+        self._client_seconds = client_seconds
+        self._tenant_of = tenant_of
         self._metrics = metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -70,14 +71,16 @@ class Frame:
             await self._application(scope, receive, send)
             return
         limit = self._limit_of(scope["method"], scope["path"])
-        request = _Request(scope, receive, send, limit)
+        tenant = self._tenant_of(_find_header(scope, b"authorization"))
+        request = _Request(scope, receive, send, limit, self._client_seconds, is_keyless=tenant is None)
         token = current_request_id.set(request.id)
-        self._in_flight += 1
+        # Probes are answered even if no slot is free.
+        has_slot = scope["path"] not in QUIET_PATHS
+        refusal = self._slots.take(tenant) if has_slot else None
         try:
-            if self._in_flight > self._in_flight_limit and scope["path"] not in QUIET_PATHS:
-                await request.refuse(unavailable("too many requests are under way"))
+            if refusal is not None:
+                await request.refuse(refusal)
             elif request.is_too_large:
-                await request.discard_body()
                 await request.refuse(body_too_large(limit))
             else:
                 await self._application(scope, request.receive, request.send)
@@ -90,7 +93,8 @@ class Frame:
             if not request.status:
                 await request.refuse(ApiError(500, "internal_error", UNEXPECTED))
         finally:
-            self._in_flight -= 1
+            if has_slot and refusal is None:
+                self._slots.release(tenant)
             current_request_id.reset(token)
             self._note(scope, request)
 
@@ -123,51 +127,79 @@ class Frame:
 class _Request:
     """One request on its way: counts what comes in, adds the headers to what goes out."""
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send, body_limit: int) -> None:
+    def __init__(
+        self,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        body_limit: int,
+        client_seconds: float,
+        *,
+        is_keyless: bool,
+    ) -> None:
         self._scope = scope
         self._receive = receive
         self._send = send
         self._body_limit = body_limit
+        self._client_seconds = client_seconds
+        self._is_keyless = is_keyless
+        self._is_stalled = False
+        self._has_body = any(name in BODY_HEADERS for name, _ in scope["headers"])
+        self._is_body_over = False
         self._received = 0
-        headers = dict(scope["headers"])
-        given = headers.get(b"x-request-id", b"")
-        self.id = given.decode() if REQUEST_ID.fullmatch(given) else secrets.token_hex(8)
-        self._waits_for_consent = b"expect" in headers
-        length = headers.get(b"content-length", b"0")
-        self.is_too_large = length.isdigit() and int(length) > body_limit
+        self._waited = 0.0
+        given = _find_header(scope, b"x-request-id")
+        self.id = given if REQUEST_ID.fullmatch(given) else secrets.token_hex(8)
+        length = _find_header(scope, b"content-length")
+        self.is_too_large = length.isdecimal() and int(length) > body_limit
         self.status = 0
         self.began_at = time.perf_counter()
         if (upgrade := find_upgrade(scope)) is not None:
             scope["extensions"] = with_upgrade(partial(self._upgrade, upgrade))
 
     async def receive(self) -> Message:
-        message = await self._receive()
+        """A body that is forwarded has no limit here: the reverse proxy has a deadline of its own."""
+        if self._is_body_over or self._body_limit == NO_LIMIT:
+            return await self._receive()
+        message = await self._receive_in_time()
+        if message["type"] == "http.disconnect" and self._has_body:
+            raise caller_gone("the caller hung up before the end of the body")
         self._received += len(message.get("body", b""))
+        self._is_body_over = not message.get("more_body")
         if self._received > self._body_limit:
-            if message.get("more_body"):
-                await self.discard_body()
             raise body_too_large(self._body_limit)
         return message
 
-    async def discard_body(self) -> None:
-        """Whoever is still sending when we hang up does not get to read why. Nobody sends for ever, though, and whoever
-        asked whether to send at all has not begun."""
-        if self._waits_for_consent and not self._received:
-            return
-        left = DISCARDED_BYTES
-        with suppress(TimeoutError):
-            async with asyncio.timeout(DISCARD_SECONDS):
-                while left > 0:
-                    message = await self._receive()
-                    left -= len(message.get("body", b""))
-                    if not message.get("more_body"):
-                        return
+    async def _receive_in_time(self) -> Message:
+        """Counts the time in which the application waits for the client, not that in which the client waits."""
+        began_at = time.monotonic()
+        try:
+            async with asyncio.timeout(body_seconds(self._received, self._client_seconds) - self._waited):
+                return await self._receive()
+        except TimeoutError:
+            raise body_too_slow(self._received) from None
+        finally:
+            self._waited += time.monotonic() - began_at
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
             message["headers"] = self._with_own(message.get("headers", ()))
-        await self._send(message)
+        if self._is_keyless:
+            await self._send_in_time(message)
+        else:
+            await self._send(message)
+
+    async def _send_in_time(self, message: Message) -> None:
+        """Gives up on a client that does not read its answer, and frees the slot: callers without a key share theirs,
+        while a tenant only holds its own. The server closes a connection on which an answer is not complete."""
+        if self._is_stalled:
+            return
+        try:
+            async with asyncio.timeout(self._client_seconds):
+                await self._send(message)
+        except TimeoutError:
+            self._is_stalled = True
 
     def _upgrade(
         self, upgrade: Upgrade, headers: Sequence[Header]
@@ -181,7 +213,10 @@ class _Request:
         return [*said, (b"x-request-id", self.id.encode()), *own]
 
     async def refuse(self, error: ApiError) -> None:
-        # Bytes of a body that nobody reads would be taken for the next request.
-        headers = {**error.headers, "Connection": "close"}
-        response: Response = error_response(error.status, error.code, error.message, self.id, headers=headers)
+        response: Response = error_response(error.status, error.code, error.message, self.id, headers=error.headers)
         await response(self._scope, self._receive, self.send)
+
+
+def _find_header(scope: Scope, wanted: bytes) -> str:
+    """The first header of this name, as the application sees it; empty without one."""
+    return next((value.decode("latin-1") for name, value in scope["headers"] if name == wanted), "")

@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import Depends, Request
 
 from gpu_platform.domain.tenants import Role, may
-from platform_api.deps import deps_of
+from platform_api.deps import Deps, deps_of
 from platform_api.http.errors import forbidden, too_many, unauthenticated, unavailable
 from platform_api.keys.key_ring import EVERYBODY, Caller
 
@@ -32,15 +32,29 @@ class Requires:
         deps = deps_of(request)
         if deps.settings.auth == "none":
             return EVERYBODY
-        scheme, _, key = request.headers.get("authorization", "").partition(" ")
-        if scheme.lower() != "bearer" or not key:
+        key = _find_key(request.headers.get("authorization", ""))
+        if not key:
             raise unauthenticated("send an API key: `Authorization: Bearer gk_…`")
         if not deps.key_ring.is_read:
             raise unavailable("the API keys could not be read yet")
-        caller = deps.key_ring.find_caller(key.strip())
+        caller = deps.key_ring.find_caller(key)
         if caller is None:
             raise unauthenticated("this API key is not known, or is no longer valid")
         return caller
+
+
+def find_tenant(deps: Deps, authorization: str) -> str | None:
+    """Returns the tenant whose request slot a request with this header takes; None without a valid key."""
+    if deps.settings.auth == "none":
+        return EVERYBODY.tenant
+    caller = deps.key_ring.find_caller(_find_key(authorization))
+    return caller.tenant if caller else None
+
+
+def _find_key(authorization: str) -> str:
+    """Returns the API key of an Authorization header; empty without one."""
+    scheme, _, key = authorization.partition(" ")
+    return key.strip() if scheme.lower() == "bearer" else ""
 
 
 Viewer = Annotated[Caller, Depends(Requires(Role.VIEWER))]

@@ -13,7 +13,7 @@ from typing import Any
 from fastapi import Request
 from fastapi.responses import Response
 
-from platform_api.http.errors import ApiError, bad_gateway, gateway_timeout, not_found, unauthenticated
+from platform_api.http.errors import ApiError, bad_gateway, caller_gone, gateway_timeout, not_found, unauthenticated
 from platform_api.http.frame import Receive, Send, current_request_id
 from platform_api.http.upgrades import find_upgrade
 from platform_api.keys.key_ring import Caller
@@ -27,9 +27,6 @@ from platform_api.proxying.tunnel import run_tunnel
 from platform_api.proxying.upstream import SWITCHED, BrokenAnswerError, Head, NoConnectionError, Upstream, connect
 
 log = logging.getLogger(__name__)
-
-CALLER_GONE = 499
-"""Status of an answer that nobody is left to read; for the log and the counts."""
 
 
 class Forwarder:
@@ -99,7 +96,7 @@ class Forwarder:
             case Ending.KEY_REVOKED:
                 return unauthenticated("this API key is no longer valid")
             case Ending.CALLER_GONE:
-                return ApiError(CALLER_GONE, "caller_gone", "the caller hung up")
+                return caller_gone("the caller hung up")
 
 
 class _Exchange:

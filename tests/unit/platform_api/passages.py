@@ -14,9 +14,10 @@ from fastapi import FastAPI, Request
 from fastapi.responses import Response
 
 from platform_api.app import _answer_error
+from platform_api.http.connections import build_protocol
 from platform_api.http.errors import ApiError
 from platform_api.http.frame import Frame
-from platform_api.http.upgrades import UpgradableProtocol
+from platform_api.http.limits import Connections
 from platform_api.keys.key_ring import EVERYBODY
 from platform_api.metrics import ApiMetrics
 from platform_api.proxying.endpoints import METHODS
@@ -26,6 +27,7 @@ from tests.support.waiting import eventually
 
 PREFIX = "/api/v1/gpu-units/web/proxy/http"
 BODY_LIMIT = 1_000
+CLIENT_SECONDS = 10
 
 Speak = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -87,6 +89,7 @@ async def platform(
     idle_seconds: float = 20,
     is_tls: bool = False,
     public_scheme: str | None = None,
+    client_seconds: float = CLIENT_SECONDS,
 ) -> AsyncIterator[Platform]:
     metrics = ApiMetrics()
     target = Target("the unit 'web'", "127.0.0.1", port, "unit-web:8000", is_tls)
@@ -103,8 +106,17 @@ async def platform(
     app = FastAPI()
     app.add_api_route(f"{PREFIX}/{{path:path}}", call, methods=list(METHODS))
     app.add_exception_handler(ApiError, _answer_error)
-    framed = Frame(app, body_limit=BODY_LIMIT, in_flight_limit=100, metrics=metrics, passed_on=re.compile(PREFIX))
-    config = uvicorn.Config(framed, http=UpgradableProtocol, log_config=None, access_log=False, lifespan="off")
+    framed = Frame(
+        app,
+        body_limit=BODY_LIMIT,
+        in_flight_limit=100,
+        client_seconds=client_seconds,
+        tenant_of=lambda _: EVERYBODY.tenant,
+        metrics=metrics,
+        passed_on=re.compile(PREFIX),
+    )
+    protocol = build_protocol(Connections(100, metrics), client_seconds)
+    config = uvicorn.Config(framed, http=protocol, log_config=None, access_log=False, lifespan="off")
     server = uvicorn.Server(config)
     serving = asyncio.create_task(server._serve(sockets=[listener]))
     try:

@@ -14,7 +14,9 @@ async def test_an_error_that_nobody_thought_of_is_answered_in_the_envelope() -> 
     async def broken() -> None:
         raise KeyError("a secret of the inside")
 
-    framed = Frame(app, body_limit=1_000, in_flight_limit=10, metrics=ApiMetrics())
+    framed = Frame(
+        app, body_limit=1_000, in_flight_limit=10, client_seconds=10, tenant_of=lambda _: None, metrics=ApiMetrics()
+    )
     transport = httpx.ASGITransport(framed)
     async with httpx.AsyncClient(transport=transport, base_url="http://api") as api:
         answer = await api.get("/broken")
