@@ -1,11 +1,11 @@
 """What each process may do in NATS, subject by subject. Whatever is not here, the server refuses.
 
-| who         | reads                        | writes                                   | makes streams, consumers |
-| ----------- | ---------------------------- | ---------------------------------------- | ------------------------ |
-| `api`       | records, bodies, queue, logs | records, queue, bodies; purges the queue | no                       |
-| `functions` | the same                     | the same, and logs; purges logs          | yes                      |
-| a sidecar   | its function's, but no logs  | its function's records and results       | no                       |
-| `system`    | the servers' own account     | nothing                                  | no                       |
+| who         | reads                        | writes                                      | makes streams, consumers |
+| ----------- | ---------------------------- | ------------------------------------------- | ------------------------ |
+| `api`       | records, bodies, queue, logs | records; queue, bodies, which it may purge  | no                       |
+| `functions` | the same                     | the same, and logs, which it may purge      | yes                      |
+| a sidecar   | its function's, but no logs  | its function's records and results          | no                       |
+| `system`    | the servers' own account     | nothing                                     | no                       |
 
 Sidecars run beside foreign code, and have an account of their own (WORKERS), which holds nothing: of the platform's it
 reaches what is in `SHARED`, each as a service. In the platform's own account a right to ask would be a right to write,
@@ -149,6 +149,7 @@ def _writes() -> tuple[str, ...]:
     return (
         *(f"{prefix}.>" for prefix in prefixes),
         f"{JETSTREAM}.STREAM.PURGE.{QUEUE}",
+        f"{JETSTREAM}.STREAM.PURGE.{BODIES}",
         f"{JETSTREAM}.STREAM.MSG.DELETE.{QUEUE}",
     )
 

@@ -21,6 +21,10 @@ LOGS = "SERVERLESS_LOGS"
 STREAM_BYTES = {QUEUE: 1 << 30, RECORDS: 4 << 30, BODIES: 4 << 30}
 """The most that each may hold. JetStream reserves it when the stream is made."""
 
+CHUNK_BYTES = 512 << 10
+"""The most in one message of BODIES. JetStream counts messages by subject, but not their bytes: each of a tenant's
+counts as this many."""
+
 RESERVED_BYTES = sum(STREAM_BYTES.values())
 
 RECORD_PREFIX = "$KV.invocations"

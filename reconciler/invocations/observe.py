@@ -2,7 +2,7 @@
 
 from gpu_platform.adapters.queue.listing import EVERYBODY, Listing, Queued
 from gpu_platform.adapters.queue.records import Seen
-from gpu_platform.domain.invocations import Invocation
+from gpu_platform.domain.invocations import Invocation, InvocationState
 
 BATCH = 256
 
@@ -17,6 +17,7 @@ class OpenCalls:
         self._listing = listing
         self._sequence = 0
         self._calls: dict[Key, Invocation] = {}
+        self._cancelled: set[Key] = set()
 
     def __contains__(self, key: Key) -> bool:
         return key in self._calls
@@ -27,12 +28,18 @@ class OpenCalls:
     def forget(self, call: Invocation) -> None:
         self._calls.pop(key_of(call), None)
 
+    def take_cancelled(self) -> tuple[Key, ...]:
+        """Returns, once, the cancelled invocations that had bodies beside their records."""
+        taken, self._cancelled = tuple(self._cancelled), set()
+        return taken
+
     async def follow(self) -> None:
         """Up to now."""
         if await self._listing.find_end() < self._sequence:
-            # The stream was made anew, or put back from a backup: nothing that is known counts.
+            # The stream was created again, or put back from a backup: nothing that is known counts.
             self._sequence = 0
             self._calls.clear()
+            self._cancelled.clear()
         while True:
             page = await self._listing.read_page(EVERYBODY, self._sequence, limit=BATCH)
             for seen in page.seen:
@@ -44,6 +51,8 @@ class OpenCalls:
     def _take(self, seen: Seen) -> None:
         if seen.call.is_over:
             self.forget(seen.call)
+            if seen.call.state is InvocationState.CANCELLED and seen.call.payload_body is not None:
+                self._cancelled.add(key_of(seen.call))
         else:
             self._calls[key_of(seen.call)] = seen.call
 

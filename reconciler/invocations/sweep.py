@@ -16,6 +16,7 @@ from gpu_platform.adapters.queue.records import Records
 from gpu_platform.domain.invocations import Invocation
 from gpu_platform.domain.sweep_plan import QUEUE_GRACE, Sweep, plan_sweep
 from reconciler.invocations.apply import apply_sweep
+from reconciler.invocations.bodies import BodiesSweep
 from reconciler.invocations.functions import FunctionExists
 from reconciler.invocations.observe import OpenCalls, key_of, key_of_message
 
@@ -46,6 +47,7 @@ class InvocationsSweep:
         self._records = Records(js, retention)
         self._listing = Listing(js)
         self._open = OpenCalls(self._listing)
+        self._bodies = BodiesSweep(js, self._records, self._open, self._may_exist)
         self._function_exists = function_exists
         self._now = now
         self._queue_grace = queue_grace
@@ -70,6 +72,7 @@ class InvocationsSweep:
         done = await self._apply(await self._plan(queue))
         if queue is not None:
             await self._remove_leftovers(queue)
+        await self._bodies.sweep(self._now())
         if done:
             log.info("invocations.swept", extra={action.name: count for action, count in done.items()})
         return done

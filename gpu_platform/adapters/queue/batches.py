@@ -31,8 +31,12 @@ class StoredMessage:
 @dataclass(frozen=True)
 class Batch:
     messages: tuple[StoredMessage, ...]
-    is_last: bool
-    """There was nothing after it."""
+    pending: int
+    """Messages on these subjects after it."""
+
+    @property
+    def is_last(self) -> bool:
+        return self.pending == 0
 
 
 async def read_batch(js: JetStreamContext, stream: str, subject: str, sequence: int, limit: int) -> Batch:
@@ -48,9 +52,9 @@ async def read_batch(js: JetStreamContext, stream: str, subject: str, sequence: 
             if status is None:
                 messages.append(_as_stored(answer, headers))
             elif status == END_OF_BATCH:
-                return Batch(tuple(messages), is_last=headers.get("Nats-Num-Pending", "0") == "0")
+                return Batch(tuple(messages), int(headers.get("Nats-Num-Pending", "0")))
             elif status == NOT_FOUND:
-                return Batch(tuple(messages), is_last=True)
+                return Batch(tuple(messages), pending=0)
             else:
                 raise QueueUnavailableError(f"NATS does not hand out {stream}: {status}")
 

@@ -10,9 +10,8 @@ from nats.js.errors import NotFoundError
 
 from gpu_platform.adapters.queue.errors import translated
 from gpu_platform.domain.invocations import BodyReference, Invocation
-from gpu_platform.domain.queue_subjects import BODIES, body_subject
+from gpu_platform.domain.queue_subjects import BODIES, CHUNK_BYTES, body_subject
 
-CHUNK_BYTES = 512 << 10
 WRITE_SECONDS = 5.0
 
 SPARE = timedelta(hours=1)
@@ -47,6 +46,10 @@ class Bodies:
 
     async def get_result(self, call: Invocation, reference: BodyReference) -> bytes:
         return await self._get(call, RESULT, reference)
+
+    async def delete(self, call: Invocation) -> None:
+        """Deletes the payload and every result of an invocation; idempotent."""
+        await delete_bodies(self._js, call.tenant, call.function, call.id)
 
     async def _put(self, call: Invocation, part: str, content: bytes, lifetime: timedelta) -> BodyReference:
         """Twice is fine: it is the same then."""
@@ -85,6 +88,21 @@ class Bodies:
             except NotFoundError:
                 return None
         return found.data or b""
+
+
+async def delete_bodies(
+    js: JetStreamContext,
+    tenant: str,
+    function: str,
+    invocation_id: str = "*",
+    part: str = "*",
+    *,
+    below: int | None = None,
+) -> None:
+    """Deletes the bodies of one invocation, or of all of a function; idempotent. `below`: only chunks below this
+    sequence."""
+    with translated():
+        await js.purge_stream(BODIES, seq=below, subject=body_subject(tenant, function, invocation_id, part, "*"))
 
 
 def _digest(content: bytes | bytearray) -> str:

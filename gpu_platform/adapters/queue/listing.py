@@ -18,7 +18,17 @@ from gpu_platform.adapters.queue.batches import read_batch
 from gpu_platform.adapters.queue.errors import translated
 from gpu_platform.adapters.queue.records import Seen, read_record
 from gpu_platform.domain.invocations import without_contents
-from gpu_platform.domain.queue_subjects import QUEUE, RECORDS, consumer_name, queue_subject, record_subject
+from gpu_platform.domain.queue_subjects import (
+    BODIES,
+    BODY_PREFIX,
+    CHUNK_BYTES,
+    QUEUE,
+    RECORDS,
+    body_subject,
+    consumer_name,
+    queue_subject,
+    record_subject,
+)
 
 EVERYBODY = "*"
 BATCH = 256
@@ -63,6 +73,30 @@ class Figures:
         return self.waiting + self.running
 
 
+@dataclass(frozen=True)
+class TenantUsage:
+    """What one tenant's invocations take in JetStream."""
+
+    records: int
+    body_bytes: int
+    """An upper bound: every chunk counts as a full one, and all together as no more than the stream holds."""
+
+    def __add__(self, other: "TenantUsage") -> "TenantUsage":
+        return TenantUsage(self.records + other.records, self.body_bytes + other.body_bytes)
+
+    def __sub__(self, other: "TenantUsage") -> "TenantUsage":
+        return TenantUsage(self.records - other.records, self.body_bytes - other.body_bytes)
+
+
+@dataclass(frozen=True)
+class StoredBodies:
+    """The invocations that have bodies, by tenant, function and id."""
+
+    owners: frozenset[tuple[str, str, str]]
+    next_sequence: int
+    """Of the first chunk that is stored after this look."""
+
+
 class Listing:
     def __init__(self, js: JetStreamContext) -> None:
         self._js = js
@@ -92,6 +126,26 @@ class Listing:
             info = await self._js.stream_info(RECORDS)
         limit = info.config.max_bytes or 0
         return int(info.state.bytes) / limit if limit > 0 else 0.0
+
+    async def measure_tenant(self, tenant: str) -> TenantUsage:
+        """Asks for the first message in each stream, which comes with the number of the others; lists nothing."""
+        records = await read_batch(self._js, RECORDS, record_subject(tenant, "*", "*"), 1, 1)
+        bodies = await read_batch(self._js, BODIES, f"{BODY_PREFIX}.{tenant}.>", 1, 1)
+        chunks = len(bodies.messages) + bodies.pending
+        with translated():
+            info = await self._js.stream_info(BODIES)
+        body_bytes = min(chunks * CHUNK_BYTES, int(info.state.bytes))
+        return TenantUsage(len(records.messages) + records.pending, body_bytes)
+
+    async def read_bodies(self) -> StoredBodies:
+        """Which invocations have bodies: at most 100,000 chunks, as many as the server lists at once."""
+        with translated():
+            info = await self._js.stream_info(BODIES, subjects_filter=body_subject("*", "*", "*", "*", "*"))
+        owners = set()
+        for subject in info.state.subjects or {}:
+            tenant, function, invocation_id = subject.split(".")[-5:-2]
+            owners.add((tenant, function, invocation_id))
+        return StoredBodies(frozenset(owners), int(info.state.last_seq) + 1)
 
     async def read_queue(self) -> tuple[Queued, ...]:
         """All of it."""

@@ -40,6 +40,9 @@ EXPECTED_SUBJECT = "Nats-Expected-Last-Subject-Sequence-Subject"
 ABSENT = "0"
 WRITE_SECONDS = 5.0
 
+DELETED_SECONDS = 1.0
+"""The shortest lifetime of a message that JetStream has."""
+
 ROOM_TO_END = 128 << 10
 """Bytes that a new record leaves free: whatever is accepted can also be ended."""
 
@@ -103,6 +106,19 @@ class Records:
         if seen.call.is_over:
             raise OutdatedError(f"the invocation {call.id} is over")
         return await self._write(call, {EXPECTED_SEQUENCE: str(seen.revision)})
+
+    async def delete(self, seen: Seen) -> None:
+        """Replaces the record by an empty message, which the server deletes after a second. OutdatedError: another
+        writer changed it first; nothing was written."""
+        call = seen.call
+        with translated():
+            await self._js.publish(
+                record_subject(call.tenant, call.id, call.function),
+                timeout=WRITE_SECONDS,
+                headers={EXPECTED_SEQUENCE: str(seen.revision)},
+                msg_ttl=DELETED_SECONDS,
+            )
+        await self._hint(changed_subject(call.tenant, call.function, call.id), IS_OVER)
 
     async def enqueue(self, call: Invocation) -> None:
         """If it is not there. Twice is fine also then: what is over when it is taken is not run."""

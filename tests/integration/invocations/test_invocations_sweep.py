@@ -13,11 +13,13 @@ import pytest
 
 from gpu_platform.adapters.clock import now_utc
 from gpu_platform.adapters.kube import KubeError
+from gpu_platform.adapters.queue.bodies import Bodies, MissingBodyError
 from gpu_platform.adapters.queue.connection import JetStream, open_queue
 from gpu_platform.adapters.queue.errors import QueueUnavailableError, TooLargeError
 from gpu_platform.adapters.queue.layout import LARGEST_RECORD, ensure_streams
 from gpu_platform.adapters.queue.listing import Listing
 from gpu_platform.adapters.queue.records import Records, Seen
+from gpu_platform.domain.body_retention import ORPHAN_GRACE
 from gpu_platform.domain.invocations import (
     Invocation,
     InvocationRequest,
@@ -27,6 +29,7 @@ from gpu_platform.domain.invocations import (
     answer,
     begin,
     cancel,
+    expire,
 )
 from gpu_platform.domain.queue_keyring import Keyring
 from gpu_platform.domain.queue_permissions import QueueUser, inbox_prefix_of
@@ -67,6 +70,16 @@ class Ground:
         seen = await self.records.find("acme", invocation_id)
         assert seen is not None
         return seen.call
+
+    async def accept_large(self, invocation_id: str) -> Seen:
+        """With a payload beside its record."""
+        request = InvocationRequest(function="resize", id=invocation_id, timeout_seconds=3_600)
+        call = accept("acme", request, now_utc())
+        body = await Bodies(self.js, RETENTION).put_payload(call, b"x" * 100_000)
+        return (await self.records.accept(call.model_copy(update={"payload_body": body}))).seen
+
+    async def with_bodies(self) -> set[str]:
+        return {invocation_id for _, _, invocation_id in (await Listing(self.js).read_bodies()).owners}
 
     async def queued(self) -> set[str]:
         return {each.invocation_id for each in await Listing(self.js).read_queue()}
@@ -262,3 +275,63 @@ async def test_it_goes_on_when_nats_was_away(ground: Ground, caplog: pytest.LogC
     sweeping.cancel()
     await asyncio.wait({sweeping}, timeout=10)
     assert sweeping.cancelled()
+
+
+async def test_the_bodies_of_cancelled_invocations_are_deleted_when_the_one_who_cancelled_died(ground: Ground) -> None:
+    """Also of one that a worker ended, and that cannot delete anything itself; also what it stored too late."""
+    waiting, running, kept = [await ground.accept_large(name) for name in ("waiting", "running", "kept")]
+    await ground.records.enqueue(kept.call)
+    sweep = ground.sweep()
+    await sweep.sweep()
+    assert await ground.with_bodies() == {"waiting", "running", "kept"}
+
+    await ground.records.change(waiting, cancel(waiting.call, now_utc()))
+    begun = await ground.records.change(running, begin(running.call, "worker-1", now_utc()))
+    asked = await ground.records.change(begun, cancel(begun.call, now_utc()))
+    await ground.records.change(asked, cancel(asked.call, now_utc()))
+    await sweep.sweep()
+    assert await ground.with_bodies() == {"kept"}
+
+    await Bodies(ground.js, RETENTION).put_result(running.call, b"late" * 50_000)
+    await ground.sweep().sweep()
+    assert await ground.with_bodies() == {"kept"}
+
+
+async def test_bodies_without_a_record_are_deleted_after_a_grace(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of an invocation that is being accepted have none either."""
+    monkeypatch.setattr("reconciler.invocations.bodies.LOOK_SECONDS", 0.0)
+    deleted, reused = [await ground.accept_large(name) for name in ("deleted", "reused")]
+    for seen in (deleted, reused):
+        await ground.records.delete(await ground.records.change(seen, expire(seen.call, now_utc())))
+    sweep = ground.sweep()
+    await sweep.sweep()
+    assert await ground.with_bodies() == {"deleted", "reused"}
+
+    # Another invocation is stored under the same id, and its record is not written yet.
+    await Bodies(ground.js, RETENTION).put_payload(reused.call, b"y" * 100_000)
+    ground.later += ORPHAN_GRACE
+    await sweep.sweep()
+    assert await ground.with_bodies() == {"reused"}
+
+
+async def test_payloads_of_a_deleted_function_are_deleted_and_results_kept(ground: Ground) -> None:
+    bodies = Bodies(ground.js, RETENTION)
+    seen = await ground.accept_large("over")
+    begun = await ground.records.change(seen, begin(seen.call, "worker-1", now_utc()))
+    reference = await bodies.put_result(begun.call, b"z" * 100_000)
+    over = await ground.records.change(begun, answer(begun.call, InvocationResult(), now_utc(), reference))
+    await ground.accept_large("waiting")
+    ground.later = timedelta()
+    await ground.sweep().sweep()
+    assert await ground.with_bodies() == {"over", "waiting"}
+
+    ground.functions.clear()
+    sweep = ground.sweep()
+    await sweep.sweep()
+    await sweep.sweep()
+    assert await ground.with_bodies() == {"over"}
+    assert await bodies.get_result(over.call, reference) == b"z" * 100_000
+    with pytest.raises(MissingBodyError):
+        await bodies.get_payload(over.call, over.call.payload_body or reference)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from nats.js.api import ConsumerConfig, StreamConfig
+from nats.js.errors import NotFoundError
 
 from gpu_platform.adapters.queue.connection import open_client
 from gpu_platform.adapters.queue.errors import OutdatedError
@@ -263,6 +264,7 @@ async def test_neither_a_sidecar_nor_the_api_makes_changes_or_deletes_streams_an
         f"$JS.API.CONSUMER.NAMES.{QUEUE}",
         f"$JS.API.CONSUMER.LIST.{QUEUE}",
         f"$JS.API.STREAM.PURGE.{QUEUE}",
+        f"$JS.API.STREAM.PURGE.{BODIES}",
         f"$JS.API.STREAM.MSG.DELETE.{QUEUE}",
         "$SYS.REQ.SERVER.PING",
         "$SYS.REQ.USER.INFO.OTHER",
@@ -292,6 +294,16 @@ async def test_the_api_empties_a_functions_queue_and_no_other(ground: Users) -> 
     assert (await js.consumer_info(QUEUE, consumer_name(*OURS))).num_pending == 0
     assert (await js.consumer_info(QUEUE, consumer_name("acme", "other"))).num_pending > 0
     assert await is_refused(ground.api, f"$JS.API.STREAM.PURGE.{RECORDS}")
+
+
+async def test_the_api_deletes_the_bodies_of_a_function_and_no_others(ground: Users) -> None:
+    js = ground.api.jetstream()
+    await js.purge_stream(BODIES, subject=body_subject(*OURS, "*", "*", "*"))
+    for tenant, function in OTHERS:
+        _, _, body, _ = subjects_of(tenant, function)
+        assert (await js.get_last_msg(BODIES, body, direct=True)).data
+    with pytest.raises(NotFoundError):
+        await js.get_last_msg(BODIES, subjects_of(*OURS)[2], direct=True)
 
 
 async def test_the_api_wakes_the_reconciler_and_takes_no_calls(ground: Users) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from nats.js.errors import APIError
 
-from gpu_platform.adapters.queue.bodies import CHUNK_BYTES, Bodies, MissingBodyError
+from gpu_platform.adapters.queue.bodies import Bodies, MissingBodyError
 from gpu_platform.adapters.queue.connection import JetStream, QueueAccess, open_queue
 from gpu_platform.adapters.queue.core import core_of
 from gpu_platform.adapters.queue.deliveries import take_call
@@ -38,7 +38,7 @@ from gpu_platform.domain.invocations import (
     expire,
     without_contents,
 )
-from gpu_platform.domain.queue_subjects import BODIES, body_subject, record_subject
+from gpu_platform.domain.queue_subjects import BODIES, CHUNK_BYTES, body_subject, record_subject
 from tests.support.nats_server import QueueServer, queue_server
 from tests.support.nats_users import reach_server
 from tests.support.waiting import eventually
