@@ -91,7 +91,7 @@ def build_deps(settings: ApiSettings, client: KubeClient | None) -> Deps:
         if cluster
         else None,
         functions=FunctionService(cluster, now_utc, counts if queue.is_configured else None) if cluster else None,
-        invocations=InvocationService(cluster, queue, counts, settings, metrics, now_utc) if cluster else None,
+        invocations=InvocationService(cluster, queue, counts, settings, limits, metrics, now_utc) if cluster else None,
         drift=DriftTracker(cluster, now_utc) if cluster else None,
         queue=queue,
         gpus=GpuReader(settings.nvidia_metrics_endpoint, now_utc),

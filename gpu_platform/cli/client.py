@@ -283,6 +283,10 @@ class PlatformClient:
         view: InvocationView = self._session.data("POST", f"{_invocation_path(invocation_id)}/cancel")
         return view
 
+    def delete_invocation(self, invocation_id: str) -> InvocationView:
+        view: InvocationView = self._session.data("DELETE", _invocation_path(invocation_id))
+        return view
+
     def retry_invocation(self, invocation_id: str) -> Accepted[InvocationView]:
         return self._session.accepted(f"{_invocation_path(invocation_id)}/retry", {})
 

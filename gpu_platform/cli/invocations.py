@@ -155,6 +155,17 @@ def cancel(invocation_id: Id, as_json: AsJson = False, url: Url = None) -> None:
 
 
 @app.command()
+def delete(invocation_id: Id, as_json: AsJson = False, url: Url = None) -> None:
+    """Delete an invocation that is over, with its payload and result."""
+    with connect(url) as client:
+        call = client.delete_invocation(invocation_id)
+    if as_json:
+        print_json(call)
+    else:
+        print_line(f"{invocation_id} is deleted")
+
+
+@app.command()
 def retry(invocation_id: Id, as_json: AsJson = False, url: Url = None) -> None:
     """Make the same call once more, under a new id."""
     with connect(url) as client:

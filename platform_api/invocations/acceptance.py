@@ -4,7 +4,7 @@
 | ---- | ----------------------------------------- | ----------------------------------------------------- |
 | 1    | look up the function, check for room, and | nothing was written                                   |
 |      | only then parse the payload               |                                                       |
-| 2    | store a large payload                     | it is deleted after its time to live                  |
+| 2    | store a large payload                     | the sweep deletes it                                  |
 | 3    | write the record, if the id has none      | the sweep queues it; so does the same request again   |
 | 4    | queue it, if it is not there              | nothing is left to do                                 |
 """
@@ -25,6 +25,7 @@ from gpu_platform.adapters.queue.errors import (
 from gpu_platform.adapters.queue.records import Seen
 from gpu_platform.domain.gpu_functions import GPUFunctionSpec
 from gpu_platform.domain.invocations import INLINE_BODY, Invocation, InvocationRequest, InvocationState, accept
+from gpu_platform.domain.tenant_limits import TenantLimits
 from platform_api.cluster import Cluster
 from platform_api.http.errors import ApiError, conflict, in_progress, invalid_field, unavailable
 from platform_api.invocations.errors import not_queued_yet, outcome_unknown, too_large
@@ -32,6 +33,7 @@ from platform_api.invocations.figures import QueueCounts, RecordRoom
 from platform_api.invocations.functions import find_function
 from platform_api.invocations.parsing import Payload, TextThreads, check_payload
 from platform_api.invocations.store import Store
+from platform_api.invocations.tenant_room import ONE_RECORD, TenantRoom, usage_of_body
 from platform_api.keys.key_ring import Caller
 from platform_api.queue_link import QueueLink
 
@@ -49,6 +51,7 @@ class CallAcceptance:
         link: QueueLink,
         counts: QueueCounts,
         threads: TextThreads,
+        limits_of: Callable[[str], TenantLimits],
         now: Callable[[], datetime],
     ) -> None:
         self._cluster = cluster
@@ -56,6 +59,7 @@ class CallAcceptance:
         self._counts = counts
         self._threads = threads
         self._record_room = RecordRoom()
+        self.tenant_room = TenantRoom(limits_of)
         self._now = now
 
     async def accept(self, store: Store, caller: Caller, request: InvocationRequest, content: bytes) -> AcceptedCall:
@@ -75,7 +79,10 @@ class CallAcceptance:
             except ApiError:
                 self._counts.give_back_room(caller.tenant, request.function)
                 raise
-            return await self._accept_new(store, caller, request, payload, function)
+            accepted = await self._accept_new(store, caller, request, payload, function)
+            if not accepted.is_new:
+                self.tenant_room.give_back(caller.tenant, ONE_RECORD)
+            return accepted
 
     async def _check(self, caller: Caller, request: InvocationRequest, content: bytes) -> Payload:
         return await self._threads.run(caller.tenant, content, lambda: check_payload(request, content))
@@ -94,7 +101,7 @@ class CallAcceptance:
         if inline is not None and len(inline) > INLINE_BODY:
             if known := await self._find(store, caller, request):
                 return await self._replay(store, known.call, request, payload)
-            call, inline = await self._with_stored_payload(store, call, inline), None
+            call, inline = await self.store_payload(store, call, inline), None
         accepted = await self.write(store, call, inline)
         return accepted if accepted.is_new else await self._replay(store, accepted.call, request, payload)
 
@@ -109,7 +116,10 @@ class CallAcceptance:
     async def _room_of(self, store: Store, caller: Caller, name: str, function: GPUFunctionSpec) -> AsyncIterator[None]:
         self._link.check_storage()
         await self._record_room.check(store.listing)
-        async with self._counts.room(caller.tenant, name, function.queue_limit):
+        async with (
+            self.tenant_room.hold(store.listing, caller.tenant, ONE_RECORD),
+            self._counts.room(caller.tenant, name, function.queue_limit),
+        ):
             yield
 
     async def write(self, store: Store, call: Invocation, payload: bytes | None = None) -> AcceptedCall:
@@ -159,11 +169,13 @@ class CallAcceptance:
         except (QueueUnavailableError, QueueFullError) as error:
             raise not_queued_yet(call.id) from error
 
-    async def _with_stored_payload(self, store: Store, call: Invocation, content: bytes) -> Invocation:
+    async def store_payload(self, store: Store, call: Invocation, content: bytes) -> Invocation:
+        """Returns the call with a reference in place of the payload. 429 where the tenant has no room for it."""
         try:
-            body = await store.bodies.put_payload(call, content)
+            async with self.tenant_room.hold(store.listing, call.tenant, usage_of_body(len(content))):
+                body = await store.bodies.put_payload(call, content)
         except QueueFullError as error:
-            raise unavailable("there is no room for large payloads just now; nothing was accepted") from error
+            raise unavailable("there is no room for large payloads now; nothing was accepted") from error
         except QueueUnavailableError as error:
             problem = await self._link.explain(error)
             raise unavailable(f"{problem}; nothing was accepted") from error

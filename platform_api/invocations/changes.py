@@ -59,6 +59,18 @@ class CallChanges:
                 raise too_large(str(error)) from error
         raise in_progress(f"the invocation {invocation_id!r} changes all the time; try again")
 
+    async def delete(self, store: Store, caller: Caller, invocation_id: str) -> Invocation:
+        """Deletes an invocation that is over, with its payload and result. Returns what it was."""
+        seen = await self._reads.get(store, caller, invocation_id)
+        if not seen.call.is_over:
+            raise conflict(f"the invocation {invocation_id!r} is {seen.call.state}; cancel it first")
+        try:
+            await store.records.delete(seen)
+        except OutdatedError:
+            raise in_progress(f"the invocation {invocation_id!r} was modified concurrently; try again") from None
+        await self._free_room(store, seen.call)
+        return seen.call
+
     async def retry(self, store: Store, caller: Caller, invocation_id: str) -> AcceptedCall:
         call = (await self._reads.get(store, caller, invocation_id)).call
         if not call.is_over:
@@ -117,11 +129,18 @@ class CallChanges:
     async def _cancel(self, store: Store, seen: Seen) -> Invocation:
         changed = await store.records.change(seen, cancel(seen.call, self._now()))
         if changed.call.is_over:
-            try:
-                await store.records.unqueue(changed.call)
-            except QueueUnavailableError as error:
-                log.warning("invocations.not_unqueued", extra={"invocation": changed.call.id, "error": str(error)})
+            await self._free_room(store, changed.call)
         return changed.call
+
+    async def _free_room(self, store: Store, call: Invocation) -> None:
+        """Of an invocation that was cancelled or deleted. What cannot be done now, the sweep does."""
+        try:
+            await store.records.unqueue(call)
+            if call.payload_body is not None or call.result_body is not None:
+                await store.bodies.delete(call)
+        except QueueUnavailableError as error:
+            log.warning("invocations.room_not_freed", extra={"invocation": call.id, "error": str(error)})
+        self._acceptance.tenant_room.measure_again(call.tenant)
 
     async def _try_again(self, store: Store, caller: Caller, call: Invocation) -> AcceptedCall:
         again = retry(call, self._now())
@@ -132,8 +151,11 @@ class CallChanges:
                 try:
                     content = await store.bodies.get_payload(call, call.payload_body)
                 except MissingBodyError:
-                    raise conflict(f"the payload of {call.id!r} is no longer there; make a new call") from None
-                await store.bodies.put_payload(again, content)
+                    raise conflict(
+                        f"the payload of {call.id!r} was deleted, as those of cancelled invocations and of deleted "
+                        "functions are; make a new call"
+                    ) from None
+                again = await self._acceptance.store_payload(store, again, content)
             accepted = await self._acceptance.write(store, again)
         return accepted if accepted.is_new else _known_retry(accepted.call, call)
 

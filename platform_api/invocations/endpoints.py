@@ -86,6 +86,12 @@ async def cancel_invocation(caller: Invoker, invocations: Invocations, invocatio
     return answer(await invocations.cancel(caller, invocation_id))
 
 
+@router.delete("/invocations/{invocationID}", response_model=Envelope[InvocationView])
+async def delete_invocation(caller: Invoker, invocations: Invocations, invocation_id: OneID) -> Response:
+    """Delete an invocation that is over, with its payload and result. Its id is free again."""
+    return answer(await invocations.delete(caller, invocation_id))
+
+
 @router.post(
     "/invocations/{invocationID}/retry",
     status_code=202,

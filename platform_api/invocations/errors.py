@@ -20,6 +20,24 @@ def queue_full(function: str, limit: int) -> ApiError:
     return ApiError(429, "queue_full", message, headers={"Retry-After": str(FULL_SECONDS)})
 
 
+def too_many_records(used: int, limit: int) -> ApiError:
+    message = (
+        f"the tenant has {used} invocations, and its limit invocationRecords is {limit}; delete invocations that are "
+        f"over (DELETE {PATH}/{{invocationID}}), or wait until their retention ends"
+    )
+    return ApiError(429, "too_many_invocations", message, headers={"Retry-After": str(FULL_SECONDS)})
+
+
+def too_many_bytes(used: int, asked: int, limit: int) -> ApiError:
+    addition = f", this payload would add {asked}" if asked else ""
+    message = (
+        f"the payloads and results of the tenant's invocations take {used} bytes{addition}, and its limit "
+        f"invocationBytes is {limit}; delete invocations that are over (DELETE {PATH}/{{invocationID}}), cancel those "
+        "that wait, or wait until their retention ends"
+    )
+    return ApiError(429, "too_many_invocation_bytes", message, headers={"Retry-After": str(FULL_SECONDS)})
+
+
 def is_over(invocation_id: str, state: InvocationState) -> ApiError:
     return conflict(f"the invocation {invocation_id!r} is over: it is {state}")
 

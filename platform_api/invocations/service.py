@@ -22,6 +22,7 @@ from platform_api.keys.key_ring import Caller
 from platform_api.metrics import ApiMetrics
 from platform_api.queue_link import QueueLink
 from platform_api.settings import ApiSettings
+from platform_api.tenant_limits import TenantLimitReader
 
 WAITING_SHARE = 2
 """Half of the requests under way may wait for a result."""
@@ -34,6 +35,7 @@ class InvocationService:
         link: QueueLink,
         counts: QueueCounts,
         settings: ApiSettings,
+        limits: TenantLimitReader,
         metrics: ApiMetrics,
         now: Callable[[], datetime],
     ) -> None:
@@ -42,7 +44,7 @@ class InvocationService:
         self._retention = settings.result_retention
         self._metrics = metrics
         self._threads = TextThreads()
-        self._acceptance = CallAcceptance(cluster, link, counts, self._threads, now)
+        self._acceptance = CallAcceptance(cluster, link, counts, self._threads, limits.of, now)
         self._reads = CallReads(settings.max_invocation_bytes, self._threads)
         self._changes = CallChanges(self._acceptance, self._reads, now)
         self._waits = CallWaits(max(1, settings.max_requests_in_flight // WAITING_SHARE), metrics)
@@ -80,6 +82,9 @@ class InvocationService:
 
     async def cancel(self, caller: Caller, invocation_id: str) -> InvocationView:
         return view_of(await self._changes.cancel(self._writable_store(), caller, invocation_id))
+
+    async def delete(self, caller: Caller, invocation_id: str) -> InvocationView:
+        return view_of(await self._changes.delete(self._writable_store(), caller, invocation_id))
 
     async def retry(self, caller: Caller, invocation_id: str) -> tuple[InvocationView, bool]:
         accepted = await self._changes.retry(self._store(), caller, invocation_id)

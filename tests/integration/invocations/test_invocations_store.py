@@ -28,6 +28,7 @@ from gpu_platform.domain.invocations import (
     retry_id,
 )
 from gpu_platform.domain.queue_subjects import RECORDS, record_subject
+from gpu_platform.domain.tenant_limits import TenantLimits
 from platform_api.cluster import Cluster
 from platform_api.functions.service import function_not_found
 from platform_api.http.errors import ApiError
@@ -51,7 +52,8 @@ class Acceptance(CallAcceptance):
 
     def __init__(self) -> None:
         link = QueueLink(None, "test")
-        super().__init__(cast(Cluster, None), link, QueueCounts(link), TextThreads(), now_utc)
+        threads, limits = TextThreads(), TenantLimits()
+        super().__init__(cast(Cluster, None), link, QueueCounts(link), threads, lambda _: limits, now_utc)
 
     @asynccontextmanager
     async def room(self, store: Store, caller: Caller, function_name: str) -> AsyncIterator[None]:  # noqa: ARG002

@@ -285,10 +285,11 @@ def test_a_function_of_which_nothing_is_known_is_not_described() -> None:
     assert len(build_remarks(call, 30.0)) == 1
 
 
-def test_calls_are_listed_shown_cancelled_and_tried_again(api: ApiServer, shell: Shell) -> None:
+def test_calls_are_listed_shown_cancelled_deleted_and_tried_again(api: ApiServer, shell: Shell) -> None:
     api.on("GET", INVOCATIONS, data([views.call(), DEAD]))
     api.on("GET", f"{INVOCATIONS}/inv-1", data(views.call()))
     api.on("POST", f"{INVOCATIONS}/inv-1/cancel", data(views.call(state="cancelled")))
+    api.on("DELETE", f"{INVOCATIONS}/inv-1", data(views.call(state="cancelled")))
     api.on("POST", f"{INVOCATIONS}/inv-1/retry", data({**QUEUED, "invocationID": "retry-1"}, 202))
 
     listed = shell.run("invocations", "list", "--function", "words", "--state", "succeeded", "--limit", "1").stdout
@@ -296,6 +297,7 @@ def test_calls_are_listed_shown_cancelled_and_tried_again(api: ApiServer, shell:
     assert api.questions[0].query == {"function": "words", "state": "succeeded"}
     assert '{"words": 3}' in shell.run("invocations", "get", "inv-1").stdout
     assert shell.run("invocations", "cancel", "inv-1").stdout == "inv-1 is cancelled\n"
+    assert shell.run("invocations", "delete", "inv-1").stdout == "inv-1 is deleted\n"
     assert shell.run("invocations", "retry", "inv-1").stdout == "inv-1 is tried again as retry-1: queued\n"
 
 

@@ -78,6 +78,7 @@ LOCKED = {
     ("POST", INVOCATIONS): INVOKERS,
     ("GET", INVOCATIONS): VIEWERS | INVOKERS,
     ("GET", f"{INVOCATIONS}/{{invocationID}}"): VIEWERS | INVOKERS,
+    ("DELETE", f"{INVOCATIONS}/{{invocationID}}"): INVOKERS,
     ("POST", f"{INVOCATIONS}/{{invocationID}}/cancel"): INVOKERS,
     ("POST", f"{INVOCATIONS}/{{invocationID}}/retry"): INVOKERS,
     ("GET", f"{SERVERLESS}/dead-letters"): VIEWERS | INVOKERS,
