@@ -22,6 +22,7 @@ MODULE_SECONDS: dict[str, float] = {
     "tests/integration/storages/test_storages_crashes.py": 63,
     "tests/integration/units/test_units_crashes.py": 56,
     "tests/integration/api/test_api_modes.py": 56,
+    "tests/integration/api/test_api_attacks.py": 40,
     "tests/integration/stacks/test_dynamic_provider.py": 55,
     "tests/integration/reconciler/test_outages.py": 55,
     "tests/integration/stacks/test_dynamic_provider_failures.py": 50,
