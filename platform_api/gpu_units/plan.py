@@ -52,6 +52,7 @@ def plan_target(
         port=declared.port,
         authority=f"{names.service_host(metadata['name'], metadata['namespace'])}:{declared.port}",
         is_tls=_scheme_of(spec) == "https" and declared == spec.primary_port,
+        is_public=spec.access is not None and bool(spec.access.public) and declared == spec.primary_port,
     )
 
 

@@ -18,7 +18,7 @@ from platform_api.http.frame import Receive, Send, current_request_id
 from platform_api.http.upgrades import find_upgrade
 from platform_api.keys.key_ring import Caller
 from platform_api.metrics import ApiMetrics
-from platform_api.proxying.headers import Passage, build_answer_headers, build_request_headers
+from platform_api.proxying.headers import Passage, build_answer_headers, build_request_headers, build_upgrade_headers
 from platform_api.proxying.lifeline import CutError, Ending, Lifeline
 from platform_api.proxying.places import Places
 from platform_api.proxying.plan import split_path
@@ -63,10 +63,11 @@ class Forwarder:
                 scheme=self._public_scheme or request.url.scheme,
                 request_id=current_request_id.get(),
                 is_upgrade=request.method == "GET" and find_upgrade(request.scope) is not None,
+                is_public=target.is_public,
             )
             path = split[1] + (b"?" + query if (query := request.scope["query_string"]) else b"")
             exchange = await self._begin(request, target, path, passage, lifeline, stack)
-            return _PassedOn(exchange, target, self._metrics, stack.pop_all())
+            return _PassedOn(exchange, target, passage, self._metrics, stack.pop_all())
 
     async def _begin(
         self, request: Request, target: Target, path: bytes, passage: Passage, lifeline: Lifeline, stack: ExitStack
@@ -142,14 +143,17 @@ class _Exchange:
 class _PassedOn(Response):
     """The target's answer, sent as it comes. Holds the place and the connection until it is over."""
 
-    def __init__(self, exchange: _Exchange, target: Target, metrics: ApiMetrics, held: ExitStack) -> None:
+    def __init__(
+        self, exchange: _Exchange, target: Target, passage: Passage, metrics: ApiMetrics, held: ExitStack
+    ) -> None:
         self._exchange = exchange
         self._target = target
+        self._passage = passage
         self._metrics = metrics
         self._held = held
         self.status_code = exchange.head.status
         self.background = None
-        self.raw_headers = build_answer_headers(exchange.head.headers)
+        self.raw_headers = build_answer_headers(exchange.head.headers, passage)
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Any, send: Any) -> None:
         del receive  # The exchange has been listening to it all along.
@@ -172,7 +176,8 @@ class _PassedOn(Response):
     async def _pass_on(self, scope: MutableMapping[str, Any], send: Send) -> str:
         if self.status_code == SWITCHED and (upgrade := find_upgrade(scope)) is not None:
             self._exchange.stop_sending()
-            await run_tunnel(upgrade, self._exchange.head.headers, self._exchange.upstream, self._exchange.lifeline)
+            headers = build_upgrade_headers(self._exchange.head.headers, self._passage)
+            await run_tunnel(upgrade, headers, self._exchange.upstream, self._exchange.lifeline)
             return "upgraded"
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         async for part in self._exchange.upstream.read_body():

@@ -9,12 +9,18 @@
 | X-Request-ID                              | the request's id            | set by the frame                 |
 | Content-Length, Transfer-Encoding         | as the body really comes    | a length that is still true      |
 | about the whole origin, which is ours     | passed on                   | dropped                          |
+| Cookie, Set-Cookie                        | see `cookies`               | see `cookies`                    |
+| Cache-Control, Vary                       | passed on                   | see `caching`                    |
 | Date                                      | passed on                   | set by the server                |
 | any other one                             | passed on                   | passed on                        |
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
+
+from platform_api.proxying.caching import build_caching_headers
+from platform_api.proxying.cookies import build_cookie, build_set_cookie
 
 Header = tuple[bytes, bytes]
 Headers = Sequence[Header]
@@ -70,6 +76,8 @@ class Passage:
     scheme: str
     request_id: str
     is_upgrade: bool
+    is_public: bool = False
+    """All callers may read the target's answers without a key."""
 
 
 def build_request_headers(given: Headers, passage: Passage) -> list[Header]:
@@ -83,18 +91,24 @@ def build_request_headers(given: Headers, passage: Passage) -> list[Header]:
     ]
     connection = [(b"connection", b"Upgrade"), (b"upgrade", b"websocket")] if passage.is_upgrade else [CLOSE]
     kept = [header for header in _kept(given, SAID_BY_US) if not _plain(header[0]).startswith(FORWARDED)]
+    kept = _with_cookies(kept, b"cookie", build_cookie)
     return [(b"host", passage.authority.encode()), *kept, *_framing(given), *forwarded, *connection]
 
 
-def build_answer_headers(given: Headers) -> list[Header]:
-    kept = _kept(given, NOT_THEIRS_TO_SAY)
-    if _find(given, b"transfer-encoding") is None:
-        return kept
-    return [header for header in kept if header[0] != b"content-length"]
+def build_answer_headers(given: Headers, passage: Passage) -> list[Header]:
+    kept = _build_kept_answer(given, passage)
+    if _find(given, b"transfer-encoding") is not None:
+        kept = [header for header in kept if header[0] != b"content-length"]
+    return build_caching_headers(kept, is_public=passage.is_public)
 
 
-def build_upgrade_headers(given: Headers) -> list[Header]:
-    return [(b"connection", b"Upgrade"), (b"upgrade", b"websocket"), *build_answer_headers(given)]
+def build_upgrade_headers(given: Headers, passage: Passage) -> list[Header]:
+    return [(b"connection", b"Upgrade"), (b"upgrade", b"websocket"), *_build_kept_answer(given, passage)]
+
+
+def _build_kept_answer(given: Headers, passage: Passage) -> list[Header]:
+    scoped = partial(build_set_cookie, prefix=passage.prefix.encode())
+    return _with_cookies(_kept(given, NOT_THEIRS_TO_SAY), b"set-cookie", scoped)
 
 
 CLOSE = (b"connection", b"close")
@@ -114,6 +128,11 @@ def _kept(given: Headers, dropped: Iterable[bytes]) -> list[Header]:
     }
     gone = OF_ONE_CONNECTION.union(dropped, named)
     return [(name, value) for name, value in given if _plain(name) not in gone]
+
+
+def _with_cookies(headers: Headers, wanted: bytes, build: Callable[[bytes], bytes | None]) -> list[Header]:
+    rebuilt = [(name, build(value) if name.lower() == wanted else value) for name, value in headers]
+    return [(name, value) for name, value in rebuilt if value is not None]
 
 
 def _plain(name: bytes) -> bytes:

@@ -18,6 +18,9 @@ class Target:
     is_tls: bool = False
     """Its certificate is not looked at: what makes it the right one is that the address is its pod's."""
 
+    is_public: bool = False
+    """All callers may read its answers without a key."""
+
 
 @dataclass(frozen=True)
 class NotReady:

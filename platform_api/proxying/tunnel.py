@@ -4,14 +4,15 @@ import asyncio
 from contextlib import suppress
 
 from platform_api.http.upgrades import Upgrade
-from platform_api.proxying.headers import Headers, build_upgrade_headers
+from platform_api.proxying.headers import Headers
 from platform_api.proxying.lifeline import Lifeline
 from platform_api.proxying.upstream import CHUNK, Upstream
 
 
 async def run_tunnel(upgrade: Upgrade, headers: Headers, upstream: Upstream, lifeline: Lifeline) -> None:
+    """`headers` are those of the 101 to the caller."""
     early, their_reader, their_writer = upstream.switch()
-    our_reader, our_writer = upgrade(build_upgrade_headers(headers))
+    our_reader, our_writer = upgrade(headers)
     try:
         our_writer.write(early)
         ways = [

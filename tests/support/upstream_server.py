@@ -109,6 +109,15 @@ async def redirect(request: web.Request) -> web.Response:
     raise web.HTTPFound("/echo/elsewhere", headers={"Set-Cookie": "seen=1"})
 
 
+@routes.get("/say")
+async def say(request: web.Request) -> web.Response:
+    """Answers with the headers of the query, any name any number of times, and the cookies that came."""
+    answer = web.json_response({"cookie": request.headers.get("Cookie", "")})
+    for name, value in request.query.items():
+        answer.headers.add(name, value)
+    return answer
+
+
 @routes.get("/break")
 async def break_off(request: web.Request) -> web.Response:
     assert request.transport is not None

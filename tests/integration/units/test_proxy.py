@@ -193,6 +193,7 @@ async def test_a_process_that_is_told_to_stop_cuts_what_is_open(
         aiohttp.ClientSession(headers={"Authorization": f"Bearer {cluster.record.api_key}"}) as session,
     ):
         await wait_ready(api)
+        await answered(api, f"{unit}/echo")
         async with session.ws_connect(f"{url}{unit}/ws") as socket:
             await socket.send_str("hello")
             assert await socket.receive_str() == "HELLO"

@@ -21,6 +21,7 @@ PASSAGE = Passage(
     is_upgrade=False,
 )
 HOST = (b"host", b"platform.example")
+KEPT_BY_NO_CACHE = [(b"cache-control", b"private, no-store"), (b"vary", b"Authorization")]
 
 
 def passed(*given: Header) -> list[Header]:
@@ -131,9 +132,9 @@ def test_an_upgrade_is_asked_for_in_our_words() -> None:
 @pytest.mark.parametrize(
     ("given", "kept"),
     [
-        ([(b"content-type", b"text/html"), (b"set-cookie", b"a"), (b"set-cookie", b"b")], 3),
+        ([(b"content-type", b"text/html"), (b"set-cookie", b"a=1"), (b"set-cookie", b"b=2")], 3),
         ([(b"location", b"/login"), (b"server", b"theirs"), (b"content-length", b"3")], 3),
-        ([(b"cache-control", b"max-age=60"), (b"x-frame-options", b"SAMEORIGIN")], 2),
+        ([(b"x-frame-options", b"SAMEORIGIN"), (b"expires", b"0")], 2),
         ([(b"connection", b"close"), (b"keep-alive", b"timeout=5"), (b"proxy-authenticate", b"Basic")], 0),
         ([(b"connection", b"x-own"), (b"x-own", b"1")], 0),
         ([(b"date", b"Tue, 17 Nov 2026 03:00:00 GMT"), (b"x-request-id", b"theirs")], 0),
@@ -146,13 +147,34 @@ def test_an_upgrade_is_asked_for_in_our_words() -> None:
 def test_an_answers_headers_are_passed_on_but_for_those_that_are_not_the_units_to_say(
     given: list[Header], kept: int
 ) -> None:
-    assert build_answer_headers(given) == given[:kept]
+    assert build_answer_headers(given, PASSAGE) == [*given[:kept], *KEPT_BY_NO_CACHE]
 
 
 def test_the_answer_to_an_upgrade_says_so() -> None:
     given = [(b"upgrade", b"WebSocket"), (b"connection", b"Upgrade"), (b"sec-websocket-accept", b"k=")]
-    assert build_upgrade_headers(given) == [
+    assert build_upgrade_headers(given, PASSAGE) == [
         (b"connection", b"Upgrade"),
         (b"upgrade", b"websocket"),
         (b"sec-websocket-accept", b"k="),
+    ]
+
+
+def test_a_cookie_in_the_answer_to_an_upgrade_stays_below_the_unit() -> None:
+    given = [(b"upgrade", b"websocket"), (b"connection", b"Upgrade"), (b"set-cookie", b"a=1; Path=/")]
+    assert (b"set-cookie", b"a=1; Path=/api/v1/gpu-units/web/proxy/http/") in build_upgrade_headers(given, PASSAGE)
+
+
+def test_a_cookie_of_the_whole_origin_is_not_the_units_to_see_or_to_set() -> None:
+    assert passed((b"cookie", b"__Host-session=s; a=1")) == [(b"cookie", b"a=1")]
+    assert passed((b"cookie", b"__Host-session=s")) == []
+    assert build_answer_headers([(b"set-cookie", b"__Host-session=s; Path=/")], PASSAGE) == KEPT_BY_NO_CACHE
+
+
+def test_what_a_public_unit_says_to_caches_is_passed_on() -> None:
+    said = [(b"cache-control", b"public, max-age=60")]
+    public = dataclasses.replace(PASSAGE, is_public=True)
+    assert build_answer_headers(said, public) == [*said, (b"vary", b"Authorization")]
+    assert build_answer_headers(said, PASSAGE) == [
+        (b"cache-control", b"private, max-age=60"),
+        (b"vary", b"Authorization"),
     ]

@@ -158,6 +158,22 @@ def test_tls_is_spoken_on_the_port_that_is_said_to_speak_it(access: Json | None,
 
 
 @pytest.mark.parametrize(
+    ("access", "port", "is_public"),
+    [
+        (None, "http", False),
+        ({"scheme": "http"}, "http", False),
+        ({"public": False}, "http", False),
+        ({"public": True}, "http", True),
+        ({"public": True}, "9000", False),
+    ],
+)
+def test_a_public_unit_is_public_on_its_primary_port_only(access: Json | None, port: str, is_public: bool) -> None:
+    target = plan_target(unit(access=access), [pod()], port, development_addresses=False)
+    assert isinstance(target, Target)
+    assert target.is_public is is_public
+
+
+@pytest.mark.parametrize(
     ("spec", "port"),
     [
         ({}, "http"),
