@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpu_platform.domain import names
-from gpu_platform.domain.metadata import annotations_of, labels_of
+from gpu_platform.domain.metadata import annotations_of, labels_of, read_json
 from reconciler.children import has_foreign_template_fields, own_annotations
 
 Json = dict[str, Any]
@@ -40,7 +40,8 @@ def choose_template(
     | none, or at 0 and to be started | any             | any             | today's          |
     | any other                       | ours            | the same inputs | the recorded one |
     | any other                       | ours            | other inputs    | today's          |
-    | has the label of today's        | none, or edited | any             | today's          |
+    | has the label of today's        | none, edited,   | any             | today's          |
+    |                                 | or unreadable   |                 |                  |
     | its template is edited by hand  | none, or edited | any             | today's          |
     | any other                       | none, or edited | the same inputs | the live one     |
     | any other                       | none, or edited | other inputs    | today's          |
@@ -55,8 +56,9 @@ def choose_template(
         recorded = _recorded(today, digest)
         if recorded.record == text:
             return recorded
-        record = json.loads(text)
-        return PodTemplate(record["template"], text) if record["inputs"] == digest else recorded
+        record = read_json(live, names.ANNOTATION_TEMPLATE)
+        if isinstance(record, dict) and isinstance(record.get("template"), dict) and "inputs" in record:
+            return PodTemplate(record["template"], text) if record["inputs"] == digest else recorded
     made = live["spec"]["template"]
     is_today = _label_of(made) == _label_of(today) is not None
     if is_today or not is_made_for_inputs or has_foreign_template_fields(live):

@@ -64,7 +64,7 @@ def build_loops(
     stock = StockController(world, writer, now_utc)
     operations = OperationsController(world, writer, now_utc, takeover=settings.operation_takeover)
     orphans = OrphansController(world, writer, now_utc, OrphanLimits(settings.claim_limit, settings.orphan_limit))
-    drift = DriftController(world, writer, events, DriftMetrics(metrics.registry))
+    drift = DriftController(world, writer, events, DriftMetrics(metrics.registry), now_utc)
 
     async def sweep(js: JetStream) -> None:
         retention = timedelta(seconds=settings.result_retention_seconds)

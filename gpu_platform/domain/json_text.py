@@ -62,8 +62,9 @@ class Member:
         return said[1:].strip(_SPACES)
 
 
-def check_bounds(text: bytes, values: int = VALUES) -> None:
-    """ValueError where more would be built from the text than `values`, or its brackets do not close."""
+def check_bounds(text: bytes, values: int = VALUES, levels: int = DEPTH) -> None:
+    """ValueError where more would be built from the text than `values`, it has more `levels` of brackets, or they do
+    not close."""
     depth, counted = 0, 1
     for number, token in enumerate(_TOKEN.finditer(text)):
         mark = token.group()
@@ -74,8 +75,8 @@ def check_bounds(text: bytes, values: int = VALUES) -> None:
         elif mark in (b"[", b"{"):
             counted += 1
             depth += 1
-            if depth > DEPTH:
-                raise JsonBoundsError(f"is nested deeper than {DEPTH} levels")
+            if depth > levels:
+                raise JsonBoundsError(f"is nested deeper than {levels} levels")
         elif mark in (b"]", b"}"):
             depth -= 1
             if depth < 0:

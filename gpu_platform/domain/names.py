@@ -70,6 +70,11 @@ UNIT_NAME_LIMIT = 40
 _DNS_LABEL = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
 
 
+def is_label(text: str) -> bool:
+    """Whether the text is a DNS label, as the names of namespaces and of most objects are."""
+    return len(text) <= 63 and _DNS_LABEL.fullmatch(text) is not None
+
+
 def is_unit_name(text: str) -> bool:
     return len(text) <= UNIT_NAME_LIMIT and _DNS_LABEL.fullmatch(text) is not None
 

@@ -8,22 +8,11 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from gpu_platform.domain.gpu_functions import GPUFunctionSpec
-from gpu_platform.domain.gpu_storages import GPUStorageSpec
-from gpu_platform.domain.gpu_units import GPUUnitSpec
 from gpu_platform.domain.stack_records import StackRecord, is_recorded
-from gpu_platform.domain.stacks import Intent, StackKind, intent_of
-from gpu_platform.domain.stock_pools import StockPoolSpec
+from gpu_platform.domain.stacks import SPECS, Intent, intent_of
 from gpu_platform.domain.value import Value
 
 Json = dict[str, Any]
-
-SPECS: dict[StackKind, type[Value]] = {
-    StackKind.GPU_UNIT: GPUUnitSpec,
-    StackKind.GPU_STORAGE: GPUStorageSpec,
-    StackKind.GPU_FUNCTION: GPUFunctionSpec,
-    StackKind.STOCK_POOL: StockPoolSpec,
-}
 
 
 class Action(Enum):

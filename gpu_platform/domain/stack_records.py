@@ -9,8 +9,8 @@ from datetime import datetime
 from typing import Any
 
 from gpu_platform.domain import names
-from gpu_platform.domain.metadata import annotations_of, labels_of
-from gpu_platform.domain.stacks import Intent, StackAddress, StackKind, accepted_hash
+from gpu_platform.domain.metadata import annotations_of, labels_of, parse_annotation, parse_instant
+from gpu_platform.domain.stacks import Intent, StackAddress, StackKind, accepted_hash, check_accepted_spec
 
 Json = dict[str, Any]
 
@@ -24,6 +24,8 @@ ANNOTATION_OUTPUTS = f"{names.GROUP}/stack-outputs"
 ANNOTATION_RESOURCES = f"{names.GROUP}/stack-resources"
 ANNOTATION_ERROR = f"{names.GROUP}/stack-error"
 ANNOTATION_FAILURES = f"{names.GROUP}/stack-failures"
+
+COUNT_DIGITS = 9
 
 ERROR_LIMIT = 1_000
 """Characters of an error that are kept: enough to say what is wrong, in an object that is read often."""
@@ -118,22 +120,36 @@ def parse_record(lease: Json | None) -> StackRecord | None:
         return StackRecord(
             address=address,
             uid=annotations[ANNOTATION_UID],
-            recorded=_parse_recorded(annotations),
+            recorded=_parse_recorded(address.kind, annotations),
             error=annotations.get(ANNOTATION_ERROR),
-            failures=int(annotations.get(ANNOTATION_FAILURES, "0")),
+            failures=_parse_count(annotations, ANNOTATION_FAILURES),
         )
     except (KeyError, ValueError):
         return None
 
 
-def _parse_recorded(annotations: dict[str, str]) -> Recorded | None:
+def _parse_recorded(kind: StackKind, annotations: dict[str, str]) -> Recorded | None:
     if ANNOTATION_RECORDED_AT not in annotations:
         return None
     return Recorded(
-        accepted_spec=annotations[names.ANNOTATION_ACCEPTED_SPEC],
+        accepted_spec=check_accepted_spec(kind, annotations[names.ANNOTATION_ACCEPTED_SPEC]),
         operation_id=annotations.get(names.ANNOTATION_OPERATION_ID, ""),
         request_hash=annotations.get(names.ANNOTATION_REQUEST_HASH, ""),
-        at=datetime.fromisoformat(annotations[ANNOTATION_RECORDED_AT]),
-        resources=int(annotations.get(ANNOTATION_RESOURCES, "0")),
-        outputs=json.loads(annotations.get(ANNOTATION_OUTPUTS, "{}")),
+        at=parse_instant(annotations[ANNOTATION_RECORDED_AT]),
+        resources=_parse_count(annotations, ANNOTATION_RESOURCES),
+        outputs=_parse_outputs(annotations.get(ANNOTATION_OUTPUTS, "{}")),
     )
+
+
+def _parse_count(annotations: dict[str, str], key: str) -> int:
+    text = annotations.get(key, "0")
+    if not text.isascii() or not text.isdecimal() or len(text) > COUNT_DIGITS:
+        raise ValueError(f"{key} is not a count")
+    return int(text)
+
+
+def _parse_outputs(text: str) -> Json:
+    outputs = parse_annotation(text)
+    if not isinstance(outputs, dict):
+        raise ValueError(f"{ANNOTATION_OUTPUTS} is not a JSON object")
+    return outputs

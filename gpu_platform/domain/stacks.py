@@ -6,10 +6,17 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from pydantic import ValidationError
+
 from gpu_platform.domain import names
-from gpu_platform.domain.metadata import annotations_of
+from gpu_platform.domain.gpu_functions import GPUFunctionSpec
+from gpu_platform.domain.gpu_storages import GPUStorageSpec
+from gpu_platform.domain.gpu_units import GPUUnitSpec
+from gpu_platform.domain.metadata import BadMetadata, annotations_of, bad_metadata, parse_annotation
 from gpu_platform.domain.operations import OPERATORS
+from gpu_platform.domain.stock_pools import StockPoolSpec
 from gpu_platform.domain.tenants import tenant_namespace, tenant_of
+from gpu_platform.domain.value import Value
 
 Json = dict[str, Any]
 
@@ -31,6 +38,14 @@ OBJECT_KINDS = {
     "GPUStorage": StackKind.GPU_STORAGE,
     "GPUFunction": StackKind.GPU_FUNCTION,
     "StockPool": StackKind.STOCK_POOL,
+}
+
+
+SPECS: dict[StackKind, type[Value]] = {
+    StackKind.GPU_UNIT: GPUUnitSpec,
+    StackKind.GPU_STORAGE: GPUStorageSpec,
+    StackKind.GPU_FUNCTION: GPUFunctionSpec,
+    StackKind.STOCK_POOL: StockPoolSpec,
 }
 
 
@@ -116,14 +131,23 @@ def address_of(item: Json) -> StackAddress | None:
 
 
 def intent_of(item: Json) -> Intent | None:
-    """None for an object that is not ours to record: nobody accepted it, or another stack owns it."""
+    """The intent; None for an object that is not ours to record: the API did not accept it, another stack owns it, or
+    its accepted spec cannot be read."""
+    intent = read_intent(item)
+    return intent if isinstance(intent, Intent) else None
+
+
+def read_intent(item: Json) -> Intent | BadMetadata | None:
+    """The intent, or why its accepted spec cannot be read; None for an object that is not ours to record."""
     annotations = annotations_of(item)
     address = address_of(item)
     text = annotations.get(names.ANNOTATION_ACCEPTED_SPEC)
     if address is None or text is None or names.ANNOTATION_OWNER_STACK in annotations:
         return None
-    if not _is_spec(text):
-        return None
+    try:
+        check_accepted_spec(address.kind, text)
+    except ValueError as error:
+        return bad_metadata(item, names.ANNOTATION_ACCEPTED_SPEC, str(error))
     return Intent(
         address=address,
         uid=item["metadata"]["uid"],
@@ -145,8 +169,13 @@ def stack_name_of(item: Json) -> str | None:
     return intent.address.full_name if intent is not None else None
 
 
-def _is_spec(text: str) -> bool:
+def check_accepted_spec(kind: StackKind, text: str) -> str:
+    """Returns the text. ValueError with the reason when it is no spec of this kind: every reader relies on it."""
+    spec = parse_annotation(text)
     try:
-        return isinstance(json.loads(text), dict)
-    except ValueError:
-        return False
+        SPECS[kind].model_validate(spec)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        field = ".".join(map(str, first["loc"])) or "spec"
+        raise ValueError(f"it does not fit the schema of this version: {field}: {first['msg']}") from None
+    return text

@@ -53,9 +53,9 @@ def claim_holder_of(stock: Json) -> str | None:
     return claim_of(stock).holder or None
 
 
-def claimed_at(item: Json) -> datetime | None:
-    """Of stock, or of the worker that took it over."""
-    return find_instant(item, names.ANNOTATION_CLAIMED_AT)
+def claimed_at(item: Json, now: datetime) -> datetime | None:
+    """When this stock, or the worker that took it over, was claimed."""
+    return find_instant(item, names.ANNOTATION_CLAIMED_AT, now)
 
 
 def is_from(unit: Json, stock: Json) -> bool:

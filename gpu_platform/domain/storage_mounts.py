@@ -21,7 +21,7 @@ from enum import StrEnum
 from typing import Any
 
 from gpu_platform.domain import names
-from gpu_platform.domain.metadata import annotations_of
+from gpu_platform.domain.metadata import CLOCK_SKEW, annotations_of, parse_instant
 
 Json = dict[str, Any]
 
@@ -147,19 +147,20 @@ def plan_hold(hold: Hold, needed_by: str | None, now: datetime) -> HoldPlan:
     | a holder      | the same   | any           | keep                    |
     | a holder      | another    | any           | confirm for the other   |
     | a holder      | nobody     | any           | end                     |
+    | nobody        | nobody     | in the future | end                     |
     | nobody        | nobody     | within grace  | keep until it is over   |
     | nobody        | nobody     | past grace    | end                     |
     """
     if needed_by is not None:
         return KeepHold() if hold.uid == needed_by else ConfirmHold(needed_by)
     ends_at = hold.taken_at + HOLD_GRACE
-    return KeepHold(ends_at) if hold.uid is None and now < ends_at else EndHold()
+    is_young = hold.taken_at <= now + CLOCK_SKEW and now < ends_at
+    return KeepHold(ends_at) if hold.uid is None and is_young else EndHold()
 
 
 def _parse_instant(text: str) -> datetime:
     """Long ago for what is no instant: such a hold has no grace."""
     try:
-        parsed = datetime.fromisoformat(text)
+        return parse_instant(text)
     except ValueError:
         return datetime.min.replace(tzinfo=UTC)
-    return parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)

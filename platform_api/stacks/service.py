@@ -33,4 +33,4 @@ def _why_without(item: Json) -> str:
         return f"belongs to the Pulumi stack {owner}, and has none of its own"
     if names.ANNOTATION_ACCEPTED_SPEC not in annotations:
         return "has no stack: it was not accepted over this API, but made by other means, such as kubectl"
-    return f"has no stack: nobody can read its annotation {names.ANNOTATION_ACCEPTED_SPEC}"
+    return f"has no stack: its annotation {names.ANNOTATION_ACCEPTED_SPEC} cannot be read; its Events say why"

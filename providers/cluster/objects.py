@@ -1,7 +1,6 @@
 """What a resource wants, what an object says, and one in the form of the other. Pure."""
 
 import hashlib
-import json
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,7 +8,7 @@ from pydantic import ValidationError
 
 from gpu_platform.domain import names
 from gpu_platform.domain.gpu_units import GPUUnitSpec
-from gpu_platform.domain.metadata import annotations_of
+from gpu_platform.domain.metadata import annotations_of, read_json
 from gpu_platform.domain.stacks import StackKind, accepted_hash
 from gpu_platform.domain.tenants import tenant_of
 from gpu_platform.domain.unit_requests import accepted_text, source_annotations, source_labels
@@ -120,13 +119,13 @@ def live_spec_of(kind: Kind, live: Json) -> Value:
 
 
 def accepted_spec_of(kind: Kind, live: Json) -> Value | None:
-    """None for an object that nobody accepted."""
+    """The accepted spec; None for an object that the API did not accept, and for a spec that cannot be read."""
     if not kind.has_accepted_spec:
         return live_spec_of(kind, live)
-    text = annotations_of(live).get(names.ANNOTATION_ACCEPTED_SPEC)
+    spec = read_json(live, names.ANNOTATION_ACCEPTED_SPEC)
     try:
-        return kind.model.model_validate(json.loads(text)) if text is not None else None
-    except (ValueError, ValidationError):
+        return kind.model.model_validate(spec) if isinstance(spec, dict) else None
+    except ValidationError:
         return None
 
 

@@ -1,8 +1,8 @@
 """The drift controller: one object's spec against what was accepted for it. The table is `domain/stack_plan`."""
 
 import logging
-from collections.abc import Iterable, Sequence
-from datetime import timedelta
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime, timedelta
 from typing import Any
 
 from gpu_platform.adapters.fault_points import pass_point
@@ -13,6 +13,7 @@ from gpu_platform.control.results import Done, RequeueAfter, Result
 from gpu_platform.domain.stack_plan import Action, Difference, Records, find_differences, plan_stack
 from gpu_platform.domain.stacks import Intent, StackKind, address_of, intent_of, parse_address
 from reconciler.drift.metrics import DriftMetrics
+from reconciler.metadata_reports import MetadataReports
 from reconciler.world import World
 from reconciler.writer import Recorder, Writer
 
@@ -29,10 +30,13 @@ AFTER_REFUSAL = timedelta(minutes=1)
 class DriftController:
     name = "drift"
 
-    def __init__(self, world: World, writer: Writer, events: Recorder, metrics: DriftMetrics) -> None:
+    def __init__(
+        self, world: World, writer: Writer, events: Recorder, metrics: DriftMetrics, now: Callable[[], datetime]
+    ) -> None:
         self._world = world
         self._writer = writer
         self._events = events
+        self._reports = MetadataReports(events, now)
         self._metrics = metrics
         self._objects = {
             StackKind.GPU_UNIT: world.units,
@@ -43,6 +47,8 @@ class DriftController:
 
     async def reconcile(self, project: str, stack: str) -> Result:
         item = self._find(project, stack)
+        if item is not None:
+            await self._reports.report(item)
         intent = intent_of(item) if item is not None else None
         if item is None or intent is None or plan_stack(self._records(item, intent)) is not Action.REVERT:
             return Done()

@@ -10,7 +10,7 @@ from typing import Any
 from gpu_platform.adapters.kube.paths import SECRETS
 from gpu_platform.adapters.kube.requests import find
 from gpu_platform.domain import names
-from gpu_platform.domain.metadata import annotations_of
+from gpu_platform.domain.metadata import annotations_of, find_instant
 from gpu_platform.domain.queue_keys import KeyFormError, KeyRole, check_public_key, public_key_of
 from gpu_platform.domain.queue_permissions import sidecar_permissions
 from gpu_platform.domain.queue_tokens import mint_sidecar
@@ -108,7 +108,7 @@ def plan_secret(
     if metadata["uid"] not in owners:
         raise CredentialsError(f"the Secret {live['metadata']['name']} is not of this function: it has to go first")
     said = annotations_of(live)
-    minted_at = _parse_time(said.get(ANNOTATION_MINTED_AT))
+    minted_at = find_instant(live, ANNOTATION_MINTED_AT, now)
     if said.get(ANNOTATION_MINTED_FOR) == purpose and minted_at is not None and now - minted_at < RENEWAL:
         return Nothing()
     body = _build_secret(function, tenant, signing, purpose, now)
@@ -159,10 +159,3 @@ def _read(setting: str, file: Path) -> str:
         return file.read_text()
     except OSError as error:
         raise CredentialsError(f"{setting} {file}: {error.strerror or error}") from error
-
-
-def _parse_time(text: str | None) -> datetime | None:
-    try:
-        return datetime.fromisoformat(text) if text else None
-    except ValueError:
-        return None

@@ -51,10 +51,10 @@ class WorkerStarts:
 
 def measure_start(worker: Json, pods: Sequence[Json], ready_at: datetime) -> Iterator[tuple[str, float]]:
     """Seconds since it was decided, by phase; nothing for a unit that joined by itself."""
-    woken_at = find_instant(worker, names.ANNOTATION_WOKEN_AT)
+    woken_at = find_instant(worker, names.ANNOTATION_WOKEN_AT, ready_at)
     if woken_at is None:
         return
-    instants = {"claimed": claimed_at(worker), "scheduled": _scheduled_at(pods), "ready": ready_at}
+    instants = {"claimed": claimed_at(worker, ready_at), "scheduled": _scheduled_at(pods), "ready": ready_at}
     for phase, instant in instants.items():
         if instant is not None:
             # Conditions tell whole seconds.

@@ -220,7 +220,7 @@ def _plan_create(observed: Observed, now: datetime) -> Plan:
     request = _parse_unit_request(spec.request)
     if observed.unit is not None or observed.refusal is not None or request is None:
         return Plan(ReleaseClaims(observed.claims), why=observed.refusal or "no unit can come of it")
-    stock = _oldest(observed.claims)
+    stock = _oldest(observed.claims, now)
     return Plan(CreateUnit(build_unit(request, spec.target.namespace, stock, spec.operation_id, spec.request_hash)))
 
 
@@ -238,7 +238,7 @@ def _plan_start(observed: Observed, now: datetime) -> Plan:
         return Plan(RemoveOperation(), why="nothing was accepted")
     if observed.refusal is not None or _was_changed_since(unit, record):
         return Plan(ReleaseClaims(observed.claims), why=observed.refusal or "the unit was changed since")
-    return Plan(StartUnit(build_started(unit, _oldest(observed.claims))))
+    return Plan(StartUnit(build_started(unit, _oldest(observed.claims, now))))
 
 
 def _plan_persisted(observed: Observed, unit: Json, now: datetime) -> Plan:
@@ -360,9 +360,9 @@ def _was_changed_since(unit: Json, record: Record) -> bool:
     return generation is not None and generation != unit["metadata"].get("generation")
 
 
-def _oldest(claims: tuple[Json, ...]) -> Json:
+def _oldest(claims: tuple[Json, ...], now: datetime) -> Json:
     def age(stock: Json) -> tuple[datetime, str]:
-        since = claimed_at(stock) or datetime.fromisoformat(stock["metadata"]["creationTimestamp"])
+        since = claimed_at(stock, now) or datetime.fromisoformat(stock["metadata"]["creationTimestamp"])
         return since, stock["metadata"]["name"]
 
     return min(claims, key=age)

@@ -94,7 +94,7 @@ def _is_lost(stock: Json, observed: Observed, now: datetime, limits: OrphanLimit
     has_ended = observed.operations.get(claim_of(stock).operation_key)
     if has_ended is not None:
         return has_ended
-    since = claimed_at(stock) or datetime.fromisoformat(stock["metadata"]["creationTimestamp"])
+    since = claimed_at(stock, now) or datetime.fromisoformat(stock["metadata"]["creationTimestamp"])
     return now - since > limits.claim
 
 

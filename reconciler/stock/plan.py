@@ -98,7 +98,7 @@ def _handoff_wait(observed: Observed, now: datetime) -> timedelta | None:
     living = _living(observed)
     if 2 * sum(map(is_available, living)) < observed.spec.replicas:
         return None
-    ends = [at + HANDOFF_LIMIT for unit in living if is_claimed(unit) and (at := claimed_at(unit))]
+    ends = [at + HANDOFF_LIMIT for unit in living if is_claimed(unit) and (at := claimed_at(unit, now))]
     left = max((end - now for end in ends), default=timedelta())
     return left if left > timedelta() else None
 

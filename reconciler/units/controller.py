@@ -11,6 +11,7 @@ from gpu_platform.control.results import Done, RequeueAfter, Result
 from gpu_platform.domain import names
 from gpu_platform.domain.metadata import annotations_of, labels_of
 from gpu_platform.domain.stock import claim_holder_of, is_claimed
+from reconciler.metadata_reports import MetadataReports
 from reconciler.own_writes import PATIENCE, OwnWrites
 from reconciler.units.apply import apply_plan, places_of
 from reconciler.units.network_peers import with_servers
@@ -35,11 +36,15 @@ class UnitsController:
         self._settings = settings
         self._now = now
         self._own_writes = OwnWrites(now)
+        self._reports = MetadataReports(events, now)
 
     async def reconcile(self, namespace: str, name: str) -> Result:
-        observed = observe_unit(self._world, namespace, name)
+        observed = observe_unit(self._world, namespace, name, self._now())
         if observed is None:
             return Done()
+        if names.is_stock_namespace(namespace):
+            # The drift controller looks at all other units.
+            await self._reports.report(observed.unit)
         if self._own_writes.are_outdated(places_of(observed)):
             return RequeueAfter(PATIENCE, "the watch has not shown the last write yet")
         observed = await observe_token(self._writer, observed)

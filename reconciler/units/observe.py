@@ -21,7 +21,7 @@ Json = dict[str, Any]
 POD_SECURITY_LABEL = "pod-security.kubernetes.io/enforce"
 
 
-def observe_unit(world: World, namespace: str, name: str) -> Observed | None:
+def observe_unit(world: World, namespace: str, name: str, now: datetime) -> Observed | None:
     """None when there is no such unit (any more): its objects go with it, by their owner references.
 
     Whoever edits a unit behind the API restarts nothing: it runs as it was accepted until `drift` puts that back.
@@ -46,8 +46,8 @@ def observe_unit(world: World, namespace: str, name: str) -> Observed | None:
         is_claimed_stock=is_stock and is_claimed(unit),
         holder=holder,
         holder_pods=world.pods_of(holder) if holder else (),
-        source=_source(world, unit),
-        claims_under_way=_claims_under_way(world, unit) if is_stock else (),
+        source=_source(world, unit, now),
+        claims_under_way=_claims_under_way(world, unit, now) if is_stock else (),
         stock_lurks=is_stock and bool(world.unschedulable_stock_pods()),
         function=_function(world, unit),
         storages=_storages(world, unit),
@@ -91,9 +91,9 @@ def is_restricted(world: World, namespace: str) -> bool:
     return item is not None and labels_of(item).get(POD_SECURITY_LABEL) == "restricted"
 
 
-def _claims_under_way(world: World, unit: Json) -> tuple[datetime, ...]:
+def _claims_under_way(world: World, unit: Json, now: datetime) -> tuple[datetime, ...]:
     others = (stock for stock in world.claimed_stock() if stock is not unit)
-    return tuple(at for stock in others if (at := claimed_at(stock)) is not None)
+    return tuple(at for stock in others if (at := claimed_at(stock, now)) is not None)
 
 
 def _holder(world: World, stock: Json) -> Json | None:
@@ -103,11 +103,11 @@ def _holder(world: World, stock: Json) -> Json | None:
     return as_accepted(holder) if holder is not None and is_from(holder, stock) else None
 
 
-def _source(world: World, unit: Json) -> SourceStock | None:
+def _source(world: World, unit: Json, now: datetime) -> SourceStock | None:
     """The stock behind the unit, if the claim is really for it: a name alone may belong to newer stock."""
     name = annotations_of(unit).get(names.ANNOTATION_SOURCE_STOCK_NAME)
     stock = world.units.get(names.STOCK_NAMESPACE, name) if name else None
     holder = names.claim_holder(unit["metadata"]["namespace"], unit["metadata"]["name"])
     if stock is None or claim_holder_of(stock) != holder or not is_from(unit, stock):
         return None
-    return SourceStock(unit=stock, pods=world.pods_of(stock), claimed_at=claimed_at(stock))
+    return SourceStock(unit=stock, pods=world.pods_of(stock), claimed_at=claimed_at(stock, now))

@@ -143,7 +143,7 @@ def plan_unit(observed: Observed, settings: UnitSettings, now: datetime) -> Plan
         plan = _only(observed, problem or _missing_catalogue(observed), now)
         return replace(plan, writes=_withdrawals(observed, spec, settings)) if spec is not None else plan
     is_running = spec.running and not observed.is_claimed_stock
-    build = _build(observed, spec, observed.catalogue, settings, replicas=1 if is_running else 0)
+    build = _build(observed, spec, observed.catalogue, settings, now, replicas=1 if is_running else 0)
     if observed.is_claimed_stock:
         return _plan_claimed_stock(observed, build, now)
     if not is_running:
@@ -198,7 +198,7 @@ def _unhurried(observed: Observed, plan: Plan, now: datetime) -> Plan:
 
 def _plan_claimed_stock(observed: Observed, stopped: UnitBuild, now: datetime) -> Plan:
     status = status_of(observed.unit)
-    since = claimed_at(observed.unit) or now
+    since = claimed_at(observed.unit, now) or now
     if observed.holder is not None and _gives_up(observed.holder):
         left = since + CONSUME_LIMIT - now
         if left <= timedelta():
@@ -291,7 +291,13 @@ def _missing_catalogue(observed: Observed) -> Verdict:
 
 
 def _build(
-    observed: Observed, spec: GPUUnitSpec, catalogue: GPUSpecSpec, settings: UnitSettings, *, replicas: int
+    observed: Observed,
+    spec: GPUUnitSpec,
+    catalogue: GPUSpecSpec,
+    settings: UnitSettings,
+    now: datetime,
+    *,
+    replicas: int,
 ) -> UnitBuild:
     metadata = observed.unit["metadata"]
     build = UnitBuild(
@@ -311,8 +317,8 @@ def _build(
             metadata["name"],
             observed.function,
             settings.sidecar,
-            woken_at=find_instant(observed.unit, names.ANNOTATION_WOKEN_AT),
-            claimed_at=claimed_at(observed.unit),
+            woken_at=find_instant(observed.unit, names.ANNOTATION_WOKEN_AT, now),
+            claimed_at=claimed_at(observed.unit, now),
         ),
         ssh=plan_ssh(spec, metadata["namespace"], metadata["name"], settings.ssh, settings.blocked_egress),
         route=plan_route(spec, metadata["namespace"], metadata["name"], settings.route),

@@ -4,8 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from gpu_platform.domain.stack_plan import SPECS
-from gpu_platform.domain.stacks import Intent, StackAddress, StackKind
+from gpu_platform.domain.stacks import SPECS, Intent, StackAddress, StackKind
 from gpu_platform.domain.unit_requests import accepted_text
 from providers.cluster.package import GPU_FUNCTION, GPU_STORAGE, GPU_UNIT, STOCK_POOL
 

@@ -107,7 +107,7 @@ def _plan_with_object(wanted: Intent, item: Json, observed: Observed) -> Step:
         return Step(Action.LEAVE, f"the object of that name belongs to the Pulumi stack {owner}")
     intent = intent_of(item)
     if intent is None:
-        return Step(Action.LEAVE, "the object of that name was made by hand, and nobody accepted it")
+        return Step(Action.LEAVE, "the object of that name was made by hand, or its accepted spec cannot be read")
     if find_differences(as_accepted(item), wanted):
         return Step(Action.LEAVE, "the cluster has it with another accepted spec; the stack worker records that one")
     is_known = wanted.uid == intent.uid and is_recorded(observed.record, intent)

@@ -15,6 +15,7 @@ MODULE_SECONDS: dict[str, float] = {
     "tests/integration/infra/test_infra_production.py": 180,
     "tests/integration/storages/test_storage_programs.py": 110,
     "tests/integration/reconciler/test_machinery.py": 90,
+    "tests/integration/reconciler/test_rubbish_objects.py": 60,
     "tests/integration/units/test_quiet_and_scale.py": 74,
     "tests/integration/stacks/test_stack_runner.py": 73,
     "tests/integration/stacks/test_stacks_crashes.py": 69,

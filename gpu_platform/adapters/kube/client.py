@@ -12,8 +12,10 @@ from typing import Any, Self
 from urllib.parse import urlencode
 
 import aiohttp
+from aiohttp.http_exceptions import LineTooLong
 from kubernetes.aio import client as aio_client
 
+from gpu_platform.adapters.kube.answers import parse_answer
 from gpu_platform.adapters.kube.errors import UnreachableError, error_from_status
 
 Json = dict[str, Any]
@@ -21,6 +23,11 @@ Params = Mapping[str, str]
 
 DEFAULT_TIMEOUT = 10.0
 """Seconds for one call. The API server answers in milliseconds; ten seconds means that it is not there."""
+
+
+LINE_BYTES = 16 * 1_024**2
+"""Of a streamed answer. The API server refuses objects over 3 MiB; aiohttp's own limit of 128 KiB would end every watch
+in which one object has a long annotation."""
 
 
 class PatchType(StrEnum):
@@ -85,7 +92,7 @@ class KubeClient:
     async def lines(self, path: str, params: Params | None = None, *, silence: float) -> AsyncGenerator[bytes, None]:
         """Follow a streaming answer line by line; `silence` seconds without a byte end it as unreachable."""
         async with self._response("GET", path, params, timeout=_open_end(silence)) as response:
-            async for line in response.content:
+            while line := await _read_line(response.content, path):
                 yield line
 
     async def chunks(self, path: str, params: Params | None = None, *, silence: float) -> AsyncGenerator[bytes, None]:
@@ -105,7 +112,7 @@ class KubeClient:
         timeout: float,
     ) -> Json:
         async with self._response(method, path, params, body, content_type, timeout=timeout) as response:
-            answer: Json = await response.json(content_type=None)
+            answer: Json = await response.json(content_type=None, loads=parse_answer)
             return answer
 
     @asynccontextmanager
@@ -139,6 +146,13 @@ class KubeClient:
             raise UnreachableError(0, "Timeout", f"{method} {path} had no answer in time") from error
         except aiohttp.ClientError as error:
             raise UnreachableError(0, "Unreachable", f"{method} {path}: {error}") from error
+
+
+async def _read_line(content: aiohttp.StreamReader, path: str) -> bytes:
+    try:
+        return await content.readline(max_line_length=LINE_BYTES)
+    except LineTooLong as error:
+        raise UnreachableError(0, "LineTooLong", f"GET {path}: a line has more than {LINE_BYTES} bytes") from error
 
 
 def _open_end(silence: float) -> aiohttp.ClientTimeout:

@@ -8,7 +8,6 @@ when the server has forgotten that place (410), when it refuses the watch, and o
 """
 
 import asyncio
-import json
 import logging
 import math
 import random
@@ -19,6 +18,7 @@ from datetime import timedelta
 from typing import Any, Literal
 
 from gpu_platform.adapters.backoff import Backoff
+from gpu_platform.adapters.kube.answers import parse_answer
 from gpu_platform.adapters.kube.client import KubeClient
 from gpu_platform.adapters.kube.errors import GoneError, KubeError, UnreachableError, error_from_status
 from gpu_platform.adapters.kube.requests import list_pages
@@ -176,7 +176,7 @@ class _Stream:
 def parse_event(line: bytes) -> Json:
     """One line of a watch; whatever the server says instead of an event is raised."""
     try:
-        event: Json = json.loads(line)
+        event: Json = parse_answer(line)
     except ValueError as error:
         raise UnreachableError(0, "BrokenLine", f"the watch ended within a line: {error}") from error
     if event["type"] == "ERROR":

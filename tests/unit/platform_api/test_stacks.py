@@ -1,6 +1,7 @@
 """Stacks: what is shown of them, and waiting for them."""
 
 import asyncio
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -120,7 +121,7 @@ async def test_what_was_recorded_of_an_earlier_unit_of_the_name_is_not_shown_but
             {names.ANNOTATION_ACCEPTED_SPEC: SPEC, names.ANNOTATION_OWNER_STACK: "shop/prod"},
             "belongs to the Pulumi stack shop/prod",
         ),
-        ({names.ANNOTATION_ACCEPTED_SPEC: "nonsense"}, "nobody can read its annotation"),
+        ({names.ANNOTATION_ACCEPTED_SPEC: "nonsense"}, "cannot be read; its Events say why"),
     ],
 )
 async def test_a_unit_that_is_not_ours_to_record_has_no_stack_and_the_404_says_why(annotations: Json, why: str) -> None:
@@ -141,7 +142,11 @@ async def test_only_one_entry_is_read() -> None:
 
 def test_units_and_pools_show_their_stack_at_once() -> None:
     pool = make_pool()
-    pool["metadata"] |= {"creationTimestamp": NOW.isoformat(), "annotations": {names.ANNOTATION_ACCEPTED_SPEC: "{}"}}
+    accepted = json.dumps(pool["spec"])
+    pool["metadata"] |= {
+        "creationTimestamp": NOW.isoformat(),
+        "annotations": {names.ANNOTATION_ACCEPTED_SPEC: accepted},
+    }
     assert pool_view_of(pool).stack == "stock-pool/stock.pool"
     assert unit_view_of(accepted_unit()).stack == "gpu-unit/default.demo"
 

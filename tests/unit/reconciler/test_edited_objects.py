@@ -11,7 +11,7 @@ from reconciler.stock.observe import observe_pool
 from reconciler.units.observe import observe_unit
 from reconciler.units.observed import ChildKind
 from reconciler.world import World
-from tests.support.builders import make_pool, make_unit
+from tests.support.builders import NOW, make_pool, make_unit
 
 Json = dict[str, Any]
 
@@ -66,7 +66,7 @@ EDITED = edited(make_unit(), ACCEPTED, "GPUUnit", image="example/other", running
 
 
 def test_a_unit_runs_as_it_was_accepted() -> None:
-    observed = observe_unit(cast(World, _World(EDITED)), "runtime-instance", "demo")
+    observed = observe_unit(cast(World, _World(EDITED)), "runtime-instance", "demo", NOW)
 
     assert observed is not None
     assert GPUUnitSpec.model_validate(observed.unit["spec"]) == ACCEPTED

@@ -59,7 +59,7 @@ GONE = Observed(kept("old"), None, None)
         (Observed(kept("old"), unit(accepted=None), None), Action.LEAVE, "by hand"),
         (Observed(kept("old"), unit(accepted="no JSON"), None), Action.LEAVE, "by hand"),
         (Observed(kept(), unit(accepted_text(OTHER_SPEC)), record()), Action.LEAVE, "another accepted spec"),
-        (Observed(kept(), unit('{"specName": 7}'), record()), Action.LEAVE, "another accepted spec"),
+        (Observed(kept(), unit('{"specName": 7}'), record()), Action.LEAVE, "cannot be read"),
         (KNOWN, Action.NOTHING, ""),
         (Observed(kept(operation_id=""), unit(), record()), Action.NOTHING, ""),
         (Observed(kept("old"), unit(), record(), is_in_ledger=True), Action.ADOPT, ""),
