@@ -117,7 +117,7 @@ class CallAcceptance:
         self._link.check_storage()
         await self._record_room.check(store.listing)
         async with (
-            self.tenant_room.hold(store.listing, caller.tenant, ONE_RECORD),
+            self.tenant_room.hold(store.listing, caller.tenant, ONE_RECORD, is_scarce=self._record_room.is_scarce),
             self._counts.room(caller.tenant, name, function.queue_limit),
         ):
             yield

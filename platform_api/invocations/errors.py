@@ -28,6 +28,14 @@ def too_many_records(used: int, limit: int) -> ApiError:
     return ApiError(429, "too_many_invocations", message, headers={"Retry-After": str(FULL_SECONDS)})
 
 
+def too_many_records_while_scarce(used: int, limit: int) -> ApiError:
+    message = (
+        f"the tenant has {used} invocations; room for records is scarce, and tenants with {limit} or more cannot add "
+        f"any; delete invocations that are over (DELETE {PATH}/{{invocationID}}), or wait until their retention ends"
+    )
+    return ApiError(429, "too_many_invocations", message, headers={"Retry-After": str(FULL_SECONDS)})
+
+
 def too_many_bytes(used: int, asked: int, limit: int) -> ApiError:
     addition = f", this payload would add {asked}" if asked else ""
     message = (

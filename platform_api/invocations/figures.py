@@ -19,6 +19,9 @@ FILL_SECONDS = 5.0
 FILL_LIMIT = 0.9
 """Of the room for records. The rest is for the ends of the calls that were accepted."""
 
+SCARCE_FILL = 0.75
+"""Above it, only tenants with few records add to them: one tenant alone does not take the room of all."""
+
 _Place = tuple[str, str]
 
 
@@ -93,6 +96,11 @@ class RecordRoom:
         self._clock = clock
         self._fill = 0.0
         self._at: float | None = None
+
+    @property
+    def is_scarce(self) -> bool:
+        """As the last check saw it."""
+        return self._fill > SCARCE_FILL
 
     async def check(self, listing: Listing) -> None:
         """503 where a new call could leave no room for the end of another."""

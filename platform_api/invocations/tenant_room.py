@@ -10,7 +10,7 @@ from gpu_platform.adapters.queue.listing import Listing, TenantUsage
 from gpu_platform.domain.queue_subjects import CHUNK_BYTES
 from gpu_platform.domain.tenant_limits import TenantLimits
 from platform_api.http.errors import ApiError
-from platform_api.invocations.errors import too_many_bytes, too_many_records
+from platform_api.invocations.errors import too_many_bytes, too_many_records, too_many_records_while_scarce
 from platform_api.shared_tasks import SharedTasks
 
 GOOD_SECONDS = 5.0
@@ -18,6 +18,9 @@ GOOD_SECONDS = 5.0
 
 REFUSED_SECONDS = 1.0
 """How old it may be where an invocation is refused by it."""
+
+SCARCE_RECORDS = 5_000
+"""Each may have an inline payload, headers and a result: so many of the largest are an eighth of the stream."""
 
 NOTHING = TenantUsage(records=0, body_bytes=0)
 ONE_RECORD = TenantUsage(records=1, body_bytes=0)
@@ -28,20 +31,26 @@ def usage_of_body(size: int) -> TenantUsage:
     return TenantUsage(records=0, body_bytes=-(-size // CHUNK_BYTES) * CHUNK_BYTES)
 
 
-def find_refusal(limits: TenantLimits, used: TenantUsage, asked: TenantUsage) -> ApiError | None:
-    """Decides whether a tenant that uses this may take what is asked.
+def find_refusal(
+    limits: TenantLimits, used: TenantUsage, asked: TenantUsage, *, is_scarce: bool = False
+) -> ApiError | None:
+    """Decides whether a tenant that uses this may take what is asked. `is_scarce`: the records of all tenants together
+    leave little room.
 
-    | records with it | bytes of bodies with it | what is asked | decision                         |
-    | --------------- | ----------------------- | ------------- | -------------------------------- |
-    | over the limit  | any                     | a record      | 429 `too_many_invocations`       |
-    | any             | over the limit          | any           | 429 `too_many_invocation_bytes`  |
-    | any other       |                         |               | None                             |
+    | records with it                   | bytes of bodies with it | what is asked | decision                        |
+    | --------------------------------- | ----------------------- | ------------- | ------------------------------- |
+    | over the limit                    | any                     | a record      | 429 `too_many_invocations`      |
+    | scarce, and over `SCARCE_RECORDS` | any                     | a record      | 429 `too_many_invocations`      |
+    | any                               | over the limit          | any           | 429 `too_many_invocation_bytes` |
+    | any other                         | any other               | any           | None                            |
 
     A record is refused also where the bytes of earlier results are over the limit: its own result would add to them.
     """
     total = used + asked
     if asked.records and total.records > limits.invocation_records:
         return too_many_records(used.records, limits.invocation_records)
+    if asked.records and is_scarce and total.records > SCARCE_RECORDS:
+        return too_many_records_while_scarce(used.records, SCARCE_RECORDS)
     if total.body_bytes > limits.invocation_bytes:
         return too_many_bytes(used.body_bytes, asked.body_bytes, limits.invocation_bytes)
     return None
@@ -67,16 +76,18 @@ class TenantRoom:
         self._arriving: defaultdict[str, TenantUsage] = defaultdict(lambda: NOTHING)
 
     @asynccontextmanager
-    async def hold(self, listing: Listing, tenant: str, asked: TenantUsage) -> AsyncIterator[None]:
+    async def hold(
+        self, listing: Listing, tenant: str, asked: TenantUsage, *, is_scarce: bool = False
+    ) -> AsyncIterator[None]:
         """Holds room for what the block stores; 429 where the tenant has none.
 
         Until the block ends, NATS may not have it yet: it is counted beside what NATS says.
         """
         limits = self._limits_of(tenant)
         known = await self._look(listing, tenant, GOOD_SECONDS)
-        if find_refusal(limits, known.usage, asked):
+        if find_refusal(limits, known.usage, asked, is_scarce=is_scarce):
             known = await self._look(listing, tenant, REFUSED_SECONDS)
-            if refusal := find_refusal(limits, known.usage, asked):
+            if refusal := find_refusal(limits, known.usage, asked, is_scarce=is_scarce):
                 raise refusal
         known.usage += asked
         self._arriving[tenant] += asked

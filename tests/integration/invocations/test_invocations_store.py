@@ -39,6 +39,7 @@ from platform_api.invocations.parsing import TextThreads
 from platform_api.invocations.reads import CallReads
 from platform_api.invocations.schemas import Redrive
 from platform_api.invocations.store import Store, open_store
+from platform_api.invocations.tenant_room import ONE_RECORD, TenantRoom
 from platform_api.keys.key_ring import Caller
 from platform_api.queue_link import QueueLink
 from tests.support.nats_server import queue_server
@@ -172,6 +173,26 @@ async def test_a_payload_that_nobody_could_read_is_the_callers_mistake(store: St
         await Acceptance().write(store, deep)
 
     assert (refused.value.status, [detail.field for detail in refused.value.details]) == (400, ["payload"])
+
+
+async def test_inline_payloads_of_one_tenant_leave_room_for_the_records_of_others(
+    js: JetStream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Records have no limit in bytes: where they fill the stream, the tenant that has many waits."""
+    monkeypatch.setattr("platform_api.invocations.tenant_room.SCARCE_RECORDS", 3)
+    await js.update_stream((await js.stream_info(RECORDS)).config.evolve(max_bytes=100_000))
+    listing, records, tenants = Listing(js), RecordRoom(), TenantRoom(lambda _: TenantLimits())
+    for number in range(4):
+        await js.publish(record_subject("greedy", f"large-{number}", "resize"), b"x" * 20_000)
+    await records.check(listing)
+
+    assert records.is_scarce
+    with pytest.raises(ApiError, match="room for records is scarce") as refused:
+        async with tenants.hold(listing, "greedy", ONE_RECORD, is_scarce=records.is_scarce):
+            pass
+    assert (refused.value.status, refused.value.code) == (429, "too_many_invocations")
+    async with tenants.hold(listing, "acme", ONE_RECORD, is_scarce=records.is_scarce):
+        pass
 
 
 async def test_new_calls_leave_room_for_the_ends_of_others(js: JetStream) -> None:

@@ -13,6 +13,7 @@ from platform_api.invocations.tenant_room import (
     NOTHING,
     ONE_RECORD,
     REFUSED_SECONDS,
+    SCARCE_RECORDS,
     TenantRoom,
     find_refusal,
     usage_of_body,
@@ -40,6 +41,17 @@ def test_the_limits_decide(used: TenantUsage, asked: TenantUsage, code: str | No
     refusal = find_refusal(LIMITS, used, asked)
 
     assert (refusal.code if refusal else None) == code
+
+
+def test_while_room_is_scarce_only_tenants_with_few_records_add_to_them() -> None:
+    many, few = TenantUsage(SCARCE_RECORDS, 0), TenantUsage(SCARCE_RECORDS - 1, 0)
+    refusal = find_refusal(TenantLimits(), many, ONE_RECORD, is_scarce=True)
+
+    assert refusal is not None
+    assert (refusal.status, refusal.code) == (429, "too_many_invocations")
+    assert find_refusal(TenantLimits(), few, ONE_RECORD, is_scarce=True) is None
+    assert find_refusal(TenantLimits(), many, ONE_RECORD) is None
+    assert find_refusal(TenantLimits(), many, BODY, is_scarce=True) is None
 
 
 @pytest.mark.parametrize(("size", "chunks"), [(1, 1), (CHUNK_BYTES, 1), (CHUNK_BYTES + 1, 2)])
