@@ -56,7 +56,8 @@ def platform() -> None:
         args = PlatformWorkloadsArgs(settings.workloads, settings.nats, after=tuple(declared))
         workloads = PlatformWorkloads("workloads", args, opts)
     if settings.nats.enabled:
-        nats = NatsServers("nats", NatsServersArgs(settings.nats, after=[namespaces]), opts)
+        dns = settings.workloads.reconciler.settings.dns_pods
+        nats = NatsServers("nats", NatsServersArgs(settings.nats, dns, after=[namespaces]), opts)
     catalogue = Catalogue("catalogue", CatalogueArgs(settings.gpu_specs, owner_stack, after=[definitions]), opts)
     stock_args = StockPoolsArgs(settings.stock_pools, owner_stack, after=[definitions, namespaces, catalogue])
     stock = StockPools("stock", stock_args, opts)

@@ -66,6 +66,7 @@ Amount = Annotated[str, AfterValidator(_check_amount)]
 Ceiling = Annotated[str, AfterValidator(_check_ceiling)]
 """Nothing at all is an answer too."""
 
+Port = Annotated[int, Field(ge=1, le=65_535)]
 Image = Annotated[str, AfterValidator(_check_image)]
 
 
@@ -115,6 +116,7 @@ class GpuSpec(GPUSpecSpec):
 
     cpu: Amount = "1"
     memory: Amount
+    ephemeral_storage: Amount | None = None
     tolerations: Annotated[tuple[StrictToleration, ...], Field(max_length=32)] = ()
 
 
@@ -242,6 +244,16 @@ class ServiceMonitors(Settings):
     not asked."""
 
 
+class Network(Settings):
+    """What the policies of the platform's own pods leave open."""
+
+    egress_ports: Annotated[tuple[Port, ...], Field(min_length=1)] = (443, 6_443)
+    """TCP ports that the processes reach at every address: the Kubernetes API server's, and the Pulumi backend's."""
+
+    metrics_namespaces: tuple[DnsLabel, ...] = ("monitoring",)
+    """Whose pods may read the metrics of the reconciler and the stack worker."""
+
+
 class Api(Settings):
     replicas: Replicas = 2
     resources: Amounts = Amounts(cpu="1", memory="512Mi")
@@ -286,6 +298,7 @@ class Workloads(Settings):
     reconciler: Reconciler = Reconciler()
     stack_worker: StackWorker = StackWorker()
     service_monitors: ServiceMonitors = ServiceMonitors()
+    network: Network = Network()
 
     @model_validator(mode="after")
     def _check_image_is_said(self) -> Self:

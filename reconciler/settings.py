@@ -11,6 +11,7 @@ from pydantic import AfterValidator, Field
 
 from gpu_platform.domain.hosts import DOMAIN, LABEL
 from gpu_platform.domain.names import SYSTEM_NAMESPACE
+from gpu_platform.domain.network_peers import DnsPods
 from gpu_platform.settings import Address, Settings, SettingsError, load_settings
 
 ENVIRONMENT_PREFIX = "GPU_PLATFORM_RECONCILER_"
@@ -100,6 +101,9 @@ class ReconcilerSettings(Settings):
     )
     workers: Annotated[int, Field(ge=1, le=256)] = 8
     blocked_egress_cidrs: Annotated[tuple[Network, ...], Field(alias="blockedEgressCIDRs")] = PRIVATE_RANGES
+    dns_namespace: NamespaceName = "kube-system"
+    dns_labels: Annotated[tuple[Label, ...], Field(min_length=1)] = ("k8s-app=kube-dns",)
+    dns_port: Annotated[int, Field(ge=1, le=65_535)] = 53
     placeholder_image: Text = "busybox:1.36"
     ssh_server_image: Text = "lscr.io/linuxserver/openssh-server:10.2_p1-r0-ls220"
     frp_client_image: Text = "docker.io/fatedier/frpc:v0.68.0"
@@ -136,6 +140,11 @@ class ReconcilerSettings(Settings):
     )
     kubeconfig: Path | None = None
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+
+    @property
+    def dns_pods(self) -> DnsPods:
+        labels = (label.partition("=") for label in self.dns_labels)
+        return DnsPods(self.dns_namespace, tuple((name, value) for name, _, value in labels), self.dns_port)
 
     @property
     def resync(self) -> timedelta:

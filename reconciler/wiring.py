@@ -55,6 +55,7 @@ def build_loops(
     unit_settings = UnitSettings(
         placeholder_image=settings.placeholder_image,
         blocked_egress=tuple(str(cidr) for cidr in settings.blocked_egress_cidrs),
+        dns=settings.dns_pods,
         ssh=SshSettings(settings.ssh_server_image, settings.frp_client_image, settings.ssh_server_cidrs),
         sidecar=build_sidecar_settings(settings),
         route=route,
@@ -157,6 +158,7 @@ def build_storage_settings(settings: ReconcilerSettings) -> StorageSettings:
         accessor_image=settings.accessor_image,
         accessor_command=settings.accessor_command,
         blocked_egress=tuple(str(cidr) for cidr in settings.blocked_egress_cidrs),
+        dns=settings.dns_pods,
         storage_class=settings.storage_class,
         node_selector=dict(map(_parse_pair, settings.storage_node_selector)),
         tolerations=tuple(map(_parse_toleration, settings.storage_tolerations)),

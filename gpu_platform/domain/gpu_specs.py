@@ -10,6 +10,9 @@ from gpu_platform.domain.value import Value
 GPU_LIMIT = 64
 """GPUs of one unit: more than any machine has."""
 
+DEFAULT_EPHEMERAL_STORAGE = "10Gi"
+"""Of an entry that says nothing, as those of earlier versions."""
+
 SpecName = Annotated[
     str, Field(min_length=1, max_length=63, description="Name of the GPUSpec that says size and place.")
 ]
@@ -38,6 +41,13 @@ class GPUSpecSpec(Value):
 
     cpu: Annotated[QuantityText, Field(description="CPU of a unit, a quantity.")] = "1"
     memory: Annotated[QuantityText, Field(description="Memory of a unit, a quantity.")]
+    ephemeral_storage: Annotated[
+        QuantityText | None,
+        Field(
+            description="What a unit may write to its node's disk, logs included, a quantity; more ends its pod. "
+            f"Without one, {DEFAULT_EPHEMERAL_STORAGE}."
+        ),
+    ] = None
     gpu: Annotated[int, Field(ge=0, le=GPU_LIMIT, description="GPUs of a unit.")]
     gpu_product: Annotated[LabelValue | None, Field(description="Model name, as `nvidia.com/gpu.product` says it.")] = (
         None

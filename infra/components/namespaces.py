@@ -31,8 +31,8 @@ class PlatformNamespaces(pulumi.ComponentResource):
         self.register_outputs({"system": self.system, "stock": self.stock, "tenants": self.tenants})
 
     def _declare(self, name: str, profile: str, bounds: Namespace, *, closed: bool = True) -> pulumi.Output[str]:
-        """`closed`: no traffic unless a policy allows it. Ours stays open: which address the API server has, to which
-        all of our processes speak, no policy can say for every cluster."""
+        """`closed`: no traffic unless a policy allows it. Ours is closed together with its processes, whose
+        policies leave open what they need: here they may be others, that an operator runs."""
         namespace = declare(build_namespace(name, profile), self, protect=self._is_protected)
         declare(build_container_defaults(name, bounds.container_defaults), self, after=[namespace])
         if bounds.quota:

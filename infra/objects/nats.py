@@ -4,9 +4,11 @@ import hashlib
 from decimal import Decimal
 
 from gpu_platform.domain.names import SYSTEM_NAMESPACE
+from gpu_platform.domain.network_peers import DnsPods
 from gpu_platform.domain.quantities import canonical_quantity, parse_amount
 from infra.objects.amounts import build_amounts
-from infra.objects.metadata import LABEL_PART_OF, PLATFORM, Json, app_labels, build_metadata
+from infra.objects.metadata import Json, app_labels, build_metadata
+from infra.objects.network_policies import build_nats_policy
 from infra.objects.security import CONTAINER_SECURITY, POD_SECURITY
 from infra.sections import Nats
 
@@ -26,12 +28,12 @@ def nats_url() -> str:
     return f"tls://{NAME}.{SYSTEM_NAMESPACE}.svc.cluster.local:{CLIENT_PORT}"
 
 
-def build_nats(nats: Nats) -> tuple[Json, ...]:
+def build_nats(nats: Nats, dns: DnsPods) -> tuple[Json, ...]:
     return (
         build_configuration(nats),
         _service(NAME, headless=False),
         _service(PEERS, headless=True),
-        _network_policy(),
+        build_nats_policy(NAME, CLIENT_PORT, CLUSTER_PORT, dns),
         _disruption_budget(),
         _stateful_set(nats),
     )
@@ -101,25 +103,6 @@ def _service(name: str, *, headless: bool) -> Json:
             "selector": app_labels(NAME),
             "ports": [
                 {"name": port, "port": number, "targetPort": port, "protocol": "TCP"} for port, number in ports.items()
-            ],
-        },
-    }
-
-
-def _network_policy() -> Json:
-    """Clients from the platform's namespaces, routes from the other servers, and the monitor for the kubelet alone."""
-    ours = {"namespaceSelector": {"matchLabels": {LABEL_PART_OF: PLATFORM}}}
-    peers = {"podSelector": {"matchLabels": app_labels(NAME)}}
-    return {
-        "apiVersion": "networking.k8s.io/v1",
-        "kind": "NetworkPolicy",
-        "metadata": build_metadata(NAME, SYSTEM_NAMESPACE),
-        "spec": {
-            "podSelector": {"matchLabels": app_labels(NAME)},
-            "policyTypes": ["Ingress"],
-            "ingress": [
-                {"from": [ours], "ports": [{"protocol": "TCP", "port": CLIENT_PORT}]},
-                {"from": [peers], "ports": [{"protocol": "TCP", "port": CLUSTER_PORT}]},
             ],
         },
     }

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from gpu_platform.domain.names import API_NAME_VALUE, SYSTEM_NAMESPACE
 from infra.objects.amounts import build_amounts
 from infra.objects.metadata import Json, app_labels, build_metadata
+from infra.objects.network_policies import build_api_policy, build_metrics_policy
 from infra.objects.queue_clients import NO_CLIENT, QueueClient, build_api_client, build_reconciler_client
 from infra.objects.security import CONTAINER_SECURITY, POD_SECURITY
 from infra.process_settings import (
@@ -123,13 +124,22 @@ def _stack_worker(wanted: StackWorker) -> Process:
     )
 
 
-def build_workload(process: Process, workloads: Workloads) -> tuple[Json, ...]:
+def build_workload(process: Process, workloads: Workloads, nats: Nats) -> tuple[Json, ...]:
     return (
         build_settings(process),
+        _network_policy(process, workloads, nats),
         build_deployment(process, workloads),
         build_service(process),
         build_disruption_budget(process),
     )
+
+
+def _network_policy(process: Process, workloads: Workloads, nats: Nats) -> Json:
+    network, dns = workloads.network, workloads.reconciler.settings.dns_pods
+    port = process.ports[process.service_port]
+    if process.name == API:
+        return build_api_policy(process.name, port, network, nats, dns)
+    return build_metrics_policy(process.name, port, network, dns, nats if process.name == RECONCILER else None)
 
 
 def build_settings(process: Process) -> Json:

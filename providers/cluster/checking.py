@@ -126,13 +126,13 @@ def _find_meaning_failures(spec: Value) -> Iterator[Failure]:
                 check_function(spec)
     except RequestError as error:
         yield Failure(f"spec.{error.field}", error.message)
-    for field in ("cpu", "memory") if isinstance(spec, GPUSpecSpec | GPUUnitSpec) else ():
+    for field in ("cpu", "memory", "ephemeral_storage") if isinstance(spec, GPUSpecSpec | GPUUnitSpec) else ():
         amount = getattr(spec, field, None)
         try:
             if amount is not None:
                 parse_amount(amount)
         except QuantityError as error:
-            yield Failure(f"spec.{field}", str(error))
+            yield Failure(f"spec.{type(spec).model_fields[field].alias}", str(error))
 
 
 def _as_tuples(value: Any) -> Any:

@@ -10,8 +10,10 @@ from typing import Any
 from gpu_platform.domain import names
 from gpu_platform.domain.gpu_specs import Toleration
 from gpu_platform.domain.gpu_storages import GPUStorageSpec, Prepare
+from gpu_platform.domain.network_peers import KUBE_DNS, DnsPods
 from gpu_platform.domain.quantities import canonical_quantity
-from reconciler.units.capabilities import DROPPED_CAPABILITIES
+from reconciler.units.amounts import HELPER_DISK, JOB_DISK, build_disk_limit
+from reconciler.units.capabilities import ADDED_CAPABILITIES, build_capabilities
 from reconciler.units.network_peers import build_admissions, build_egress
 from reconciler.units.resources import LAST_WORDS, NOBODY, VOLUME_GROUP, claim_volume
 
@@ -40,6 +42,8 @@ class StorageSettings:
     node_selector: Mapping[str, str] = field(default_factory=dict)
     tolerations: tuple[Toleration, ...] = ()
     """Where storages are prepared and shown."""
+
+    dns: DnsPods = KUBE_DNS
 
 
 @dataclass(frozen=True)
@@ -77,7 +81,7 @@ def build_network_policy(build: StorageBuild) -> Json:
         "spec": {
             "podSelector": {"matchLabels": {names.LABEL_STORAGE: build.name}},
             "policyTypes": ["Ingress", "Egress"],
-            "egress": build_egress(build.settings.blocked_egress),
+            "egress": build_egress(build.settings.blocked_egress, build.settings.dns),
             "ingress": build_admissions([("TCP", names.ACCESSOR_PORT)]),
         },
     }
@@ -98,6 +102,7 @@ def build_job(build: StorageBuild, prepare: Prepare, digest: str) -> Json:
         "imagePullPolicy": "IfNotPresent",
         "terminationMessagePolicy": LAST_WORDS,
         "securityContext": _security_context(build),
+        "resources": build_disk_limit(JOB_DISK),
         "volumeMounts": mounts,
         **({"command": list(command)} if command else {}),
         **({"args": list(args)} if args else {}),
@@ -147,6 +152,7 @@ def build_accessor(build: StorageBuild) -> Json:
         "readinessProbe": {"tcpSocket": {"port": "http"}, "periodSeconds": 2},
         # What units write is mostly for root alone.
         "securityContext": {**({} if build.restricted else {"runAsUser": ROOT}), **_security_context(build)},
+        "resources": build_disk_limit(HELPER_DISK),
         "volumeMounts": [{"name": "data", "mountPath": DATA, "readOnly": True}],
     }
     pod = {
@@ -210,8 +216,8 @@ def _pod(build: StorageBuild, volumes: list[Json]) -> Json:
 def _security_context(build: StorageBuild) -> Json:
     context: Json = {"allowPrivilegeEscalation": False, "seccompProfile": {"type": "RuntimeDefault"}}
     if build.restricted:
-        return {**context, "capabilities": {"drop": ["ALL"]}, "runAsNonRoot": True, "runAsUser": NOBODY}
-    return {**context, "capabilities": {"drop": list(DROPPED_CAPABILITIES)}}
+        return {**context, "capabilities": build_capabilities(), "runAsNonRoot": True, "runAsUser": NOBODY}
+    return {**context, "capabilities": build_capabilities(ADDED_CAPABILITIES)}
 
 
 def _beside(unit: str) -> Json:

@@ -1,21 +1,16 @@
-"""What network policies are made of: peers, and the rules that units and storages share. Pure."""
+"""The rules of network policies that units and storages share. Pure."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from ipaddress import ip_address, ip_network
 from typing import Any
 
 from gpu_platform.domain import names
+from gpu_platform.domain.network_peers import DnsPods, build_peer
 
 Json = dict[str, Any]
 
 UNITS_OF_TENANT: Json = {"podSelector": {"matchLabels": {names.LABEL_NAME: names.NAME_VALUE}}}
 """The pods of all units in the namespace, which is one tenant's."""
-
-
-def build_peer(namespace: str, labels: Mapping[str, str]) -> Json:
-    """The pods with these labels in the namespace; without labels, all of them."""
-    peer: Json = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}}}
-    return {**peer, "podSelector": {"matchLabels": dict(labels)}} if labels else peer
 
 
 def with_servers(blocked: tuple[str, ...], servers: Iterable[tuple[str, int]]) -> tuple[str, ...]:
@@ -26,15 +21,12 @@ def with_servers(blocked: tuple[str, ...], servers: Iterable[tuple[str, int]]) -
     return (*blocked, *(f"{each}/{each.max_prefixlen}" for each in outside))
 
 
-def build_egress(blocked: tuple[str, ...]) -> list[Json]:
+def build_egress(blocked: tuple[str, ...], dns: DnsPods) -> list[Json]:
     """Names and the internet, but none of these networks."""
     four = [cidr for cidr in blocked if ":" not in cidr]
     six = [cidr for cidr in blocked if ":" in cidr]
     return [
-        {
-            "to": [build_peer("kube-system", {})],
-            "ports": [{"protocol": "UDP", "port": 53}, {"protocol": "TCP", "port": 53}],
-        },
+        dns.to_rule(),
         {"to": [{"ipBlock": _block("0.0.0.0/0", four)}, {"ipBlock": _block("::/0", six)}]},
     ]
 

@@ -11,6 +11,7 @@ from gpu_platform.domain import names
 from gpu_platform.domain.gpu_specs import GPUSpecSpec
 from gpu_platform.domain.gpu_units import GPUUnitSpec, GPUUnitStatus, Phase, Reason
 from gpu_platform.domain.metadata import find_instant
+from gpu_platform.domain.network_peers import KUBE_DNS, DnsPods
 from gpu_platform.domain.quantities import QuantityError, parse_amount
 from gpu_platform.domain.stock import HANDOFF_LIMIT, claimed_at
 from reconciler.child_writes import ChildWrite, plan_child, plan_removal
@@ -102,6 +103,8 @@ class UnitSettings:
 
     route: RouteSettings | None = None
     """None: units have no addresses on the internet."""
+
+    dns: DnsPods = KUBE_DNS
 
 
 @dataclass(frozen=True)
@@ -311,6 +314,7 @@ def _build(
         preferred_node=_preferred_node(observed),
         placeholder_image=settings.placeholder_image,
         blocked_egress=settings.blocked_egress,
+        dns=settings.dns,
         worker=plan_worker(
             spec,
             metadata["namespace"],

@@ -13,11 +13,13 @@ from typing import Any
 from pydantic.main import IncEx
 
 from gpu_platform.domain import names
-from gpu_platform.domain.gpu_specs import GPUSpecSpec
+from gpu_platform.domain.gpu_specs import DEFAULT_EPHEMERAL_STORAGE, GPUSpecSpec
 from gpu_platform.domain.gpu_units import GPUUnitSpec, Probe, StorageMount
+from gpu_platform.domain.network_peers import KUBE_DNS, DnsPods
 from gpu_platform.domain.quantities import canonical_quantity, format_bytes, parse_amount
 from reconciler.templates import PodTemplate, with_template
-from reconciler.units.capabilities import DROPPED_CAPABILITIES
+from reconciler.units.amounts import EPHEMERAL_STORAGE
+from reconciler.units.capabilities import ADDED_CAPABILITIES, build_capabilities
 from reconciler.units.network_peers import UNITS_OF_TENANT, build_admissions, build_egress
 from reconciler.units.observed import ChildKind
 from reconciler.units.route_resources import RouteBuild, build_admission, build_route_object
@@ -81,6 +83,7 @@ class UnitBuild:
     route: RouteBuild | None = None
     """Of a public one."""
 
+    dns: DnsPods = KUBE_DNS
     kept_template: PodTemplate | None = None
     """The pod template that was chosen; None: today's, without a record."""
 
@@ -195,7 +198,7 @@ def build_network_policy(build: UnitBuild) -> Json:
     spec: Json = {
         "podSelector": {"matchLabels": {names.LABEL_UNIT: build.name}},
         "policyTypes": ["Ingress", "Egress"],
-        "egress": build_egress(build.blocked_egress),
+        "egress": build_egress(build.blocked_egress, build.dns),
     }
     if not build.is_stock:
         spec["egress"].append({"to": [UNITS_OF_TENANT]})
@@ -321,6 +324,7 @@ def _container(build: UnitBuild) -> Json:
     amounts = {
         "cpu": canonical_quantity(build.catalogue.cpu),
         "memory": canonical_quantity(build.memory),
+        EPHEMERAL_STORAGE: canonical_quantity(build.catalogue.ephemeral_storage or DEFAULT_EPHEMERAL_STORAGE),
         **({names.GPU_RESOURCE: str(build.gpu)} if build.gpu else {}),
     }
     container: Json = {
@@ -364,9 +368,9 @@ def _env(build: UnitBuild) -> list[Json]:
 def _security_context(build: UnitBuild) -> Json:
     context: Json = {"allowPrivilegeEscalation": False, "seccompProfile": {"type": "RuntimeDefault"}}
     if build.is_stock or build.restricted:
-        context |= {"capabilities": {"drop": ["ALL"]}, "runAsNonRoot": True}
+        context |= {"capabilities": build_capabilities(), "runAsNonRoot": True}
     else:
-        context |= {"capabilities": {"drop": list(DROPPED_CAPABILITIES)}}
+        context |= {"capabilities": build_capabilities(ADDED_CAPABILITIES)}
     if build.is_placeholder:
         context |= {"runAsNonRoot": True, "runAsUser": NOBODY}
     return context

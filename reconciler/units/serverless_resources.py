@@ -17,13 +17,16 @@ from urllib.parse import urlsplit
 from gpu_platform.domain import names
 from gpu_platform.domain.gpu_functions import GPUFunctionSpec
 from gpu_platform.domain.gpu_units import SOCKET_DIRECTORY, Framework, GPUUnitSpec, Serverless
+from gpu_platform.domain.network_peers import build_peer
 from gpu_platform.domain.tenants import tenant_of
-from reconciler.units.network_peers import build_peer
+from reconciler.units.amounts import build_empty_dir, build_helper_resources
+from reconciler.units.capabilities import build_capabilities
 
 Json = dict[str, Any]
 
 SIDECAR = "serverless-sidecar"
 SOCKET_VOLUME = "serverless-framework-socket"
+SOCKET_VOLUME_LIMIT = "16Mi"
 CREDENTIALS_VOLUME = "serverless-credentials"
 CREDENTIALS_DIRECTORY = "/etc/gpu-platform-nats"
 CREDENTIALS_FILE, AUTHORITY_FILE = "nats.creds", "ca.crt"
@@ -181,7 +184,7 @@ def with_sidecar(pod: Json, worker: WorkerBuild) -> Json:
         "volumeMounts": [*main["volumeMounts"], socket],
         "lifecycle": {"preStop": {"httpGet": {"path": "/drain", "port": HEALTH_PORT, "scheme": "HTTP"}}},
     }
-    volumes = [*pod["volumes"], {"name": SOCKET_VOLUME, "emptyDir": {}}]
+    volumes = [*pod["volumes"], {"name": SOCKET_VOLUME, **build_empty_dir(SOCKET_VOLUME_LIMIT)}]
     if _has_secret(worker.settings):
         secret = {"secretName": names.function_secret(worker.block.request_id), "defaultMode": FILE_MODE}
         volumes.append({"name": CREDENTIALS_VOLUME, "secret": secret})
@@ -209,11 +212,10 @@ def _sidecar(worker: WorkerBuild, socket: Json) -> Json:
         "restartPolicy": "Always",
         "readinessProbe": _probe("/readyz", period=1),
         "livenessProbe": _probe("/healthz", period=10),
-        # Nothing is asked of the scheduler: the place that the stock held has to be enough.
-        "resources": {"requests": {"cpu": "0", "memory": "0"}, "limits": {"cpu": "1", "memory": "512Mi"}},
+        "resources": build_helper_resources(cpu="1", memory="512Mi"),
         "securityContext": {
             "allowPrivilegeEscalation": False,
-            "capabilities": {"drop": ["ALL"]},
+            "capabilities": build_capabilities(),
             "readOnlyRootFilesystem": True,
             "runAsNonRoot": True,
             "runAsUser": GROUP,

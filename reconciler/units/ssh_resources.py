@@ -17,7 +17,8 @@ from typing import Any
 from gpu_platform.domain import names
 from gpu_platform.domain.gpu_units import GPUUnitSpec
 from gpu_platform.domain.ssh import Ssh, SshBlockError, SshContainer, check_ssh, target_host
-from reconciler.units.capabilities import DROPPED_CAPABILITIES
+from reconciler.units.amounts import build_empty_dir, build_helper_resources
+from reconciler.units.capabilities import ADDED_CAPABILITIES, build_capabilities
 from reconciler.units.serverless_resources import HEALTH_PORT, Egress
 
 Json = dict[str, Any]
@@ -32,6 +33,9 @@ KEYS_MODE, CLIENT_MODE = 0o600, 0o444
 
 TOKEN_VARIABLE = "FRP_TOKEN"  # noqa: S105 - the name of a variable
 TOKEN_KEY = "token"  # noqa: S105 - the name of a field
+
+HOME_LIMIT = "5Gi"
+"""Of what a user leaves in the home directory; the storages are beside it."""
 
 USER = 1_000
 NOBODY = 65_534
@@ -132,7 +136,7 @@ def with_ssh(pod: Json, ssh: SshBuild, config_map: str) -> Json:
     return {
         **pod,
         "initContainers": [*pod.get("initContainers", []), _server(ssh, main["volumeMounts"]), _client(ssh)],
-        "volumes": [*pod["volumes"], {"name": HOME_VOLUME, "emptyDir": {}}, *volumes],
+        "volumes": [*pod["volumes"], {"name": HOME_VOLUME, **build_empty_dir(HOME_LIMIT)}, *volumes],
     }
 
 
@@ -181,12 +185,11 @@ def _server(ssh: SshBuild, main_mounts: list[Json]) -> Json:
             "timeoutSeconds": 2,
             "failureThreshold": 3,
         },
-        # Nothing is asked of the scheduler: the place that the stock held has to be enough.
-        "resources": {"requests": {"cpu": "0", "memory": "0"}, "limits": {"cpu": "1", "memory": "1Gi"}},
+        "resources": build_helper_resources(cpu="1", memory="1Gi"),
         "securityContext": {
             "allowPrivilegeEscalation": False,
             # Its init process ends the server, which runs as another user.
-            "capabilities": {"drop": [name for name in DROPPED_CAPABILITIES if name != "KILL"]},
+            "capabilities": build_capabilities((*ADDED_CAPABILITIES, "KILL")),
             "seccompProfile": {"type": "RuntimeDefault"},
         },
         "volumeMounts": [*own, *(mount for mount in main_mounts if mount["mountPath"] not in taken)],
@@ -206,10 +209,10 @@ def _client(ssh: SshBuild) -> Json:
         "args": ["-c", f"{CLIENT_DIRECTORY}/{CLIENT_FILE}"],
         "env": env,
         "restartPolicy": "Always",
-        "resources": {"requests": {"cpu": "0", "memory": "0"}, "limits": {"cpu": "500m", "memory": "128Mi"}},
+        "resources": build_helper_resources(cpu="500m", memory="128Mi"),
         "securityContext": {
             "allowPrivilegeEscalation": False,
-            "capabilities": {"drop": ["ALL"]},
+            "capabilities": build_capabilities(),
             "readOnlyRootFilesystem": True,
             "runAsNonRoot": True,
             "runAsUser": NOBODY,

@@ -12,6 +12,9 @@ from gpu_platform.devcluster.hostnode.times import format_micro_time, format_tim
 PODS = 200
 """Twice what the node is made for."""
 
+DISK = "1Ti"
+"""For the scheduler: nothing here measures what a process writes."""
+
 LEASE_SECONDS = 40
 """As kubelet's: four missed renewals and the node is not ready."""
 
@@ -33,6 +36,7 @@ class Machine:
         return {
             "cpu": str(self.processors),
             "memory": f"{self.memory_kibibytes}Ki",
+            "ephemeral-storage": DISK,
             "pods": str(PODS),
             "nvidia.com/gpu": str(self.gpus),
         }

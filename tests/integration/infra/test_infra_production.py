@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from gpu_platform.adapters.kube import KubeClient
-from gpu_platform.adapters.kube.paths import PODS
+from gpu_platform.adapters.kube.paths import NETWORK_POLICIES, PODS
 from gpu_platform.domain import names
 from infra.objects.workloads import API
 from tests.support.access_reviews import TENANT
@@ -83,6 +83,7 @@ async def test_the_production_example_runs_without_its_helm_part(stack: Bootstra
             return phases == ["Running"] * RUNNING or NotYet(phases)
 
         await eventually(all_run)
+        await assert_every_pod_has_a_policy(bare_kube)
         assert not stack.has_changes()
         assert stack.outputs()["apiURL"] == f"http://{API}.{names.SYSTEM_NAMESPACE}.svc.cluster.local:80"
         assert_outputs_are_real(stack)
@@ -100,6 +101,16 @@ async def test_the_production_example_runs_without_its_helm_part(stack: Bootstra
         stack.up()
         stack.destroy()
     assert await list_remains(bare_kube) == []
+
+
+async def assert_every_pod_has_a_policy(kube: KubeClient) -> None:
+    """Its namespace denies everything, and a policy of its own opens what it needs."""
+    policies = (await kube.get(NETWORK_POLICIES.collection(names.SYSTEM_NAMESPACE)))["items"]
+    selectors = [policy["spec"]["podSelector"].get("matchLabels", {}) for policy in policies]
+    assert {} in selectors
+    for pod in (await kube.get(PODS.collection(names.SYSTEM_NAMESPACE)))["items"]:
+        labels = pod["metadata"]["labels"].items()
+        assert any(selector and selector.items() <= labels for selector in selectors), pod["metadata"]["name"]
 
 
 def assert_outputs_are_real(stack: BootstrapStack) -> None:

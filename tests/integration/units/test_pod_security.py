@@ -85,14 +85,31 @@ def pod_of(unit_namespace: str, *, restricted: bool, **spec: Any) -> Json:
     }
 
 
-async def is_accepted(kube: KubeClient, namespace: str, pod: Json) -> bool:
+async def find_violation(kube: KubeClient, namespace: str, pod: Json) -> str | None:
     try:
         await kube.create(PODS.collection(namespace), pod, {"dryRun": "All"})
     except KubeError as error:
         if "violates PodSecurity" not in error.message:
             raise
-        return False
-    return True
+        return error.message
+    return None
+
+
+async def is_accepted(kube: KubeClient, namespace: str, pod: Json) -> bool:
+    return await find_violation(kube, namespace, pod) is None
+
+
+async def test_every_container_drops_all_and_one_that_adds_net_raw_is_refused(
+    kube: KubeClient, enforced: Enforce
+) -> None:
+    namespace = await enforced("baseline")
+    pod = pod_of("runtime-instance", restricted=False, ssh=ssh_block(), serverless={"requestID": "words"})
+    [main] = pod["spec"]["containers"]
+    for container in (main, *pod["spec"]["initContainers"]):
+        assert container["securityContext"]["capabilities"]["drop"] == ["ALL"], container["name"]
+    assert await is_accepted(kube, namespace, pod)
+    main["securityContext"]["capabilities"]["add"].append("NET_RAW")
+    assert "NET_RAW" in (await find_violation(kube, namespace, pod) or "")
 
 
 async def test_restricted_accepts_every_stock_pod(kube: KubeClient, enforced: Enforce) -> None:

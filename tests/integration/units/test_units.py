@@ -96,7 +96,7 @@ async def test_the_pod_carries_size_environment_and_security_context(kube: KubeC
     await wait_unit_phase(kube, unit, "Ready")
     [pod] = await pods_of(kube, unit)
     [container] = pod["spec"]["containers"]
-    assert container["resources"]["limits"] == {"cpu": "4", "memory": "8Gi"}
+    assert container["resources"]["limits"] == {"cpu": "4", "memory": "8Gi", "ephemeral-storage": "10Gi"}
     assert container["resources"]["requests"] == container["resources"]["limits"]
     assert container["command"] == ["sleep", "infinity"]
     assert {"SPEC_NAME", "UNIT_NAME", "GPU_COUNT", "MEMORY_LIMIT", "POD_IP"} <= {

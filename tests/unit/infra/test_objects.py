@@ -15,12 +15,20 @@ from gpu_platform.cli.queue import build_secrets
 from gpu_platform.devcluster.certificates import ensure_certificates, key_pair
 from gpu_platform.domain import names
 from gpu_platform.domain.api_keys import KEYS_SECRET
+from gpu_platform.domain.network_peers import KUBE_DNS
 from gpu_platform.domain.queue_keyring import Keyring
 from infra.objects.catalogue import build_gpu_spec, build_stock_pool
 from infra.objects.keys import build_keys
 from infra.objects.namespaces import build_container_defaults, build_namespace, build_priority_classes, build_quota
 from infra.objects.nats import build_nats, nats_url, peer_hosts, render_configuration
-from infra.objects.workloads import API, RECONCILER, build_processes, build_service_monitors, build_workload
+from infra.objects.workloads import (
+    API,
+    RECONCILER,
+    STACK_WORKER,
+    build_processes,
+    build_service_monitors,
+    build_workload,
+)
 from infra.process_settings import HostedApiSettings, HostedReconcilerSettings, render_settings
 from infra.sections import Amounts, ApiKey, ContainerDefaults, Nats, ServiceMonitors, StockPool, Workloads
 from platform_api.keys.key_ring import read_records
@@ -33,17 +41,62 @@ Json = dict[str, Any]
 OWNER = "gpu-platform/dev"
 IMAGE = "registry.example.com/gpu-platform:1.0"
 
+STACKS = {"enabled": True, "settings": {"backend_url": "s3://stacks"}}
+
 
 def workload_objects(nats: Nats | None = None, **settings: Any) -> dict[tuple[str, str], Json]:
     workloads = Workloads(enabled=True, image=IMAGE, **settings)
     processes = build_processes(workloads, nats or Nats())
-    found = [body for process in processes for body in build_workload(process, workloads)]
+    found = [body for process in processes for body in build_workload(process, workloads, nats or Nats())]
     return {(body["kind"], body["metadata"]["name"]): body for body in found}
+
+
+def policy_of(app: str, nats: Nats | None = None, **settings: Any) -> Json:
+    spec: Json = workload_objects(nats, **settings)["NetworkPolicy", app]["spec"]
+    assert spec["podSelector"] == {"matchLabels": {"app.kubernetes.io/name": app}}
+    assert spec["policyTypes"] == ["Ingress", "Egress"]
+    return spec
+
+
+def test_the_platforms_pods_reach_dns_the_api_server_and_nats_and_the_api_also_tenants() -> None:
+    nats = Nats(enabled=True, image="nats:2.12.2")
+    tenants = {"to": [{"namespaceSelector": {"matchLabels": {"app.kubernetes.io/part-of": "gpu-platform"}}}]}
+    api, reconciler = policy_of(API, nats), policy_of(RECONCILER, nats)
+    dns, servers, queue = reconciler["egress"]
+    assert dns == KUBE_DNS.to_rule()
+    assert servers == {"ports": [{"protocol": "TCP", "port": 443}, {"protocol": "TCP", "port": 6443}]}
+    assert queue["to"][0]["podSelector"] == {"matchLabels": {"app.kubernetes.io/name": "nats"}}
+    assert api["egress"] == [dns, servers, queue, tenants]
+    worker = policy_of(STACK_WORKER, nats, stack_worker=STACKS, network={"egress_ports": (443,)})
+    assert worker["egress"] == [dns, {"ports": [{"protocol": "TCP", "port": 443}]}]
+    assert policy_of(RECONCILER, Nats(url="tls://queue.example.com:4333"))["egress"][2] == {
+        "ports": [{"protocol": "TCP", "port": 4333}]
+    }
+
+
+def test_the_api_is_open_and_metrics_only_to_the_namespaces_that_are_named() -> None:
+    assert policy_of(API)["ingress"] == [{"ports": [{"protocol": "TCP", "port": 8080}]}]
+    [rule] = policy_of(RECONCILER)["ingress"]
+    assert rule["ports"] == [{"protocol": "TCP", "port": 9401}]
+    assert rule["from"] == [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}]
+    assert policy_of(RECONCILER, network={"metrics_namespaces": ()})["ingress"] == []
+
+
+def test_nats_takes_clients_of_the_platform_and_calls_only_its_peers_and_dns() -> None:
+    [policy] = [
+        body["spec"]
+        for body in build_nats(Nats(enabled=True, image="nats:2.12.2"), KUBE_DNS)
+        if body["kind"] == "NetworkPolicy"
+    ]
+    servers = {"podSelector": {"matchLabels": {"app.kubernetes.io/name": "nats"}}}
+    assert policy["egress"] == [KUBE_DNS.to_rule(), {"to": [servers], "ports": [{"protocol": "TCP", "port": 6222}]}]
+    clients, routes = policy["ingress"]
+    assert (clients["ports"][0]["port"], routes["from"]) == (4222, [servers])
 
 
 def all_pods() -> list[Json]:
     nats = Nats(enabled=True, image="nats:2.12.2")
-    bodies = [*workload_objects(nats).values(), *build_nats(nats)]
+    bodies = [*workload_objects(nats).values(), *build_nats(nats, KUBE_DNS)]
     return [body["spec"]["template"]["spec"] for body in bodies if body["kind"] in ("Deployment", "StatefulSet")]
 
 
@@ -274,7 +327,7 @@ def test_a_server_of_nats_that_stores_nothing_any_more_is_restarted(replicas: Li
     """Of several, one switches JetStream off; a single one tells of the stream only where all are asked about."""
     [stateful] = [
         body
-        for body in build_nats(Nats(enabled=True, image="nats:2.12.2", replicas=replicas))
+        for body in build_nats(Nats(enabled=True, image="nats:2.12.2", replicas=replicas), KUBE_DNS)
         if body["kind"] == "StatefulSet"
     ]
     [container] = stateful["spec"]["template"]["spec"]["containers"]

@@ -9,7 +9,7 @@ from gpu_platform.domain import names
 from gpu_platform.domain.gpu_specs import Toleration
 from infra.objects.metadata import app_labels
 from infra.objects.workloads import API
-from reconciler.units.capabilities import DROPPED_CAPABILITIES
+from reconciler.units.capabilities import ADDED_CAPABILITIES
 from reconciler.units.network_peers import with_servers
 from reconciler.units.resources import (
     UnitBuild,
@@ -28,6 +28,12 @@ Json = dict[str, Any]
 
 TEMPLATE = {"ports": [{"name": "http", "port": 8000}], "envs": [{"name": "MODE", "value": "x"}, {"name": "EMPTY"}]}
 
+OF_BASELINE = {
+    *("AUDIT_WRITE", "CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "MKNOD", "NET_BIND_SERVICE"),
+    *("SETFCAP", "SETGID", "SETPCAP", "SETUID", "SYS_CHROOT"),
+}
+"""What the Pod Security profile `baseline` lets a container add."""
+
 
 def container_of(build: UnitBuild) -> Json:
     [container] = pod_of(build)["containers"]
@@ -37,7 +43,7 @@ def container_of(build: UnitBuild) -> Json:
 def test_memory_and_gpu_are_request_and_limit_and_shm_is_half_the_memory() -> None:
     """Parity 28."""
     container = container_of(make_build(memory="3Gi", gpu=2))
-    amounts = {"cpu": "4", "memory": "3Gi", "nvidia.com/gpu": "2"}
+    amounts = {"cpu": "4", "memory": "3Gi", "ephemeral-storage": "10Gi", "nvidia.com/gpu": "2"}
     assert container["resources"] == {"requests": amounts, "limits": amounts}
     assert container["volumeMounts"] == [{"name": "runtime-shm", "mountPath": "/dev/shm"}]
     [volume] = pod_of(make_build(memory="3Gi"))["volumes"]
@@ -113,15 +119,37 @@ def test_a_bare_command_is_not_process_1_and_an_entrypoint_or_a_pod_with_sidecar
     assert "shareProcessNamespace" not in pod_of(replace(worker, worker=sidecar))
 
 
-def test_container_cannot_escalate_and_loses_the_dangerous_capabilities() -> None:
-    """Parity 30."""
+def test_container_cannot_escalate_and_has_only_the_listed_capabilities() -> None:
+    """Parity 30, and stricter: what the list does not name is dropped, above all NET_RAW."""
     context = container_of(make_build())["securityContext"]
     assert context == {
         "allowPrivilegeEscalation": False,
         "seccompProfile": {"type": "RuntimeDefault"},
-        "capabilities": {"drop": list(DROPPED_CAPABILITIES)},
+        "capabilities": {"drop": ["ALL"], "add": list(ADDED_CAPABILITIES)},
     }
-    assert len(DROPPED_CAPABILITIES) == 17
+    assert set(ADDED_CAPABILITIES) <= OF_BASELINE - {"MKNOD", "SETFCAP", "SETPCAP"}
+
+
+def test_every_container_has_an_ephemeral_storage_limit_and_every_empty_dir_a_size() -> None:
+    worker = make_build(serverless={"requestID": "disks"})
+    sidecar = plan_worker(worker.spec, worker.namespace, worker.name, None, SIDECAR)
+    ssh = plan_ssh(make_build(ssh=ssh_block()).spec, "runtime-instance", "demo", SSH, ())
+    for build in (make_build(), make_build("runtime-stock"), replace(worker, worker=sidecar, ssh=ssh)):
+        pod = pod_of(build)
+        for container in (*pod["containers"], *pod.get("initContainers", ())):
+            resources = container["resources"]
+            assert "ephemeral-storage" in resources["requests"], container["name"]
+            assert "ephemeral-storage" in resources["limits"], container["name"]
+        for volume in pod["volumes"]:
+            assert "emptyDir" not in volume or volume["emptyDir"]["sizeLimit"], volume
+
+
+def test_a_units_disk_is_the_catalogues_and_its_stock_holds_the_same() -> None:
+    said = {"ephemeralStorage": "0.5Ti"}
+    for build in (make_build(catalogue=said), make_build("runtime-stock", catalogue=said)):
+        resources = container_of(build)["resources"]
+        assert resources["requests"]["ephemeral-storage"] == resources["limits"]["ephemeral-storage"] == "512Gi"
+    assert container_of(make_build())["resources"]["limits"]["ephemeral-storage"] == "10Gi"
 
 
 def test_stock_and_restricted_tenants_drop_everything_and_run_as_somebody() -> None:
@@ -159,6 +187,9 @@ def test_egress_is_dns_and_the_internet_without_private_ranges() -> None:
     assert policy["policyTypes"] == ["Ingress", "Egress"]
     dns, internet, _ = policy["egress"]
     assert dns["ports"] == [{"protocol": "UDP", "port": 53}, {"protocol": "TCP", "port": 53}]
+    [resolvers] = dns["to"]
+    assert resolvers["namespaceSelector"] == {"matchLabels": {"kubernetes.io/metadata.name": "kube-system"}}
+    assert resolvers["podSelector"] == {"matchLabels": {"k8s-app": "kube-dns"}}
     assert internet["to"][0]["ipBlock"] == {"cidr": "0.0.0.0/0", "except": list(BLOCKED)}
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from gpu_platform.cli.plans.masking import SECRET, UNKNOWN
 from gpu_platform.cli.plans.rules import RULES, check_rules, names_one_version
+from gpu_platform.domain.network_peers import KUBE_DNS
 from infra.objects.nats import build_nats
 from infra.objects.workloads import build_processes, build_workload
 from infra.sections import Nats, Workloads
@@ -176,8 +177,8 @@ def test_what_is_secret_as_a_whole_is_not_passed_unseen(inputs: Json, path: str)
 def test_our_own_workloads_break_no_rule() -> None:
     workloads = Workloads(enabled=True, image="registry.example.com/gpu-platform:1.0")
     nats = Nats(enabled=True, image="nats:2.12.2")
-    bodies = [body for process in build_processes(workloads, nats) for body in build_workload(process, workloads)]
-    bodies += build_nats(nats)
+    bodies = [body for process in build_processes(workloads, nats) for body in build_workload(process, workloads, nats)]
+    bodies += build_nats(nats, KUBE_DNS)
 
     assert {"Deployment", "StatefulSet"} <= {body["kind"] for body in bodies}
     assert [found for body in bodies for found in broken(body["kind"], body)] == []

@@ -30,7 +30,13 @@ def test_only_missing_labels_are_written() -> None:
 def test_the_status_says_where_logs_are_and_what_there_is() -> None:
     status = build_node_status({}, MACHINE, 1234, ready=True, now=NOW)
     assert status["daemonEndpoints"] == {"kubeletEndpoint": {"Port": 1234}}
-    assert status["allocatable"] == {"cpu": "2", "memory": "1024Ki", "pods": "200", "nvidia.com/gpu": "8"}
+    assert status["allocatable"] == {
+        "cpu": "2",
+        "memory": "1024Ki",
+        "ephemeral-storage": "1Ti",
+        "pods": "200",
+        "nvidia.com/gpu": "8",
+    }
     assert {condition["type"]: condition["status"] for condition in status["conditions"]} == {
         "MemoryPressure": "False",
         "DiskPressure": "False",
