@@ -37,13 +37,20 @@ THREADS = 2
 """How many large texts are parsed at once. Each may take some tens of MiB meanwhile."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Asked:
     """An invocation as a caller asks for it."""
 
     fields: Invoke
-    payload: bytes
+    payload: bytes | None
     """JSON by its brackets only: it is not parsed yet."""
+
+    def take_payload(self) -> bytes:
+        """Once. A caller may wait for minutes, and its payload would be kept for as long."""
+        payload, self.payload = self.payload, None
+        if payload is None:
+            raise RuntimeError("the payload was taken before")
+        return payload
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,7 @@ class InvocationService:
 
     async def invoke(self, caller: Caller, asked: Asked) -> tuple[Shown, bool]:
         """The call, and whether it is new."""
-        store, accepted = await self._accept(caller, asked.fields.to_request(), asked.payload)
+        store, accepted = await self._accept(caller, asked.fields.to_request(), asked.take_payload())
         return await self._show(caller, store, accepted.call), accepted.is_new
 
     async def invoke_and_wait(self, caller: Caller, asked: Asked) -> tuple[Shown, bool]:
@@ -63,7 +63,7 @@ class InvocationService:
         request = asked.fields.to_request()
         # From before it is queued: its end may be here sooner than the answer that it is.
         with self._link.hints.waiting(caller.tenant, request.id) as waiter:
-            store, accepted = await self._accept(caller, request, asked.payload)
+            store, accepted = await self._accept(caller, request, asked.take_payload())
             seconds = asked.fields.timeout_seconds or DEFAULT_SECONDS
             call = await self._waits.wait(store, accepted.call, waiter, seconds)
         return await self._show(caller, store, call), call.is_over

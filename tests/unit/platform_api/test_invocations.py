@@ -116,7 +116,7 @@ def with_payload(payload: bytes, **said: Any) -> bytes:
 def read(body: bytes) -> tuple[InvocationRequest, Payload]:
     asked = read_asked(body)
     request = asked.fields.to_request()
-    return request, check_payload(request, asked.payload)
+    return request, check_payload(request, asked.take_payload())
 
 
 @pytest.mark.parametrize(
@@ -150,6 +150,14 @@ def test_a_payload_stays_the_bytes_that_were_sent() -> None:
     for nothing in (with_payload(b"null"), b'{"serverlessRequestID": "resize"}'):
         request, checked = read(nothing)
         assert (checked.content, checked.request_hash) == (None, request.hash)
+
+
+def test_a_payload_is_not_kept_once_it_was_taken() -> None:
+    asked = read_asked(with_payload(b"[1]"))
+
+    assert (asked.take_payload(), asked.payload) == (b"[1]", None)
+    with pytest.raises(RuntimeError):
+        asked.take_payload()
 
 
 def test_large_data_belongs_into_the_payload() -> None:
