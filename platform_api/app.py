@@ -24,6 +24,7 @@ from platform_api.http.envelope import error_response
 from platform_api.http.errors import ApiError, from_kube, invalid_field, unavailable
 from platform_api.http.frame import UNEXPECTED, Application, Frame, current_request_id
 from platform_api.http.local_callers import only_local_callers
+from platform_api.http.rate_limit_headers import RateLimitHeaders
 from platform_api.inventory import endpoints as inventory
 from platform_api.invocations import endpoints as invocations
 from platform_api.invocations.errors import PATH as INVOCATIONS
@@ -68,7 +69,7 @@ def create_app(deps: Deps) -> Application:
     app.state.deps = deps
     settings = deps.settings
     return Frame(
-        only_local_callers(app, settings.public_url) if settings.auth == "none" else app,
+        RateLimitHeaders(only_local_callers(app, settings.public_url) if settings.auth == "none" else app),
         body_limit=deps.settings.max_body_bytes,
         larger_limits={("POST", INVOCATIONS): deps.settings.max_invocation_bytes},
         passed_on=proxying.PASSED_ON,

@@ -33,7 +33,7 @@ from platform_api.http.streams import Streams
 from platform_api.invocations.figures import QueueCounts
 from platform_api.invocations.service import InvocationService
 from platform_api.keys.key_ring import KeyRing
-from platform_api.keys.rate_limit import RateLimit
+from platform_api.keys.rate_limit import FailedLogins, Rate, RateLimit
 from platform_api.metrics import ApiMetrics
 from platform_api.proxying.forwarding import Forwarder
 from platform_api.queue_link import build_queue_link
@@ -97,7 +97,8 @@ def build_deps(settings: ApiSettings, client: KubeClient | None) -> Deps:
         gpus=GpuReader(settings.nvidia_metrics_endpoint, now_utc),
         key_ring=KeyRing(now_utc),
         limits=limits,
-        rate_limit=RateLimit(settings.requests_per_second, settings.burst),
+        rate_limit=RateLimit(Rate(settings.requests_per_second, settings.burst)),
+        failed_logins=FailedLogins(settings.failed_logins_per_minute),
         streams=Streams(settings.max_streams, metrics),
         forwarder=Forwarder(
             settings.max_proxied,

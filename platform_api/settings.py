@@ -36,6 +36,7 @@ class ApiSettings(Settings):
     max_streams: Annotated[int, Field(ge=0)] = 100
     requests_per_second: Annotated[int, Field(ge=1)] = 500
     burst: Annotated[int, Field(ge=1)] = 1_000
+    failed_logins_per_minute: Annotated[int, Field(ge=1)] = 60
     max_proxied: Annotated[int, Field(ge=0)] = 256
     proxy_idle_seconds: Annotated[int, Field(ge=1, le=86_400)] = 600
     public_url: Annotated[str | None, Field(alias="publicURL", pattern=r"^https?://[^/?#@\s]+(/[^?#\s]*)?$")] = None

@@ -22,6 +22,7 @@ from gpu_platform.cli.views import (
     InvocationView,
     JobView,
     Json,
+    LivenessView,
     PoolView,
     PreviewView,
     SpecView,
@@ -59,8 +60,8 @@ class PlatformClient:
 
     # The platform
 
-    def get_health(self) -> HealthView:
-        view: HealthView = self._session.data("GET", "/health")
+    def get_health(self) -> HealthView | LivenessView:
+        view: HealthView | LivenessView = self._session.data("GET", "/health")
         return view
 
     def list_specs(self) -> list[SpecView]:

@@ -1,6 +1,6 @@
 """What the API answers, as far as the command line reads it. `--json` prints the answers as they came."""
 
-from typing import Any, Literal, NotRequired, TypedDict
+from typing import Any, Literal, NotRequired, TypedDict, final
 
 Json = dict[str, Any]
 
@@ -297,6 +297,12 @@ class ProductView(TypedDict):
     allocatable: int
 
 
+@final
+class LivenessView(TypedDict):
+    status: str
+
+
+@final
 class HealthView(TypedDict):
     uptimeSeconds: float
     kubernetesConnected: bool

@@ -90,12 +90,12 @@ class Acceptance:
                     pass_point("api.operation-created")
                     unit = await self._carry_out(opened.operation, request, token)
                     return Accepted(unit, is_new=True)
-            known = _recorded_digest(opened.operation)
-            if token is not None and known not in (None, token.digest):
+            wanted = operation
+            if token is not None and opened.operation["spec"]["requestHash"] != operation["spec"]["requestHash"]:
                 # Perhaps the same token, recorded by an earlier version.
-                recorded = await self._digests.find(caller.namespace, request.name, token.token, known)
-                operation = _build_operation(caller, body, with_token_hash(request, recorded.digest))
-            if (made := await self.ends.find_made(opened.operation, operation, GPU_UNITS, "unit")) is not None:
+                earlier = await self._digests.find_unsalted(caller.namespace, token.token)
+                wanted = _build_operation(caller, body, with_token_hash(request, earlier))
+            if (made := await self.ends.find_made(opened.operation, wanted, GPU_UNITS, "unit")) is not None:
                 return Accepted(made, is_new=False)
         raise being_undone(body.operation_id)
 
@@ -172,11 +172,6 @@ def _claim_for(operation: Json) -> Claim:
 
 def _build_operation(caller: Caller, body: CreateUnit, request: UnitRequest) -> Json:
     return build_creation(caller, body.operation_id, OperationKind.CREATE_UNIT, "GPUUnit", request)
-
-
-def _recorded_digest(operation: Json) -> str | None:
-    digest: str | None = (operation["spec"].get("request", {}).get("ssh") or {}).get("tokenHash")
-    return digest
 
 
 def _check_places(caller: Caller, body: CreateUnit) -> None:

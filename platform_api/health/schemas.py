@@ -1,12 +1,18 @@
-"""What everybody may know of the platform's health."""
+"""The platform's health, for callers with a key, and what all others may know of it."""
 
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from gpu_platform.domain.value import Value
 from platform_api.inventory.nodes import GpuProduct
+
+
+class LivenessView(Value):
+    """What a request without a key is told: this process answers."""
+
+    status: Literal["ok"] = "ok"
 
 
 class HealthView(Value):

@@ -32,7 +32,8 @@ def describe(app: FastAPI, bodies: tuple[type[Value], ...]) -> dict[str, Any]:
             operation["responses"].pop(NEVER_ANSWERED, None)
             refused = {"description": "Refused, with the reason", "content": {JSON: {"schema": ERROR_REFERENCE}}}
             operation["responses"].setdefault("default", refused)
-            operation["security"] = [] if operation.pop("x-open", False) else [{"key": []}]
+            is_open, is_optional = (operation.pop(mark, False) for mark in ("x-open", "x-optional-key"))
+            operation["security"] = [] if is_open else [*([{}] if is_optional else []), {"key": []}]
     return document
 
 

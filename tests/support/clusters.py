@@ -28,6 +28,8 @@ QUICK_SETTINGS = {
     "GPU_PLATFORM_RECONCILER_OPERATION_TAKEOVER_SECONDS": str(TAKEOVER.seconds),
     "GPU_PLATFORM_RECONCILER_ORPHAN_LIMIT_SECONDS": "3",
     "GPU_PLATFORM_RECONCILER_QUEUE_GRACE_SECONDS": "3",
+    # All tests come from one address.
+    "GPU_PLATFORM_API_FAILED_LOGINS_PER_MINUTE": "1000000",
     # Processes are killed here, machines are not: what was written survives without a sync.
     "ETCD_UNSAFE_NO_FSYNC": "true",
 }

@@ -213,9 +213,11 @@ async def test_a_key_that_asks_too_fast_gets_a_429_and_is_told_when_to_come_back
         refused = [answer for answer in answers if answer not in let_in]
         for answer in refused:
             assert_refused(answer, 429, "too_many_requests")
+            assert answer.headers["RateLimit-Policy"] == '"key";q=3;w=3, "tenant";q=2000;w=2'
+            assert answer.headers["RateLimit"].startswith('"key";r=0;t=3, "tenant";r=')
         await asyncio.sleep(int(refused[-1].headers["retry-after"]) + 0.1)
         assert (await api.get(f"{UNITS}/x")).status_code == 404
-        assert (await api.get("/api/v1/health")).status_code == 200
+        assert (await api.get("/api/v1/health", headers={"Authorization": ""})).json()["data"] == {"status": "ok"}
 
 
 async def test_many_starts_without_stock_are_all_refused_alike(kube: KubeClient, api: httpx.AsyncClient) -> None:
@@ -254,7 +256,4 @@ async def test_probes_and_health_answer_everybody(cluster: RunningCluster) -> No
     async with open_api(cluster.record.platform_url, None) as stranger:
         assert (await stranger.get("/livez")).text == "ok\n"
         assert (await stranger.get("/readyz")).text == "ok\n"
-        health = (await stranger.get("/api/v1/health")).json()["data"]
-    assert health["kubernetesConnected"] is True
-    assert health["readyNodeCount"] > 0
-    assert health["totalGPUCapacity"] > 0
+        assert (await stranger.get("/api/v1/health")).json()["data"] == {"status": "ok"}

@@ -265,15 +265,35 @@ def test_single_things_are_shown(api: ApiServer, shell: Shell) -> None:
     assert ["object", "runtime-stock/seed"] in rows(shell.run("ops", "get", "cli-7").stdout)
 
 
-def test_health_needs_no_key(api: ApiServer, shell: Shell) -> None:
+def test_health_shows_counts_and_what_is_degraded(api: ApiServer, shell: Shell) -> None:
     api.on("GET", "/health", data(views.health(degraded=["the stock of t4.1 is empty"])))
 
-    result = shell.run("health", GPU_PLATFORM_KEY=None)
+    result = shell.run("health")
 
     assert result.exit_code == 0
     assert ["nodes", "5", "of", "5", "ready"] in rows(result.stdout)
     assert "the stock of t4.1 is empty" in result.stdout
+    assert "Authorization" in api.questions[0].headers
+
+
+def test_health_without_a_key_says_that_the_platform_answers(api: ApiServer, shell: Shell) -> None:
+    api.on("GET", "/health", data({"status": "ok"}))
+
+    result = shell.run("health", GPU_PLATFORM_KEY=None)
+
+    assert result.exit_code == 0
+    assert ["platform", "answers"] in rows(result.stdout)
+    assert "nodes, GPUs and counts need a key: set GPU_PLATFORM_KEY" in result.stdout
     assert "Authorization" not in api.questions[0].headers
+
+
+def test_health_fails_when_the_api_could_not_look_at_the_key(api: ApiServer, shell: Shell) -> None:
+    api.on("GET", "/health", data({"status": "ok"}))
+
+    result = shell.run("health")
+
+    assert result.exit_code == 1
+    assert "the API has not read its keys yet" in result.stdout
 
 
 def test_health_fails_when_kubernetes_is_away(api: ApiServer, shell: Shell) -> None:

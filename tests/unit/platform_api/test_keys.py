@@ -13,7 +13,6 @@ from gpu_platform.adapters.kube import KubeClient
 from gpu_platform.domain.api_keys import KeyRecord, build_key, hash_secret
 from gpu_platform.domain.tenants import Role
 from platform_api.keys.key_ring import KeyRing, read_records
-from platform_api.keys.rate_limit import RateLimit
 from tests.support.virtual_time import run_in_virtual_time
 
 Json = dict[str, Any]
@@ -183,23 +182,3 @@ def test_a_secret_without_entries_has_no_keys() -> None:
 def test_a_record_is_read_as_it_was_written() -> None:
     written = KeyRecord(sha256=hash_secret(SECRET), tenant="acme", roles=(Role.ADMIN,), expires_at=NOW)
     assert read_records(secret(abcd1234=written.to_json())) == {"abcd1234": written}
-
-
-def test_after_a_burst_a_key_goes_on_at_its_rate() -> None:
-    limit = RateLimit(per_second=2, burst=3)
-    assert [limit.take("a", 0.0) for _ in range(4)] == [True, True, True, False]
-    assert [limit.take("a", 0.5), limit.take("a", 0.5)] == [True, False]
-    assert [limit.take("a", 1.0), limit.take("a", 1.5)] == [True, True]
-
-
-def test_a_pause_fills_no_more_than_the_burst() -> None:
-    limit = RateLimit(per_second=100, burst=2)
-    assert [limit.take("a", 1_000.0) for _ in range(3)] == [True, True, False]
-    assert [limit.take("a", 9_000.0) for _ in range(3)] == [True, True, False]
-
-
-def test_one_key_does_not_slow_another_one_down() -> None:
-    limit = RateLimit(per_second=1, burst=1)
-    assert limit.take("a", 0.0)
-    assert not limit.take("a", 0.0)
-    assert limit.take("b", 0.0)
