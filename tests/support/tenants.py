@@ -12,7 +12,7 @@ from gpu_platform.adapters.kube.paths import NAMESPACES, SERVICE_ACCOUNTS
 from gpu_platform.domain.tenants import Role, tenant_namespace
 from tests.support.api import UNITS, add_key, open_api, remove_key
 from tests.support.units_and_stock import find
-from tests.support.waiting import eventually
+from tests.support.waiting import NotYet, eventually
 
 
 @dataclass(frozen=True)
@@ -55,8 +55,13 @@ async def key_of(
 
 
 async def wait_key_known(api: httpx.AsyncClient) -> None:
-    async def is_known() -> bool:
+    async def is_known() -> bool | NotYet:
+        try:
+            answer = await api.get(UNITS)
+        except httpx.RemoteProtocolError as error:
+            # The API closed the kept connection while the request was on its way.
+            return NotYet(str(error))
         # 429: of an address that has asked too often with keys that were not known yet.
-        return (await api.get(UNITS)).status_code not in (401, 429)
+        return answer.status_code not in (401, 429) or NotYet(answer.text)
 
     await eventually(is_known)

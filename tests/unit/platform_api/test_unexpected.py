@@ -18,7 +18,7 @@ async def test_an_error_that_nobody_thought_of_is_answered_in_the_envelope() -> 
         app, body_limit=1_000, in_flight_limit=10, client_seconds=10, tenant_of=lambda _: None, metrics=ApiMetrics()
     )
     transport = httpx.ASGITransport(framed)
-    async with httpx.AsyncClient(transport=transport, base_url="http://api") as api:
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as api:
         answer = await api.get("/broken")
     assert answer.status_code == 500
     assert answer.json()["error"]["code"] == "internal_error"

@@ -23,7 +23,7 @@ def opened(settings: ApiSettings) -> httpx.AsyncClient:
     deps = build_deps(settings, None)
     register_platform_metrics(deps.metrics.registry, deps)
     transport = httpx.ASGITransport(create_app(deps))
-    return httpx.AsyncClient(transport=transport, base_url="http://api")
+    return httpx.AsyncClient(transport=transport, base_url="http://localhost")
 
 
 async def test_parity_2_health_answers_and_says_that_there_is_none(lonely: httpx.AsyncClient) -> None:
