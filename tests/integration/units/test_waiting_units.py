@@ -45,7 +45,7 @@ async def wait_message(kube: KubeClient, name: str, words: str, namespace: str =
 async def report_node(kube: KubeClient, status: str, reason: str, message: str) -> None:
     """What a kubelet, or the node controller in its place, says of the node."""
     condition = {"type": "Ready", "status": status, "reason": reason, "message": message}
-    room = {"cpu": "8", "memory": "32Gi", "pods": "10"}
+    room = {"cpu": "8", "memory": "32Gi", "ephemeral-storage": "100Gi", "pods": "10"}
     body = {"status": {"conditions": [condition], "capacity": room, "allocatable": room}}
     await kube.patch(NODES.item(NODE, subresource="status"), body, PatchType.MERGE)
 
