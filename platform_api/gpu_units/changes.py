@@ -136,8 +136,8 @@ class UnitChanges:
         wanted = _operation(operation_name, caller, OperationKind.START_UNIT, _target_of(unit), request)
         try:
             opened = await open_operation(self._client, wanted)
-        except NotFoundError:
-            # Somebody else's try came to nothing and was removed while we looked at it.
+        except (ConflictError, NotFoundError):
+            # Other tries came to nothing and were removed while we looked at them.
             return None
         if not opened.is_new:
             await self._acceptance.ends.wait(opened.operation)
