@@ -8,7 +8,7 @@ from pathlib import Path
 
 from gpu_platform.adapters.json_logs import configure_json_logs
 from gpu_platform.adapters.kube.connection import NoConnectionError
-from gpu_platform.control.probes import CannotListenError
+from gpu_platform.adapters.probes import CannotListenError
 from gpu_platform.settings import SettingsError
 from reconciler.process import BuildLoops, run_reconciler
 from reconciler.settings import load_reconciler_settings

@@ -15,8 +15,8 @@ from gpu_platform.adapters.kube.connection import open_client
 from gpu_platform.adapters.kube.events import EventRecorder
 from gpu_platform.adapters.kube.guarded import GuardedClient
 from gpu_platform.adapters.kube.leader import LeaderElector, Leadership, LeaseTiming, always_leading
+from gpu_platform.adapters.probes import build_metrics_answers, build_probe_answers, find_unready, served
 from gpu_platform.control.metrics import Metrics
-from gpu_platform.control.probes import build_metrics_application, build_probe_application, find_unready, served
 from reconciler.settings import ReconcilerSettings
 
 log = logging.getLogger(__name__)
@@ -61,9 +61,11 @@ async def run_reconciler(settings: ReconcilerSettings, build_loops: BuildLoops) 
         for cache in caches:
             metrics.follow_cache(cache.name, cache)
         probes = await stack.enter_async_context(
-            served(build_probe_application(lambda: find_unready(caches)), settings.probe_address)
+            served(build_probe_answers(lambda: find_unready(caches)), settings.probe_address, "probeAddress")
         )
-        scraped = await stack.enter_async_context(served(build_metrics_application(metrics), settings.metrics_address))
+        scraped = await stack.enter_async_context(
+            served(build_metrics_answers(metrics.render), settings.metrics_address, "metricsAddress")
+        )
         log.info("reconciler.started", extra={"server": client.server, "probes": probes, "metrics": scraped})
         await stack.enter_async_context(running(cache.run() for cache in caches))
 

@@ -17,9 +17,9 @@ from gpu_platform.adapters.kube.connection import open_client
 from gpu_platform.adapters.kube.guarded import GuardedClient
 from gpu_platform.adapters.kube.leadership import always_leading
 from gpu_platform.adapters.kube.watch import WatchTiming
+from gpu_platform.adapters.probes import build_metrics_answers, build_probe_answers, find_unready, served
 from gpu_platform.adapters.stack_leases import Holder
 from gpu_platform.control.loop import ControllerLoop
-from gpu_platform.control.probes import build_metrics_application, build_probe_application, find_unready, served
 from gpu_platform.domain.stacks import StackAddress
 from providers.cluster.hosting import hosted
 from stacks.runner import StackRunner
@@ -92,9 +92,12 @@ async def run_worker(
         )
         for cache in world.caches:
             metrics.follow_cache(cache.name, cache)
-        unready = build_probe_application(lambda: find_unready(world.caches))
-        probes = await stack.enter_async_context(served(unready, settings.probe_address))
-        scraped = await stack.enter_async_context(served(build_metrics_application(metrics), settings.metrics_address))
+        probes = await stack.enter_async_context(
+            served(build_probe_answers(lambda: find_unready(world.caches)), settings.probe_address, "probeAddress")
+        )
+        scraped = await stack.enter_async_context(
+            served(build_metrics_answers(metrics.render), settings.metrics_address, "metricsAddress")
+        )
         log.info("worker.started", extra={"server": client.server, "probes": probes, "metrics": scraped})
         await stack.enter_async_context(running(cache.run() for cache in world.caches))
         if parent is not None:

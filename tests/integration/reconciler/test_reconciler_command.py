@@ -76,7 +76,7 @@ def test_an_address_that_is_taken_is_refused(kubeconfig: Path) -> None:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         said = refusal(KUBECONFIG=str(kubeconfig), METRICS_ADDRESS=address)
 
-    assert said == f"error: cannot listen on {address}: Address already in use; choose another address"
+    assert said == f"error: cannot listen on {address}: Address already in use; choose another metricsAddress"
 
 
 @pytest.fixture
