@@ -17,6 +17,7 @@ from gpu_platform.adapters.background import running
 from gpu_platform.adapters.clock import now_utc
 from gpu_platform.adapters.kube import KubeClient, KubeError, NoConnectionError, open_client
 from gpu_platform.adapters.kube.watch import WatchTiming
+from gpu_platform.adapters.probes import CannotListenError, build_metrics_answers, build_probe_answers, served
 from gpu_platform.settings import split_address
 from platform_api.app import create_app
 from platform_api.cluster import Cluster
@@ -27,6 +28,7 @@ from platform_api.gpu_metrics.reader import GpuReader
 from platform_api.gpu_units.service import UnitService
 from platform_api.health.collector import register_platform_metrics
 from platform_api.health.report import report_for_ever
+from platform_api.health.service import find_unready
 from platform_api.http.connections import build_protocol
 from platform_api.http.limits import IDLE_SECONDS, Connections
 from platform_api.http.streams import Streams
@@ -52,10 +54,6 @@ FIRST_CONTACT_SECONDS = 10.0
 """How long `kubeMode: required` waits for Kubernetes at the start."""
 
 
-class CannotListenError(Exception):
-    """The address is taken, or not one of this machine."""
-
-
 class NoClusterError(Exception):
     """`kubeMode` is required, and there is no Kubernetes."""
 
@@ -69,7 +67,21 @@ async def run_api(settings: ApiSettings) -> None:
         register_platform_metrics(deps.metrics.registry, deps)
         server = _Server(_server_config(create_app(deps), settings, deps.metrics))
         host, port = listener.getsockname()[:2]
-        log.info("api.started", extra={"address": f"{host}:{port}", "server": client.server if client else None})
+        probes = await stack.enter_async_context(
+            served(build_probe_answers(lambda: server.find_unready(deps)), settings.probe_address, "probeAddress")
+        )
+        scraped = await stack.enter_async_context(
+            served(build_metrics_answers(deps.metrics.render), settings.metrics_address, "metricsAddress")
+        )
+        log.info(
+            "api.started",
+            extra={
+                "address": f"{host}:{port}",
+                "server": client.server if client else None,
+                "probes": probes,
+                "metrics": scraped,
+            },
+        )
         await stack.enter_async_context(running(_background(deps, client)))
         await server.serve(sockets=[listener])
         log.info("api.stopped")
@@ -157,6 +169,13 @@ class _Server(uvicorn.Server):
         finally:
             for number in STOP_SIGNALS:
                 loop.remove_signal_handler(number)
+
+    def find_unready(self, deps: Deps) -> tuple[str, ...]:
+        """Returns why this process should get no requests. The probes are answered before the public port listens, and
+        while it is closed at the end."""
+        if self.should_exit:
+            return ("it is stopping",)
+        return find_unready(deps) if self.started else ("it does not listen yet",)
 
 
 def _server_config(application: Any, settings: ApiSettings, metrics: ApiMetrics) -> uvicorn.Config:

@@ -24,6 +24,8 @@ INVOCATION_CEILING = 48 << 20
 
 class ApiSettings(Settings):
     http_addr: Address = "127.0.0.1:8080"
+    metrics_address: Address = "127.0.0.1:9405"
+    probe_address: Address = "127.0.0.1:9406"
     auth: Literal["keys", "none"] = "keys"
     kube_mode: Literal["auto", "off", "required"] = "auto"
     kubeconfig: Path | None = None

@@ -30,6 +30,7 @@ def cluster_environment(directory: ClusterDirectory, record: ClusterRecord, path
         # An API that is started by hand in this shell dials loopback only, as the cluster's own does.
         "GPU_PLATFORM_API_DEVELOPMENT_ADDRESSES": "true",
         "GPU_PLATFORM_KEY": record.api_key,
+        **_probe_urls(record),
         "GPU_PLATFORM_STACK_WORKER_BACKEND_URL": f"file://{directory.stacks}/state",
         "GPU_PLATFORM_STACK_WORKER_STATE_DIRECTORY": str(directory.stacks),
         "GPU_PLATFORM_URL": record.platform_url,
@@ -45,6 +46,14 @@ def cluster_environment(directory: ClusterDirectory, record: ClusterRecord, path
         "PULUMI_SKIP_UPDATE_CHECK": "true",
         "PATH": os.pathsep.join([*ours, *theirs]),
     }
+
+
+def _probe_urls(record: ClusterRecord) -> dict[str, str]:
+    """Not under GPU_PLATFORM_API_: these would be settings of an API that is started by hand in this shell. A cluster
+    that was last started by an earlier release has none of these ports; its next start reserves them."""
+    if not {"api-metrics", "api-probes"} <= record.ports.keys():
+        return {}
+    return {"GPU_PLATFORM_METRICS_URL": record.metrics_url, "GPU_PLATFORM_PROBE_URL": record.probe_url}
 
 
 def shell_exports(variables: dict[str, str]) -> str:

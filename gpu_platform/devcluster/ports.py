@@ -21,6 +21,8 @@ PORT_NAMES = (
     "nats",
     "nats-monitor",
     "api",
+    "api-metrics",
+    "api-probes",
     "reconciler",
     "reconciler-metrics",
     "stack-worker",

@@ -311,7 +311,7 @@ def _api(directory: ClusterDirectory, record: ClusterRecord) -> ProcessSpec:
     return ProcessSpec(
         name="api",
         argv=(sys.executable, "-m", "platform_api"),
-        ready=HttpReady(f"{record.platform_url}/readyz"),
+        ready=HttpReady(f"{record.probe_url}/readyz"),
         address=record.platform_url,
         after=("kube-apiserver", "nats-server", BOOTSTRAP),
         environment={
@@ -319,6 +319,8 @@ def _api(directory: ClusterDirectory, record: ClusterRecord) -> ProcessSpec:
             "GPU_PLATFORM_API_NATS_URL": record.nats_url,
             "GPU_PLATFORM_API_NATS_CREDENTIALS": str(credentials_file(directory, QueueUser.API)),
             "GPU_PLATFORM_API_HTTP_ADDR": f"{LOOPBACK}:{record.ports['api']}",
+            "GPU_PLATFORM_API_METRICS_ADDRESS": f"{LOOPBACK}:{record.ports['api-metrics']}",
+            "GPU_PLATFORM_API_PROBE_ADDRESS": f"{LOOPBACK}:{record.ports['api-probes']}",
             # The host node's pods listen on loopback addresses of this machine.
             "GPU_PLATFORM_API_DEVELOPMENT_ADDRESSES": "true",
         },

@@ -73,6 +73,16 @@ class ClusterRecord:
         return f"http://127.0.0.1:{self.ports['api']}"
 
     @property
+    def metrics_url(self) -> str:
+        """The listener of the API process for Prometheus."""
+        return f"http://127.0.0.1:{self.ports['api-metrics']}"
+
+    @property
+    def probe_url(self) -> str:
+        """The listener of the API process for probes."""
+        return f"http://127.0.0.1:{self.ports['api-probes']}"
+
+    @property
     def api_server_url(self) -> str:
         return f"https://127.0.0.1:{self.ports['kube-apiserver']}"
 

@@ -37,7 +37,6 @@ NO_LIMIT = sys.maxsize
 BODY_HEADERS = (b"content-length", b"transfer-encoding")
 
 UNEXPECTED = "something broke here; the log knows more"
-QUIET_PATHS = ("/livez", "/readyz", "/metrics")
 
 current_request_id: contextvars.ContextVar[str] = contextvars.ContextVar("request_id", default="-")
 
@@ -74,9 +73,7 @@ class Frame:
         tenant = self._tenant_of(_find_header(scope, b"authorization"))
         request = _Request(scope, receive, send, limit, self._client_seconds, is_keyless=tenant is None)
         token = current_request_id.set(request.id)
-        # Probes are answered even if no slot is free.
-        has_slot = scope["path"] not in QUIET_PATHS
-        refusal = self._slots.take(tenant) if has_slot else None
+        refusal = self._slots.take(tenant)
         try:
             if refusal is not None:
                 await request.refuse(refusal)
@@ -93,7 +90,7 @@ class Frame:
             if not request.status:
                 await request.refuse(ApiError(500, "internal_error", UNEXPECTED))
         finally:
-            if has_slot and refusal is None:
+            if refusal is None:
                 self._slots.release(tenant)
             current_request_id.reset(token)
             self._note(scope, request)
@@ -108,8 +105,7 @@ class Frame:
         route = getattr(scope.get("route"), "path", "unknown")
         self._metrics.count_request(scope["method"], route, request.status, seconds)
         caller = scope.get("state", {}).get("caller")
-        log.log(
-            logging.DEBUG if scope["path"] in QUIET_PATHS else logging.INFO,
+        log.info(
             "request",
             extra={
                 "requestID": request.id,

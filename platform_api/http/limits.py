@@ -167,8 +167,8 @@ def is_newcomer_evicted(newcomers: int, known: int, limit: int) -> bool:
 class Connections:
     """The open connections of the process, at most `limit`. One more evicts the one that has waited longest.
 
-    A limit that refuses newcomers would let a client that opens connections and sends nothing keep all others out,
-    probes included. There is no limit per source address: behind a load balancer all connections have one.
+    A limit that refuses newcomers would let a client that opens connections and sends nothing keep all others out.
+    There is no limit per source address: behind a load balancer all connections have one.
     """
 
     def __init__(self, limit: int, metrics: ApiMetrics) -> None:

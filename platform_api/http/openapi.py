@@ -32,8 +32,8 @@ def describe(app: FastAPI, bodies: tuple[type[Value], ...]) -> dict[str, Any]:
             operation["responses"].pop(NEVER_ANSWERED, None)
             refused = {"description": "Refused, with the reason", "content": {JSON: {"schema": ERROR_REFERENCE}}}
             operation["responses"].setdefault("default", refused)
-            is_open, is_optional = (operation.pop(mark, False) for mark in ("x-open", "x-optional-key"))
-            operation["security"] = [] if is_open else [*([{}] if is_optional else []), {"key": []}]
+            is_optional = operation.pop("x-optional-key", False)
+            operation["security"] = [*([{}] if is_optional else []), {"key": []}]
     return document
 
 

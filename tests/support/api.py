@@ -6,6 +6,7 @@ import json
 import secrets
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import httpx
 
 from gpu_platform.adapters.kube import KubeClient
 from gpu_platform.adapters.kube.paths import SECRETS
+from gpu_platform.devcluster.record import ClusterRecord
 from gpu_platform.domain import names
 from gpu_platform.domain.api_keys import KEYS_SECRET, KeyRecord, build_key, draw_key_parts, hash_secret
 from gpu_platform.domain.tenants import PLATFORM_ROLES, Role
@@ -28,6 +30,22 @@ UNITS = "/api/v1/gpu-units"
 BUSY_SECONDS = 60.0
 BUSY = ("service_unavailable", "operation_in_progress")
 """What the platform says while it cannot, and what it will say no longer in a moment."""
+
+
+@dataclass(frozen=True)
+class Listeners:
+    """Those of an API process beside its public port."""
+
+    probe_url: str
+    metrics_url: str
+
+
+_listeners: dict[int, Listeners] = {}
+"""By public port: what a test has at hand is a client of that."""
+
+
+def know_listeners(record: ClusterRecord) -> None:
+    _listeners[record.ports["api"]] = Listeners(record.probe_url, record.metrics_url)
 
 
 class _Patient(httpx.AsyncHTTPTransport):
@@ -72,9 +90,12 @@ async def api_process(
     module: str = "platform_api",
 ) -> AsyncIterator[tuple[Daemon, str]]:
     """An API process of its own, and its URL; it need not be ready."""
-    port = free_port()
+    port, probes, metrics = free_port(), free_port(), free_port()
+    _listeners[port] = Listeners(f"http://127.0.0.1:{probes}", f"http://127.0.0.1:{metrics}")
     environment = {
         "GPU_PLATFORM_API_HTTP_ADDR": f"127.0.0.1:{port}",
+        "GPU_PLATFORM_API_PROBE_ADDRESS": f"127.0.0.1:{probes}",
+        "GPU_PLATFORM_API_METRICS_ADDRESS": f"127.0.0.1:{metrics}",
         "GPU_PLATFORM_API_KUBECONFIG": str(kubeconfig),
         # As everywhere on an embedded cluster: addresses in the status of pods are invented.
         "GPU_PLATFORM_API_DEVELOPMENT_ADDRESSES": "true",
@@ -85,10 +106,32 @@ async def api_process(
         yield daemon, f"http://127.0.0.1:{port}"
 
 
+def listeners_of(api: httpx.AsyncClient) -> Listeners:
+    assert api.base_url.port is not None
+    return _listeners[api.base_url.port]
+
+
+async def probe(api: httpx.AsyncClient, path: str) -> httpx.Response:
+    """Asks the process behind this client on its listener for probes."""
+    return await _ask(f"{listeners_of(api).probe_url}{path}")
+
+
+async def scrape(api: httpx.AsyncClient) -> str:
+    """Returns the metrics of the process behind this client."""
+    answer = await _ask(f"{listeners_of(api).metrics_url}/metrics")
+    assert answer.status_code == 200
+    return answer.text
+
+
+async def _ask(url: str) -> httpx.Response:
+    async with httpx.AsyncClient(timeout=30, trust_env=False) as client:
+        return await client.get(url)
+
+
 async def wait_ready(api: httpx.AsyncClient, within: float = 180) -> None:
     async def is_ready() -> bool:
         try:
-            return (await api.get("/readyz")).status_code == 200
+            return (await probe(api, "/readyz")).status_code == 200
         except httpx.TransportError:
             return False
 

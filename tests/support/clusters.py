@@ -14,6 +14,7 @@ from gpu_platform.devcluster.directory import ClusterDirectory
 from gpu_platform.devcluster.environment import cluster_environment
 from gpu_platform.devcluster.parts import ensure_parts
 from gpu_platform.devcluster.record import ClusterRecord
+from tests.support.api import know_listeners
 from tests.support.process_logs import watched_directory
 
 NODES = 4
@@ -61,6 +62,7 @@ def running_cluster(*, nodes: int = NODES, gpus: int = GPUS, platform: bool = Tr
         wish = lifecycle.Wish(nodes=nodes, gpus=gpus, platform=platform, stack_worker=False, tied=True)
         with patch.dict(os.environ, QUICK_SETTINGS):
             record = lifecycle.up(directory, ensure_parts(), wish)
+        know_listeners(record)
         try:
             with watched_directory(directory.logs):
                 yield RunningCluster(directory, record)

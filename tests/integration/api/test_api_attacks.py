@@ -11,7 +11,7 @@ import pytest
 
 from gpu_platform.adapters.kube import KubeClient
 from gpu_platform.domain.tenants import Role
-from tests.support.api import UNITS, api_process, open_api, wait_ready
+from tests.support.api import UNITS, api_process, open_api, scrape, wait_ready
 from tests.support.clusters import RunningCluster
 from tests.support.raw_http import CHUNK_OF_ONE, LARGE_CHUNK, RawAnswer, RawClient, build_head, open_raw
 from tests.support.tenants import key_of, wait_key_known
@@ -45,7 +45,7 @@ class Ground:
         return f"Authorization: Bearer {self.key}"
 
     async def count_refused(self, reason: str) -> int:
-        text = (await self.honest.get("/metrics")).text
+        text = await scrape(self.honest)
         prefix = f'gpu_platform_api_connections_refused_total{{reason="{reason}"}} '
         return next((int(float(line.removeprefix(prefix))) for line in text.splitlines() if line.startswith(prefix)), 0)
 
@@ -136,7 +136,7 @@ async def flood(ground: Ground, head: bytes, part: bytes) -> RawAnswer:
 
 async def test_what_follows_an_unread_body_is_not_taken_for_a_request(ground: Ground) -> None:
     client = await open_raw(ground.url)
-    smuggled = build_head("GET /livez")
+    smuggled = build_head("GET /api/v1/health")
     await client.send(build_head(f"POST {UNITS}", f"Content-Length: {len(smuggled) + 100}") + smuggled)
     await client.send(smuggled)
     answer = await client.read_to_end()
@@ -195,7 +195,7 @@ async def test_idle_connections_make_room_for_others(ground: Ground) -> None:
         for _ in range(3 * CONNECTIONS // 16):
             opened = [await open_raw(ground.url) for _ in range(16)]
             for client in opened:
-                await client.send(build_head("GET /livez"))
+                await client.send(build_head("GET /api/v1/health"))
             clients += opened
             await wait_answers()
         refused = await ground.count_refused("limit") - before
@@ -216,12 +216,12 @@ async def test_a_body_in_tiny_chunks_is_refused(ground: Ground) -> None:
 
 AMBIGUOUS = {
     "both lengths": build_head(f"POST {UNITS}", "Content-Length: 5", "Transfer-Encoding: chunked") + b"0\r\n\r\n",
-    "bare LF": b"GET /livez HTTP/1.1\nHost: x\n\n",
-    "one bare LF": b"GET /livez HTTP/1.1\r\nHost: x\nX-A: b\r\n\r\n",
-    "obs-fold": build_head("GET /livez", "X-A: b", " c"),
-    "folded first header": b"GET /livez HTTP/1.1\r\n Host: x\r\n\r\n",
-    "chunked in HTTP/1.0": b"POST /livez HTTP/1.0\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-    "long head": build_head("GET /livez", f"X-Long: {'x' * 20_000}"),
+    "bare LF": b"GET /api/v1/health HTTP/1.1\nHost: x\n\n",
+    "one bare LF": b"GET /api/v1/health HTTP/1.1\r\nHost: x\nX-A: b\r\n\r\n",
+    "obs-fold": build_head("GET /api/v1/health", "X-A: b", " c"),
+    "folded first header": b"GET /api/v1/health HTTP/1.1\r\n Host: x\r\n\r\n",
+    "chunked in HTTP/1.0": b"POST /api/v1/health HTTP/1.0\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    "long head": build_head("GET /api/v1/health", f"X-Long: {'x' * 20_000}"),
     "folded trailer": build_head(f"POST {UNITS}", *CHUNKED) + b"0\r\nX-A: b\r\n c\r\n\r\n",
 }
 
@@ -229,7 +229,7 @@ AMBIGUOUS = {
 @pytest.mark.parametrize("what", AMBIGUOUS)
 async def test_ambiguous_framing_is_refused_and_the_connection_closed(ground: Ground, what: str) -> None:
     client = await open_raw(ground.url)
-    await client.send(AMBIGUOUS[what] + build_head("GET /livez"))
+    await client.send(AMBIGUOUS[what] + build_head("GET /api/v1/health"))
     answer = await client.read_to_end()
     client.close()
     assert (answer.status, answer.error["code"]) == (400, "invalid_request")

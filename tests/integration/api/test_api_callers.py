@@ -26,10 +26,9 @@ ROUTES = {
     "see jobs": ("GET", f"{OPERATOR}/jobs"),
     "see the inventory": ("GET", f"{OPERATOR}/inventory"),
     "see the catalogue": ("GET", f"{OPERATOR}/specs"),
-    "see figures": ("GET", "/metrics"),
     "see health": ("GET", "/api/v1/health"),
 }
-OPERATE = {"see stock", "make stock", "see jobs", "see the inventory", "see the catalogue", "see figures"}
+OPERATE = {"see stock", "make stock", "see jobs", "see the inventory", "see the catalogue"}
 MAY = {
     Role.VIEWER: {"see units", "see the catalogue", "see health"},
     Role.INVOKER: {"see health"},

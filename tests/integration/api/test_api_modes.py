@@ -7,7 +7,7 @@ import httpx
 import pytest
 import yaml
 
-from tests.support.api import UNITS, api_process, code_of, open_api, wait_ready
+from tests.support.api import UNITS, api_process, code_of, open_api, scrape, wait_ready
 from tests.support.clusters import RunningCluster
 from tests.support.daemons import running_daemon
 from tests.support.ports import free_port
@@ -51,7 +51,7 @@ async def test_without_kubernetes_by_choice_health_answers_and_the_rest_says_why
         assert health.status_code == 200
         assert health.json()["data"]["kubernetesConnected"] is False
         assert health.json()["data"]["degraded"]
-        assert (await api.get("/metrics")).status_code == 200
+        assert "runtime_metrics_scrape_success 0.0" in await scrape(api)
         for method, path in NEEDS_KUBERNETES:
             await assert_unavailable(api, method, path)
 
@@ -109,6 +109,10 @@ async def test_where_kubernetes_is_required_and_there_the_api_serves(cluster: Ru
     [
         ({"AUTH": "none", "HTTP_ADDR": "0.0.0.0:0"}, "error: auth is none, which lets everybody in"),
         ({"HTTP_ADDR": "192.0.2.1:80"}, "error: cannot listen on 192.0.2.1:80: "),
+        (
+            {"HTTP_ADDR": "127.0.0.1:0", "PROBE_ADDRESS": "127.0.0.1:0", "METRICS_ADDRESS": "192.0.2.1:80"},
+            "error: cannot listen on 192.0.2.1:80: Cannot assign requested address; choose another metricsAddress",
+        ),
         ({"BURST": "many"}, 'error: GPU_PLATFORM_API_BURST: burst is "many", and should be a valid integer'),
     ],
 )

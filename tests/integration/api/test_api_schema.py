@@ -33,7 +33,7 @@ from gpu_platform.domain import names
 from gpu_platform.domain.gpu_functions import WORKERS_LIMIT
 from gpu_platform.domain.stock_pools import REPLICAS_LIMIT
 from gpu_platform.domain.tenants import Role
-from tests.support.api import UNITS
+from tests.support.api import UNITS, probe
 from tests.support.clusters import RunningCluster
 from tests.support.fault_report import FaultReport
 from tests.support.functions_api import FUNCTIONS
@@ -248,7 +248,7 @@ async def test_data_that_fits_the_description_is_answered_as_it_says(
     assert statuses[f"POST {FUNCTIONS}"][201] > 0
     assert statuses["POST /api/v1/operator/stockpools"][202] > 0
     assert statuses[f"GET {UNITS}/{{name}}"][200] > 0
-    assert (await api.get("/readyz")).status_code == 200
+    assert (await probe(api, "/readyz")).status_code == 200
     faults.held("every answer is as described")
 
 

@@ -66,7 +66,7 @@ async def test_a_unit_is_shown_in_camel_case_without_what_is_unknown(api: httpx.
 
 
 async def test_every_answer_has_the_headers_of_the_house(api: httpx.AsyncClient) -> None:
-    for path in (UNITS, f"{UNITS}/missing", "/nowhere", "/livez", "/openapi.json"):
+    for path in (UNITS, f"{UNITS}/missing", "/nowhere", "/openapi.json"):
         headers = (await api.get(path)).headers
         assert re.fullmatch(r"[0-9a-f]{16}", headers["x-request-id"]), path
         assert headers["cache-control"] == "no-store"
@@ -121,7 +121,7 @@ async def test_a_body_that_is_not_said_to_be_json_is_a_400(api: httpx.AsyncClien
 async def test_without_a_known_key_the_answer_is_401(cluster: RunningCluster, authorization: str | None) -> None:
     async with open_api(cluster.record.platform_url, None) as stranger:
         headers = {} if authorization is None else {"Authorization": authorization}
-        for path in (UNITS, f"{UNITS}/x", JOBS, "/metrics"):
+        for path in (UNITS, f"{UNITS}/x", JOBS):
             answer = await stranger.get(path, headers=headers)
             assert_refused(answer, 401, "unauthenticated")
             assert answer.headers["www-authenticate"] == "Bearer"
@@ -252,8 +252,6 @@ async def test_the_description_has_every_route_and_no_422(cluster: RunningCluste
             }
 
 
-async def test_probes_and_health_answer_everybody(cluster: RunningCluster) -> None:
+async def test_health_answers_everybody(cluster: RunningCluster) -> None:
     async with open_api(cluster.record.platform_url, None) as stranger:
-        assert (await stranger.get("/livez")).text == "ok\n"
-        assert (await stranger.get("/readyz")).text == "ok\n"
         assert (await stranger.get("/api/v1/health")).json()["data"] == {"status": "ok"}

@@ -10,7 +10,7 @@ import pytest
 from gpu_platform.adapters.kube import KubeClient
 from gpu_platform.adapters.kube.paths import GPU_UNITS
 from gpu_platform.domain.tenants import Role
-from tests.support.api import UNITS, api_process, code_of, open_api, wait_ready
+from tests.support.api import UNITS, api_process, code_of, open_api, scrape, wait_ready
 from tests.support.clusters import RunningCluster
 from tests.support.controllers import compact
 from tests.support.server_events import EventStream, ServerEvent, watching
@@ -218,7 +218,7 @@ async def wait_for_room(api: httpx.AsyncClient) -> None:
             return answer.status_code == 200
 
     async def is_closed() -> bool:
-        return "gpu_platform_api_streams 0.0" in (await api.get("/metrics")).text
+        return "gpu_platform_api_streams 0.0" in await scrape(api)
 
     await eventually(has_room)
     await eventually(is_closed)

@@ -37,7 +37,7 @@ async def test_programs_and_the_apis_own_page_are_served(open_to_all: httpx.Asyn
         assert (await open_to_all.get(UNITS, headers=headers)).status_code == 200, headers
 
 
-@pytest.mark.parametrize("path", [UNITS, "/api/v1/health", "/metrics", "/openapi.json", "/docs", "/nowhere"])
+@pytest.mark.parametrize("path", [UNITS, "/api/v1/health", "/openapi.json", "/docs", "/nowhere"])
 async def test_a_page_whose_name_was_pointed_to_this_machine_reads_nothing(
     open_to_all: httpx.AsyncClient, path: str
 ) -> None:

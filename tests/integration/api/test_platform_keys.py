@@ -36,7 +36,6 @@ OPERATOR_ROUTES = (
     ("GET", "/api/v1/operator/jobs"),
     ("GET", "/api/v1/operator/drift"),
     ("POST", "/api/v1/operator/stockpools"),
-    ("GET", "/metrics"),
 )
 SECOND = "runtime-instance-default"
 

@@ -12,7 +12,7 @@ import pytest
 
 from gpu_platform.adapters.kube import KubeClient
 from gpu_platform.domain.tenants import Role
-from tests.support.api import api_process, code_of, open_api, wait_ready
+from tests.support.api import api_process, code_of, open_api, probe, scrape, wait_ready
 from tests.support.clusters import RunningCluster
 from tests.support.function_workers import GATED
 from tests.support.invocations import INVOCATIONS, SERVERLESS, Ground, open_ground
@@ -131,7 +131,7 @@ async def test_while_nats_is_away_calls_are_refused_and_what_was_accepted_is_the
                 assert "NATS" in answer.json()["error"]["message"]
         # Everything else is served.
         assert (await ground.acme.api.get("/api/v1/gpu-units")).status_code == 200
-        assert (await ground.acme.api.get("/readyz")).status_code == 200
+        assert (await probe(ground.acme.api, "/readyz")).status_code == 200
         health = (await ground.acme.api.get("/api/v1/health")).json()["data"]
         assert any("NATS" in cause for cause in health["degraded"])
     finally:
@@ -171,7 +171,7 @@ async def test_a_full_disk_of_nats_is_named_until_the_server_is_restarted(ground
         assert health["natsConnected"]
         assert "storage full (file too large)" in health["natsError"]
         assert any("No calls of functions are taken" in each and "storage full" in each for each in health["degraded"])
-        metrics = (await operator.get("/metrics")).text.splitlines()
+        metrics = (await scrape(operator)).splitlines()
         assert {"runtime_nats_up 1.0", "runtime_nats_writable 0.0"} <= set(metrics)
         for path in (f"{INVOCATIONS}/{kept}/cancel", f"{INVOCATIONS}/{kept}/retry"):
             answer = await api.post(path)
@@ -187,7 +187,7 @@ async def test_a_full_disk_of_nats_is_named_until_the_server_is_restarted(ground
             return not any("NATS" in cause for cause in health["degraded"]) or NotYet(health["degraded"])
 
         await eventually(is_good)
-        assert "runtime_nats_writable 1.0" in (await operator.get("/metrics")).text.splitlines()
+        assert "runtime_nats_writable 1.0" in (await scrape(operator)).splitlines()
     assert (await ground.invoke(FUNCTION)).status_code == 202
     async with ground.workers(FUNCTION).worker():
         assert (await ground.ends(kept))["state"] == "succeeded"

@@ -10,7 +10,7 @@ import pytest
 from gpu_platform.adapters.kube import KubeClient
 from gpu_platform.adapters.kube.paths import PODS
 from gpu_platform.domain import names
-from tests.support.api import UNITS, api_process, code_of, open_api, wait_ready
+from tests.support.api import UNITS, api_process, code_of, open_api, scrape, wait_ready
 from tests.support.clusters import RunningCluster
 from tests.support.exporter import Exporter, exporter_text, running_exporter
 from tests.support.units_and_stock import INSTANCES, ensure_spec, stock_pool
@@ -66,7 +66,7 @@ async def test_parity_4_health_sums_what_the_exporter_says(asking: httpx.AsyncCl
     health = await eventually(is_connected)
     assert (health["gpuDeviceCount"], health["totalGpuMemoryMiB"]) == (2, 163_840)
     assert health["averageGpuUtilizationPercent"] == 37.5
-    metrics = (await asking.get("/metrics")).text
+    metrics = await scrape(asking)
     assert "runtime_nvidia_gpu_devices_total 2.0" in metrics
 
 

@@ -18,7 +18,7 @@ from gpu_platform.domain import names
 from gpu_platform.domain.hosts import is_loopback
 from gpu_platform.domain.tenants import Role
 from tests.support import audited_api
-from tests.support.api import UNITS, api_process, code_of, open_api, wait_ready
+from tests.support.api import UNITS, api_process, code_of, open_api, scrape, wait_ready
 from tests.support.clusters import RunningCluster
 from tests.support.sockets import read_peers
 from tests.support.tenants import key_of, tenant
@@ -388,12 +388,12 @@ async def other_pid(api: httpx.AsyncClient, path: str, seen: list[int]) -> int:
 
 async def test_calls_are_counted_and_none_is_left_open(api: httpx.AsyncClient, unit: str) -> None:
     await api.get(f"{unit}/echo")
-    text = (await api.get("/metrics")).text
+    text = await scrape(api)
     assert 'gpu_platform_api_proxied_total{outcome="answered"}' in text
     assert 'route="/api/v1/gpu-units/{name}/proxy/{port}/{path:rest}"' in text
     assert "called" not in text
 
     async def is_idle() -> bool:
-        return "gpu_platform_api_proxied_open 0.0" in (await api.get("/metrics")).text
+        return "gpu_platform_api_proxied_open 0.0" in await scrape(api)
 
     await eventually(is_idle)

@@ -20,7 +20,7 @@ from gpu_platform.devcluster.environment import cluster_environment, shell_expor
 from gpu_platform.devcluster.errors import DevClusterError
 from gpu_platform.devcluster.nodes import MODELS, plan_nodes
 from gpu_platform.devcluster.ports import LOOPBACK, OURS, PORT_NAMES, close_all, reserve_ports
-from gpu_platform.devcluster.processes import plan_processes
+from gpu_platform.devcluster.processes import HttpReady, plan_processes
 from gpu_platform.devcluster.pulumi_plugins import OWN_PLUGIN, STAND_IN
 from gpu_platform.devcluster.queue_identity import credentials_file, ensure_identities, signing_key_file
 from gpu_platform.devcluster.record import ClusterRecord, find_record, get_record, save_record
@@ -75,6 +75,28 @@ def test_a_free_recorded_port_is_kept_and_a_taken_one_is_replaced() -> None:
         second = choose_ports(first)
     assert second.pop("nats") != first.pop("nats")
     assert second == first
+
+
+def test_a_record_of_an_earlier_release_gets_the_ports_that_it_lacks_and_keeps_the_others(
+    directory: ClusterDirectory, record: ClusterRecord
+) -> None:
+    new = {"api-metrics", "api-probes"}
+    before = {name: port for name, port in choose_ports({}).items() if name not in new}
+    save_record(directory, replace(record, ports=before))
+    found = get_record(directory)
+    # Until it is started again, as `dev env` and `dev status` see it.
+    assert "GPU_PLATFORM_METRICS_URL" not in cluster_environment(directory, found, PATH)
+
+    after = choose_ports(dict(found.ports))
+    assert after.keys() - before.keys() == new
+    assert {name: after[name] for name in before} == before
+    started = replace(found, ports=after)
+    [api] = [spec for spec in plan_processes(directory, started, PATH) if spec.name == "api"]
+    assert api.ready == HttpReady(f"http://{LOOPBACK}:{after['api-probes']}/readyz")
+    assert api.environment["GPU_PLATFORM_API_METRICS_ADDRESS"] == f"{LOOPBACK}:{after['api-metrics']}"
+    variables = cluster_environment(directory, started, PATH)
+    assert variables["GPU_PLATFORM_METRICS_URL"] == f"http://{LOOPBACK}:{after['api-metrics']}"
+    assert variables["GPU_PLATFORM_PROBE_URL"] == f"http://{LOOPBACK}:{after['api-probes']}"
 
 
 def test_a_reserved_port_is_chosen_by_nothing_else_and_its_server_listens_there(

@@ -17,7 +17,7 @@ SERVERLESS = "/api/v1/serverless"
 INVOCATIONS = f"{SERVERLESS}/invocations"
 OPERATOR = "/api/v1/operator"
 
-OPEN = {"/api/v1/health", "/livez", "/readyz", "/openapi.json", "/docs", "/swagger/index.html"} | {
+OPEN = {"/api/v1/health", "/openapi.json", "/docs", "/swagger/index.html"} | {
     "/docs/assets/start.js",
     "/docs/assets/{name}",
 }
@@ -84,7 +84,6 @@ LOCKED = {
     ("GET", f"{SERVERLESS}/dead-letters"): VIEWERS | INVOKERS,
     ("POST", f"{SERVERLESS}/dead-letters/redrive"): EDITORS,
     ("DELETE", f"{SERVERLESS}/functions/{{name}}/queue"): EDITORS,
-    ("GET", "/metrics"): OPERATORS,
 }
 
 

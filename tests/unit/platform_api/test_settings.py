@@ -34,6 +34,8 @@ def test_the_file_comes_over_the_defaults_and_the_environment_over_both(tmp_path
 def test_every_setting_can_come_from_the_environment() -> None:
     environment = {
         "HTTP_ADDR": "0.0.0.0:1",
+        "METRICS_ADDRESS": "0.0.0.0:2",
+        "PROBE_ADDRESS": "[::1]:0",
         "AUTH": "keys",
         "KUBE_MODE": "off",
         "KUBECONFIG": "file",
@@ -62,6 +64,8 @@ def test_every_setting_can_come_from_the_environment() -> None:
     }
     assert load(**environment) == ApiSettings(
         http_addr="0.0.0.0:1",
+        metrics_address="0.0.0.0:2",
+        probe_address="[::1]:0",
         auth="keys",
         kube_mode="off",
         kubeconfig=Path("file"),
