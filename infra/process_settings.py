@@ -18,12 +18,16 @@ from stacks.worker.settings import StackWorkerSettings
 
 # On all of the pod's addresses: the kubelet and the Service come from outside.
 API_ADDRESS: Final = "0.0.0.0:8080"
+API_METRICS_ADDRESS: Final = "0.0.0.0:9405"
+API_PROBE_ADDRESS: Final = "0.0.0.0:9406"
 METRICS_ADDRESS: Final = "0.0.0.0:9401"
 PROBE_ADDRESS: Final = "0.0.0.0:9402"
 
 
 class HostedApiSettings(ApiSettings):
     http_addr: Literal["0.0.0.0:8080"] = API_ADDRESS
+    metrics_address: Literal["0.0.0.0:9405"] = API_METRICS_ADDRESS
+    probe_address: Literal["0.0.0.0:9406"] = API_PROBE_ADDRESS
     auth: Literal["keys"] = "keys"
     kube_mode: Literal["required"] = "required"
     kubeconfig: None = None
@@ -81,7 +85,7 @@ class HostedStackWorkerSettings(StackWorkerSettings):
 HostedSettings = HostedApiSettings | HostedReconcilerSettings | HostedStackWorkerSettings
 
 PROMISED = {
-    HostedApiSettings: ("httpAddr", "auth", "kubeMode"),
+    HostedApiSettings: ("httpAddr", "auth", "kubeMode", "metricsAddress", "probeAddress"),
     HostedReconcilerSettings: ("leaderElect", "leaseNamespace", "leaseName", "metricsAddress", "probeAddress"),
     HostedStackWorkerSettings: ("stateDirectory", "passphraseFile", "metricsAddress", "probeAddress"),
 }

@@ -240,8 +240,7 @@ class ServiceMonitors(Settings):
     """Those by which a Prometheus finds its monitors."""
 
     api_key_secret: ObjectName | None = None
-    """Its entry `key` is a platform key with the role `operator`. Without one the API, which would refuse, is
-    not asked."""
+    """Ignored, with a warning: the API's metrics need no key any more. Removed in the next release."""
 
 
 class Network(Settings):
@@ -251,7 +250,7 @@ class Network(Settings):
     """TCP ports that the processes reach at every address: the Kubernetes API server's, and the Pulumi backend's."""
 
     metrics_namespaces: tuple[DnsLabel, ...] = ("monitoring",)
-    """Whose pods may read the metrics of the reconciler and the stack worker."""
+    """Whose pods may read the metrics of the processes."""
 
 
 class Api(Settings):

@@ -8,7 +8,14 @@ import pulumi
 from gpu_platform.domain.names import SYSTEM_NAMESPACE
 from infra.declaring import declare, name_of
 from infra.objects.namespaces import build_default_deny
-from infra.objects.workloads import API, api_url, build_processes, build_service_monitors, build_workload
+from infra.objects.workloads import (
+    API,
+    api_url,
+    build_processes,
+    build_service_monitors,
+    build_workload,
+    find_ignored_setting,
+)
 from infra.sections import Nats, Workloads
 
 
@@ -25,6 +32,8 @@ class PlatformWorkloadsArgs:
 class PlatformWorkloads(pulumi.ComponentResource):
     def __init__(self, name: str, args: PlatformWorkloadsArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("gpu-platform:infra:Workloads", name, {}, opts)
+        if warning := find_ignored_setting(args.settings):
+            pulumi.log.warn(warning, self)
         declare(build_default_deny(SYSTEM_NAMESPACE), self, after=args.after)
         for process in build_processes(args.settings, args.nats):
             settings, *others = build_workload(process, args.settings, args.nats)

@@ -3,7 +3,8 @@
 | pods         | in                                     | out                                                  |
 | ------------ | -------------------------------------- | ---------------------------------------------------- |
 | all          | nothing                                | nothing                                              |
-| API          | its port, from anywhere                | DNS, `egressPorts`, NATS, tenants' pods              |
+| API          | its public port, from anywhere;        | DNS, `egressPorts`, NATS, tenants' pods              |
+|              | metrics, from `metricsNamespaces`      |                                                      |
 | reconciler   | metrics, from `metricsNamespaces`      | DNS, `egressPorts`, NATS                             |
 | stack worker | metrics, from `metricsNamespaces`      | DNS, `egressPorts`                                   |
 | NATS         | clients of the platform, other servers | DNS, other servers                                   |
@@ -37,10 +38,12 @@ def build_policy(app: str, *, ingress: list[Json], egress: list[Json]) -> Json:
     }
 
 
-def build_api_policy(app: str, port: int, network: Network, nats: Nats, dns: DnsPods) -> Json:
+def build_api_policy(app: str, public_port: int, metrics_port: int, network: Network, nats: Nats, dns: DnsPods) -> Json:
     tenants: Json = {"to": [OUR_NAMESPACES]}
     return build_policy(
-        app, ingress=[{"ports": _tcp(port)}], egress=[*_build_basics(network, dns), *_build_nats(nats), tenants]
+        app,
+        ingress=[{"ports": _tcp(public_port)}, *_build_scrapes(metrics_port, network)],
+        egress=[*_build_basics(network, dns), *_build_nats(nats), tenants],
     )
 
 
@@ -59,11 +62,17 @@ def build_nats_policy(app: str, client_port: int, cluster_port: int, dns: DnsPod
 
 def build_metrics_policy(app: str, port: int, network: Network, dns: DnsPods, nats: Nats | None = None) -> Json:
     """Of a process that nobody calls but Prometheus; with `nats`, it is a client of it."""
-    scrapers = [build_peer(namespace, {}) for namespace in network.metrics_namespaces]
-    ingress = [{"from": scrapers, "ports": _tcp(port)}] if scrapers else []
     return build_policy(
-        app, ingress=ingress, egress=[*_build_basics(network, dns), *(_build_nats(nats) if nats is not None else ())]
+        app,
+        ingress=_build_scrapes(port, network),
+        egress=[*_build_basics(network, dns), *(_build_nats(nats) if nats is not None else ())],
     )
+
+
+def _build_scrapes(port: int, network: Network) -> list[Json]:
+    """Without namespaces there is no rule at all: one with an empty `from` would let everything in."""
+    scrapers = [build_peer(namespace, {}) for namespace in network.metrics_namespaces]
+    return [{"from": scrapers, "ports": _tcp(port)}] if scrapers else []
 
 
 def _build_basics(network: Network, dns: DnsPods) -> list[Json]:

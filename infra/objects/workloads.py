@@ -12,6 +12,8 @@ from infra.objects.queue_clients import NO_CLIENT, QueueClient, build_api_client
 from infra.objects.security import CONTAINER_SECURITY, POD_SECURITY
 from infra.process_settings import (
     API_ADDRESS,
+    API_METRICS_ADDRESS,
+    API_PROBE_ADDRESS,
     METRICS_ADDRESS,
     PASSPHRASE_DIRECTORY,
     PROBE_ADDRESS,
@@ -27,6 +29,11 @@ SERVICE_MONITOR = ("monitoring.coreos.com/v1", "ServiceMonitor")
 RECONCILER = "gpu-platform-reconciler"
 STACK_WORKER = "gpu-platform-stack-worker"
 API_SERVICE_PORT = 80
+HTTP = "http"
+PROBES = "probes"
+METRICS = "metrics"
+"""Names of container ports, the same for every process. The Service offers its metrics under the same name."""
+
 
 SETTINGS_DIRECTORY = "/etc/gpu-platform"
 GRACE_SECONDS = 30
@@ -50,12 +57,11 @@ class Process:
     replicas: int
     resources: Amounts
     ports: dict[str, int]
-    probe_port: str
-    liveness_path: str
-    service_port: str
-    """The one that its Service offers."""
+    """Of the container; every process has `probes` and `metrics`."""
 
-    offered_port: int
+    offered_ports: dict[str, int]
+    """Those of its Service, by the name of the container's port."""
+
     options: tuple[str, ...] = ()
     """Of the subcommand, beside its settings file."""
 
@@ -74,11 +80,8 @@ def build_processes(workloads: Workloads, nats: Nats) -> tuple[Process, ...]:
         settings=render_settings(workloads.api.settings, api_client.settings),
         replicas=workloads.api.replicas,
         resources=workloads.api.resources,
-        ports={"http": port_of(API_ADDRESS)},
-        probe_port="http",
-        liveness_path="/livez",
-        service_port="http",
-        offered_port=API_SERVICE_PORT,
+        ports={HTTP: port_of(API_ADDRESS), **_own_ports(API_METRICS_ADDRESS, API_PROBE_ADDRESS)},
+        offered_ports={HTTP: API_SERVICE_PORT, METRICS: port_of(API_METRICS_ADDRESS)},
         # The stack worker is a Deployment of its own here.
         options=("--no-stack-worker",),
         queue=api_client,
@@ -89,14 +92,15 @@ def build_processes(workloads: Workloads, nats: Nats) -> tuple[Process, ...]:
         settings=render_settings(workloads.reconciler.settings, {**_of_image(workloads), **reconciler_client.settings}),
         replicas=workloads.reconciler.replicas,
         resources=workloads.reconciler.resources,
-        ports={"metrics": port_of(METRICS_ADDRESS), "probes": port_of(PROBE_ADDRESS)},
-        probe_port="probes",
-        liveness_path="/healthz",
-        service_port="metrics",
-        offered_port=port_of(METRICS_ADDRESS),
+        ports=_own_ports(METRICS_ADDRESS, PROBE_ADDRESS),
+        offered_ports={METRICS: port_of(METRICS_ADDRESS)},
         queue=reconciler_client,
     )
     return (api, reconciler, *([_stack_worker(workloads.stack_worker)] if workloads.stack_worker.enabled else []))
+
+
+def _own_ports(metrics_address: str, probe_address: str) -> dict[str, int]:
+    return {METRICS: port_of(metrics_address), PROBES: port_of(probe_address)}
 
 
 def _of_image(workloads: Workloads) -> dict[str, str]:
@@ -111,11 +115,8 @@ def _stack_worker(wanted: StackWorker) -> Process:
         settings=render_settings(wanted.settings),
         replicas=wanted.replicas,
         resources=wanted.resources,
-        ports={"metrics": port_of(STACK_METRICS_ADDRESS), "probes": port_of(STACK_PROBE_ADDRESS)},
-        probe_port="probes",
-        liveness_path="/healthz",
-        service_port="metrics",
-        offered_port=port_of(STACK_METRICS_ADDRESS),
+        ports=_own_ports(STACK_METRICS_ADDRESS, STACK_PROBE_ADDRESS),
+        offered_ports={METRICS: port_of(STACK_METRICS_ADDRESS)},
         passphrase_secret=wanted.passphrase_secret,
         environment_secret=wanted.environment_secret,
         grace_seconds=STACK_GRACE_SECONDS,
@@ -136,10 +137,10 @@ def build_workload(process: Process, workloads: Workloads, nats: Nats) -> tuple[
 
 def _network_policy(process: Process, workloads: Workloads, nats: Nats) -> Json:
     network, dns = workloads.network, workloads.reconciler.settings.dns_pods
-    port = process.ports[process.service_port]
+    metrics = process.ports[METRICS]
     if process.name == API:
-        return build_api_policy(process.name, port, network, nats, dns)
-    return build_metrics_policy(process.name, port, network, dns, nats if process.name == RECONCILER else None)
+        return build_api_policy(process.name, process.ports[HTTP], metrics, network, nats, dns)
+    return build_metrics_policy(process.name, metrics, network, dns, nats if process.name == RECONCILER else None)
 
 
 def build_settings(process: Process) -> Json:
@@ -172,12 +173,15 @@ def build_deployment(process: Process, workloads: Workloads) -> Json:
 
 def build_service(process: Process) -> Json:
     labels = app_labels(process.name)
-    port = {"name": process.service_port, "port": process.offered_port, "targetPort": process.service_port}
+    ports = [
+        {"name": name, "port": port, "targetPort": name, "protocol": "TCP"}
+        for name, port in process.offered_ports.items()
+    ]
     return {
         "apiVersion": "v1",
         "kind": "Service",
         "metadata": build_metadata(process.name, SYSTEM_NAMESPACE, labels=labels),
-        "spec": {"type": "ClusterIP", "selector": labels, "ports": [{**port, "protocol": "TCP"}]},
+        "spec": {"type": "ClusterIP", "selector": labels, "ports": ports},
     }
 
 
@@ -195,15 +199,21 @@ def build_service_monitors(workloads: Workloads) -> Iterator[Json]:
     monitors = workloads.service_monitors
     if not monitors.enabled:
         return
-    endpoint: Json = {"path": "/metrics", "interval": f"{monitors.interval_seconds}s"}
-    yield _service_monitor(RECONCILER, monitors.labels, {"port": "metrics", **endpoint})
-    if workloads.stack_worker.enabled:
-        yield _service_monitor(STACK_WORKER, monitors.labels, {"port": "metrics", **endpoint})
-    if monitors.api_key_secret:
-        key = {"name": monitors.api_key_secret, "key": "key"}
-        yield _service_monitor(
-            API, monitors.labels, {"port": "http", **endpoint, "authorization": {"type": "Bearer", "credentials": key}}
-        )
+    endpoint: Json = {"port": METRICS, "path": "/metrics", "interval": f"{monitors.interval_seconds}s"}
+    for name in (API, RECONCILER, *([STACK_WORKER] if workloads.stack_worker.enabled else [])):
+        yield _service_monitor(name, monitors.labels, endpoint)
+
+
+def find_ignored_setting(workloads: Workloads) -> str | None:
+    """Returns a warning about a setting of an earlier release that has no effect any more."""
+    secret = workloads.service_monitors.api_key_secret
+    if secret is None:
+        return None
+    return (
+        f"workloads.serviceMonitors.apiKeySecret is {secret!r} and is ignored: Prometheus reads the API's metrics on a "
+        "port of their own, without a key. Remove the setting, and then the Secret and its key; the next release "
+        "refuses the setting."
+    )
 
 
 def api_url() -> str:
@@ -282,11 +292,11 @@ def _container(process: Process, workloads: Workloads) -> Json:
         "ports": [
             {"name": name, "containerPort": port, "protocol": "TCP"} for name, port in sorted(process.ports.items())
         ],
-        "livenessProbe": _probe(process.liveness_path, process.probe_port, failures=3),
+        "livenessProbe": _probe("/healthz", failures=3),
         # One failure takes it out: whoever is not ready answers with an error, or does not see the cluster.
-        "readinessProbe": _probe("/readyz", process.probe_port, failures=1),
+        "readinessProbe": _probe("/readyz", failures=1),
         # Python and the first lists take their time on a busy node; until then nobody asks whether it lives.
-        "startupProbe": _probe(process.liveness_path, process.probe_port, failures=30),
+        "startupProbe": _probe("/healthz", failures=30),
         "resources": {"requests": amounts, "limits": amounts},
         "securityContext": CONTAINER_SECURITY,
         "volumeMounts": [
@@ -302,8 +312,8 @@ def _container(process: Process, workloads: Workloads) -> Json:
     }
 
 
-def _probe(path: str, port: str, *, failures: int) -> Json:
-    request = {"path": path, "port": port, "scheme": "HTTP"}
+def _probe(path: str, *, failures: int) -> Json:
+    request = {"path": path, "port": PROBES, "scheme": "HTTP"}
     return {"httpGet": request, "periodSeconds": 5, "timeoutSeconds": 3, "failureThreshold": failures}
 
 

@@ -28,6 +28,7 @@ from infra.objects.workloads import (
     build_processes,
     build_service_monitors,
     build_workload,
+    find_ignored_setting,
 )
 from infra.process_settings import HostedApiSettings, HostedReconcilerSettings, render_settings
 from infra.sections import Amounts, ApiKey, ContainerDefaults, Nats, ServiceMonitors, StockPool, Workloads
@@ -75,10 +76,11 @@ def test_the_platforms_pods_reach_dns_the_api_server_and_nats_and_the_api_also_t
 
 
 def test_the_api_is_open_and_metrics_only_to_the_namespaces_that_are_named() -> None:
-    assert policy_of(API)["ingress"] == [{"ports": [{"protocol": "TCP", "port": 8080}]}]
-    [rule] = policy_of(RECONCILER)["ingress"]
-    assert rule["ports"] == [{"protocol": "TCP", "port": 9401}]
-    assert rule["from"] == [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}]
+    public = {"ports": [{"protocol": "TCP", "port": 8080}]}
+    prometheus = [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}]
+    assert policy_of(API)["ingress"] == [public, {"from": prometheus, "ports": [{"protocol": "TCP", "port": 9405}]}]
+    assert policy_of(RECONCILER)["ingress"] == [{"from": prometheus, "ports": [{"protocol": "TCP", "port": 9401}]}]
+    assert policy_of(API, network={"metrics_namespaces": ()})["ingress"] == [public]
     assert policy_of(RECONCILER, network={"metrics_namespaces": ()})["ingress"] == []
 
 
@@ -139,6 +141,7 @@ def test_the_api_reads_the_settings_that_are_rendered_for_it(tmp_path: Path) -> 
     settings = load_api_settings(file, {})
 
     assert (settings.http_addr, settings.auth, settings.kube_mode) == ("0.0.0.0:8080", "keys", "required")
+    assert (settings.metrics_address, settings.probe_address) == ("0.0.0.0:9405", "0.0.0.0:9406")
     assert settings.burst == 7
 
 
@@ -153,7 +156,9 @@ def test_the_reconciler_reads_the_settings_that_are_rendered_for_it(tmp_path: Pa
 
 
 def test_what_was_not_said_is_left_to_the_images_own_defaults() -> None:
-    assert set(yaml.safe_load(render_settings(HostedApiSettings()))) == {"httpAddr", "auth", "kubeMode"}
+    assert set(yaml.safe_load(render_settings(HostedApiSettings()))) == {
+        *("httpAddr", "auth", "kubeMode", "metricsAddress", "probeAddress")
+    }
 
 
 def test_another_setting_is_another_config_map_and_another_pod() -> None:
@@ -198,14 +203,43 @@ def test_our_own_pods_have_no_more_than_they_need(pod: Json) -> None:
     assert not container["image"].endswith(":latest")
 
 
-def test_the_api_is_scraped_only_with_a_key() -> None:
-    def monitored(**settings: Any) -> list[str]:
-        workloads = Workloads(service_monitors=ServiceMonitors(**settings))
-        return [monitor["metadata"]["name"] for monitor in build_service_monitors(workloads)]
+def test_every_process_has_listeners_of_its_own_for_probes_and_metrics() -> None:
+    objects = workload_objects(stack_worker=STACKS)
+    seen = set()
+    for name in (API, RECONCILER, STACK_WORKER):
+        [container] = objects["Deployment", name]["spec"]["template"]["spec"]["containers"]
+        ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+        offered = {port["name"]: port for port in objects["Service", name]["spec"]["ports"]}
+        probes = [container[probe]["httpGet"] for probe in ("livenessProbe", "readinessProbe", "startupProbe")]
+        assert [(probe["port"], probe["path"]) for probe in probes] == [
+            *(("probes", "/healthz"), ("probes", "/readyz"), ("probes", "/healthz"))
+        ]
+        assert (offered["metrics"]["targetPort"], offered["metrics"]["port"]) == ("metrics", ports["metrics"])
+        assert "probes" not in offered
+        seen |= {ports["metrics"], ports["probes"]}
+    assert seen == {9401, 9402, 9403, 9404, 9405, 9406}
+    [public, _] = objects["Service", API]["spec"]["ports"]
+    assert public == {"name": "http", "port": 80, "targetPort": "http", "protocol": "TCP"}
 
-    assert monitored() == []
-    assert monitored(enabled=True) == ["gpu-platform-reconciler"]
-    assert monitored(enabled=True, api_key_secret="scraper") == ["gpu-platform-reconciler", API]  # noqa: S106
+
+def test_every_process_is_scraped_on_its_metrics_port_without_a_key() -> None:
+    def monitored(stacks: Json | None = None, **settings: Any) -> dict[str, list[Json]]:
+        workloads = Workloads.model_validate({"service_monitors": settings, "stack_worker": stacks or {}})
+        monitors = build_service_monitors(workloads)
+        return {monitor["metadata"]["name"]: monitor["spec"]["endpoints"] for monitor in monitors}
+
+    endpoints = [{"port": "metrics", "path": "/metrics", "interval": "30s"}]
+    assert monitored() == {}
+    assert monitored(enabled=True) == {API: endpoints, RECONCILER: endpoints}
+    assert monitored(STACKS, enabled=True) == {API: endpoints, RECONCILER: endpoints, STACK_WORKER: endpoints}
+    assert monitored(enabled=True, api_key_secret="scraper") == {API: endpoints, RECONCILER: endpoints}  # noqa: S106
+
+
+def test_the_key_of_an_earlier_release_for_scraping_is_ignored_with_a_warning() -> None:
+    assert find_ignored_setting(Workloads()) is None
+    warning = find_ignored_setting(Workloads(service_monitors=ServiceMonitors(api_key_secret="scraper")))  # noqa: S106
+    assert warning is not None
+    assert warning.startswith("workloads.serviceMonitors.apiKeySecret is 'scraper' and is ignored")
 
 
 def test_the_api_reads_the_keys_that_the_stack_declares() -> None:
