@@ -9,6 +9,14 @@ import pulumi_kubernetes as kubernetes
 Json = dict[str, Any]
 
 KINDS: dict[tuple[str, str], Callable[..., pulumi.CustomResource]] = {
+    (
+        "admissionregistration.k8s.io/v1",
+        "ValidatingAdmissionPolicy",
+    ): kubernetes.admissionregistration.v1.ValidatingAdmissionPolicy,
+    (
+        "admissionregistration.k8s.io/v1",
+        "ValidatingAdmissionPolicyBinding",
+    ): kubernetes.admissionregistration.v1.ValidatingAdmissionPolicyBinding,
     ("apiextensions.k8s.io/v1", "CustomResourceDefinition"): kubernetes.apiextensions.v1.CustomResourceDefinition,
     ("apps/v1", "Deployment"): kubernetes.apps.v1.Deployment,
     ("apps/v1", "StatefulSet"): kubernetes.apps.v1.StatefulSet,

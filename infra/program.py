@@ -7,7 +7,8 @@ import pulumi
 
 from gpu_platform.domain.tenants import DEFAULT_TENANT, tenant_namespace
 from infra.cluster import check_service_monitors, declare_cluster, read_cluster
-from infra.components.access import ProcessAccess, ProcessAccessArgs
+from infra.components.access import ProcessAccess, ProcessAccessArgs, ProgramRoles, ProgramRolesArgs
+from infra.components.admission import MetadataPolicy, MetadataPolicyArgs
 from infra.components.catalogue import Catalogue, CatalogueArgs, StockPools, StockPoolsArgs
 from infra.components.definitions import CustomResourceDefinitions, DefinitionsArgs, PriorityClasses
 from infra.components.gpu_operator import NvidiaGpuOperator, NvidiaGpuOperatorArgs
@@ -20,6 +21,7 @@ from infra.objects.roles import Account
 from infra.objects.workloads import API, RECONCILER, STACK_WORKER
 from infra.settings import PlatformSettings, is_secret, read_settings
 from platform_api.rules import RULES as API_RULES
+from providers.cluster.rules import RULES as PROVIDER_RULES
 from reconciler.rules import rules_of
 from stacks.worker.rules import RULES as STACK_WORKER_RULES
 
@@ -43,7 +45,10 @@ def platform() -> None:
         "namespaces", PlatformNamespacesArgs(settings.namespaces, settings.tenants, settings.protect), opts
     )
     declared: list[pulumi.Resource] = [definitions, priorities, namespaces]
-    declared += _declare_access(settings, namespaces, opts)
+    access = _declare_access(settings, namespaces, opts)
+    program_roles = ProgramRoles("program-roles", ProgramRolesArgs(PROVIDER_RULES, after=[namespaces]), opts)
+    policy_args = MetadataPolicyArgs(after=[definitions, program_roles, *access])
+    declared += [*access, program_roles, MetadataPolicy("metadata-policy", policy_args, opts)]
     if settings.api_keys:
         declared.append(ApiKeys("api-keys", ApiKeysArgs(settings.api_keys, after=[namespaces]), opts))
     limits = {DEFAULT_TENANT: settings.namespaces.instance.limits}

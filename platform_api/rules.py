@@ -24,18 +24,18 @@ RULES = (
     # The index of stacks, of which the names are those of tenants' units: one entry at a time, and all for the drift.
     Rule((Scope.SYSTEM,), "coordination.k8s.io", ("leases",), ("get", "list", "watch")),
     # Tenants' units, storages and functions: made, changed, watched, deleted.
-    Rule((Scope.TENANTS,), GROUP, ("gpuunits",), ("get", "list", "watch", "create", "update", "delete")),
-    Rule((Scope.TENANTS,), GROUP, ("gpufunctions",), ("get", "list", "create", "update", "delete")),
+    Rule((Scope.TENANTS,), GROUP, ("gpuunits",), ("get", "list", "watch", "create", "update", "delete", "manage")),
+    Rule((Scope.TENANTS,), GROUP, ("gpufunctions",), ("get", "list", "create", "update", "delete", "manage")),
     # Held for the unit that mounts them, and prepared anew (patch).
-    Rule((Scope.TENANTS,), GROUP, ("gpustorages",), ("get", "list", "create", "update", "patch", "delete")),
+    Rule((Scope.TENANTS,), GROUP, ("gpustorages",), ("get", "list", "create", "update", "patch", "delete", "manage")),
     # Stock: claimed and given back (patch), and thrown away while nobody has claimed it.
-    Rule((Scope.STOCK,), GROUP, ("gpuunits",), ("get", "list", "patch", "delete")),
+    Rule((Scope.STOCK,), GROUP, ("gpuunits",), ("get", "list", "patch", "delete", "manage")),
     # The ledger. A refused request is forgotten.
-    Rule(UNIT_SCOPES, GROUP, ("operations",), ("get", "create")),
+    Rule(UNIT_SCOPES, GROUP, ("operations",), ("get", "create", "manage")),
     Rule((Scope.TENANTS,), GROUP, ("operations",), ("delete",)),
     Rule((Scope.TENANTS,), GROUP, ("operations/status",), ("patch",)),
     # Pools are made by the reconciler, from a job.
-    Rule((Scope.STOCK,), GROUP, ("stockpools",), ("get", "list", "update", "delete")),
+    Rule((Scope.STOCK,), GROUP, ("stockpools",), ("get", "list", "update", "delete", "manage")),
     # The FRP tokens of units: one Secret each, made once, found by its name.
     Rule((Scope.TENANTS,), "", ("secrets",), ("get", "create", "update")),
     # What a tenant may see of a unit's pods: what they wrote, what happened to them.

@@ -12,6 +12,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from gpu_platform.devcluster.files import write_atomically
+from gpu_platform.domain.access import ACCOUNTS, account_groups, account_user
 
 AUTHORITY_LIFE = timedelta(days=3650)
 LEAF_LIFE = timedelta(days=365)
@@ -47,6 +48,8 @@ IDENTITIES = (
     Identity("kube-scheduler", "system:kube-scheduler"),
     Identity("kwok", "kwok", ("system:masters",)),
     Identity("host-node", "system:node:host", ("system:nodes",)),
+    # The platform's processes: their ServiceAccounts, whose Roles the bootstrap declares.
+    *(Identity(account, account_user(account), account_groups()) for account in ACCOUNTS),
 )
 
 

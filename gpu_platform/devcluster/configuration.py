@@ -12,16 +12,21 @@ from gpu_platform.devcluster.files import write_atomically
 from gpu_platform.devcluster.ports import LOOPBACK
 from gpu_platform.devcluster.queue_identity import ensure_identities
 from gpu_platform.devcluster.record import ClusterRecord
+from gpu_platform.domain.access import ACCOUNTS, account_user
 from gpu_platform.domain.names import EMBEDDED_CLUSTER, EMBEDDED_CONTEXT
 from gpu_platform.domain.queue_subjects import RESERVED_BYTES
 
-COMPONENTS_WITH_KUBECONFIG = ("kube-controller-manager", "kube-scheduler", "kwok", "host-node")
+COMPONENTS_WITH_KUBECONFIG = ("kube-controller-manager", "kube-scheduler", "kwok", "host-node", *ACCOUNTS)
 
 AUDIT_POLICY: dict[str, Any] = {
     "apiVersion": "audit.k8s.io/v1",
     "kind": "Policy",
     "omitStages": ["RequestReceived"],
     "rules": [
+        # Probes of the API server's own readiness.
+        {"level": "None", "nonResourceURLs": ["*"]},
+        # All that the platform's processes do, reads too: it shows which of their rights they use.
+        {"level": "Metadata", "users": [account_user(account) for account in ACCOUNTS]},
         # Node heartbeats and leader election would drown what the log is kept for: who changed what.
         {"level": "None", "resources": [{"group": "coordination.k8s.io", "resources": ["leases"]}]},
         {"level": "Metadata", "verbs": ["create", "update", "patch", "delete", "deletecollection"]},

@@ -17,6 +17,7 @@ from gpu_platform.devcluster.ports import LOOPBACK
 from gpu_platform.devcluster.queue_identity import credentials_file, signing_key_file
 from gpu_platform.devcluster.record import ClusterRecord
 from gpu_platform.devcluster.store_repair import Store
+from gpu_platform.domain.access import API_ACCOUNT, RECONCILER_ACCOUNT, STACK_WORKER_ACCOUNT
 from gpu_platform.domain.queue_permissions import QueueUser
 
 SERVICE_RANGE = "10.0.0.0/16"
@@ -290,7 +291,7 @@ def _reconciler(directory: ClusterDirectory, record: ClusterRecord) -> ProcessSp
         address=f"http://{address}",
         after=("kube-apiserver", "nats-server", BOOTSTRAP),
         environment={
-            "GPU_PLATFORM_RECONCILER_KUBECONFIG": str(directory.kubeconfig),
+            "GPU_PLATFORM_RECONCILER_KUBECONFIG": str(kubeconfig_of(directory, RECONCILER_ACCOUNT)),
             "GPU_PLATFORM_RECONCILER_NATS_URL": record.nats_url,
             "GPU_PLATFORM_RECONCILER_NATS_CREDENTIALS": str(credentials_file(directory, QueueUser.FUNCTIONS)),
             "GPU_PLATFORM_RECONCILER_NATS_SYSTEM_CREDENTIALS": str(credentials_file(directory, QueueUser.SYSTEM)),
@@ -315,7 +316,7 @@ def _api(directory: ClusterDirectory, record: ClusterRecord) -> ProcessSpec:
         address=record.platform_url,
         after=("kube-apiserver", "nats-server", BOOTSTRAP),
         environment={
-            "GPU_PLATFORM_API_KUBECONFIG": str(directory.kubeconfig),
+            "GPU_PLATFORM_API_KUBECONFIG": str(kubeconfig_of(directory, API_ACCOUNT)),
             "GPU_PLATFORM_API_NATS_URL": record.nats_url,
             "GPU_PLATFORM_API_NATS_CREDENTIALS": str(credentials_file(directory, QueueUser.API)),
             "GPU_PLATFORM_API_HTTP_ADDR": f"{LOOPBACK}:{record.ports['api']}",
@@ -337,6 +338,7 @@ def _stack_worker(directory: ClusterDirectory, record: ClusterRecord, path: str)
         after=("kube-apiserver", BOOTSTRAP),
         environment={
             **cluster_environment(directory, record, path),
+            "GPU_PLATFORM_STACK_WORKER_KUBECONFIG": str(kubeconfig_of(directory, STACK_WORKER_ACCOUNT)),
             "GPU_PLATFORM_STACK_WORKER_AUDIT_PERIOD_SECONDS": str(AUDIT_PERIOD_SECONDS),
             "GPU_PLATFORM_STACK_WORKER_PROBE_ADDRESS": address,
             "GPU_PLATFORM_STACK_WORKER_METRICS_ADDRESS": f"{LOOPBACK}:{record.ports['stack-worker-metrics']}",

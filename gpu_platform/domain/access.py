@@ -7,7 +7,20 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
 
-Verb = Literal["get", "list", "watch", "create", "update", "patch", "delete"]
+from gpu_platform.domain.names import SYSTEM_NAMESPACE
+
+Verb = Literal["get", "list", "watch", "create", "update", "patch", "delete", "manage"]
+"""`manage` is a verb of ours: it allows to write what only the platform writes in its custom resources (annotations,
+labels and finalizers of its own, status, Operations). An admission policy of `infra` asks for it."""
+
+MANAGE: Verb = "manage"
+
+API_ACCOUNT = "gpu-platform-api"
+RECONCILER_ACCOUNT = "gpu-platform-reconciler"
+STACK_WORKER_ACCOUNT = "gpu-platform-stack-worker"
+"""ServiceAccounts in the system namespace."""
+
+ACCOUNTS = (API_ACCOUNT, RECONCILER_ACCOUNT, STACK_WORKER_ACCOUNT)
 
 NAMED_VERBS = frozenset({"get", "update", "patch", "delete"})
 """Verbs that are about one object, so that a rule can say which. RBAC knows no names in the others."""
@@ -25,6 +38,16 @@ class Scope(StrEnum):
     STOCK = "stock"
     TENANTS = "tenants"
     """The namespace of each tenant, and no other."""
+
+
+def account_user(account: str) -> str:
+    """The name under which Kubernetes knows a ServiceAccount of the platform."""
+    return f"system:serviceaccount:{SYSTEM_NAMESPACE}:{account}"
+
+
+def account_groups() -> tuple[str, ...]:
+    """The groups of every ServiceAccount of the platform, but for `system:authenticated`, which the API server adds."""
+    return "system:serviceaccounts", f"system:serviceaccounts:{SYSTEM_NAMESPACE}"
 
 
 UNIT_SCOPES = (Scope.STOCK, Scope.TENANTS)

@@ -10,6 +10,7 @@ from infra.objects.metadata import Json, build_metadata
 
 RBAC_GROUP = "rbac.authorization.k8s.io"
 RBAC = f"{RBAC_GROUP}/v1"
+PROGRAM_ROLE = "gpu-platform-program"
 
 
 @dataclass(frozen=True)
@@ -44,8 +45,24 @@ def build_roles(account: Account, tenant_namespaces: Sequence[str]) -> tuple[Jso
     return tuple(_build_roles(account, tenant_namespaces))
 
 
+def build_program_roles(rules: tuple[Rule, ...]) -> tuple[Json, ...]:
+    """The roles of Pulumi programs that use the cluster provider themselves, by the same scopes, without bindings: an
+    administrator binds the user or ServiceAccount of each program that is trusted."""
+    roles = build_roles(Account(PROGRAM_ROLE, rules), ())
+    return tuple(role for role in roles if not role["kind"].endswith("Binding"))
+
+
+def build_tenant_binding(account: str, namespace: str) -> Json:
+    return _binding("RoleBinding", account, namespace, "ClusterRole", tenant_role(account))
+
+
+def tenant_role(account: str) -> str:
+    """The ClusterRole that is bound in the namespace of each tenant."""
+    return f"{account}-tenant"
+
+
 def _build_roles(account: Account, tenant_namespaces: Sequence[str]) -> Iterator[Json]:
-    cluster, tenants = account.name, f"{account.name}-tenant"
+    cluster = account.name
     if rules := rules_in(account.rules, Scope.CLUSTER):
         yield _role("ClusterRole", cluster, None, rules)
         yield _binding("ClusterRoleBinding", account.name, None, "ClusterRole", cluster)
@@ -54,9 +71,9 @@ def _build_roles(account: Account, tenant_namespaces: Sequence[str]) -> Iterator
             yield _role("Role", account.name, namespace, rules)
             yield _binding("RoleBinding", account.name, namespace, "Role", account.name)
     if rules := rules_in(account.rules, Scope.TENANTS):
-        yield _role("ClusterRole", tenants, None, rules)
+        yield _role("ClusterRole", tenant_role(account.name), None, rules)
         for namespace in tenant_namespaces:
-            yield _binding("RoleBinding", account.name, namespace, "ClusterRole", tenants)
+            yield build_tenant_binding(account.name, namespace)
 
 
 def rules_in(rules: Iterable[Rule], scope: Scope) -> list[Json]:

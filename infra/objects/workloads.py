@@ -4,7 +4,8 @@ import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from gpu_platform.domain.names import API_NAME_VALUE, SYSTEM_NAMESPACE
+from gpu_platform.domain.access import API_ACCOUNT, RECONCILER_ACCOUNT, STACK_WORKER_ACCOUNT
+from gpu_platform.domain.names import SYSTEM_NAMESPACE
 from infra.objects.amounts import build_amounts
 from infra.objects.metadata import Json, app_labels, build_metadata
 from infra.objects.network_policies import build_api_policy, build_metrics_policy
@@ -24,10 +25,10 @@ from infra.process_settings import (
 )
 from infra.sections import Amounts, Nats, Placement, StackWorker, Workloads
 
-API = API_NAME_VALUE
+API = API_ACCOUNT
 SERVICE_MONITOR = ("monitoring.coreos.com/v1", "ServiceMonitor")
-RECONCILER = "gpu-platform-reconciler"
-STACK_WORKER = "gpu-platform-stack-worker"
+RECONCILER = RECONCILER_ACCOUNT
+STACK_WORKER = STACK_WORKER_ACCOUNT
 API_SERVICE_PORT = 80
 HTTP = "http"
 PROBES = "probes"

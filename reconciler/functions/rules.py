@@ -6,15 +6,15 @@ from gpu_platform.domain.names import GROUP
 RULES = (
     # A unit that takes calls of a function which does not exist makes it. Before a consumer is removed, the API server
     # itself is asked for its function.
-    Rule((Scope.TENANTS,), GROUP, ("gpufunctions",), ("get", "create")),
+    Rule((Scope.TENANTS,), GROUP, ("gpufunctions",), ("get", "create", "manage")),
     Rule((Scope.TENANTS,), GROUP, ("gpufunctions/status",), ("patch",)),
     # Its workers block their function's deletion, which some clusters allow only to those who may hold it up anyway.
     Rule((Scope.TENANTS,), GROUP, ("gpufunctions/finalizers",), ("update",)),
-    Rule((Scope.TENANTS,), GROUP, ("gpuunits",), ("get", "create", "update", "delete")),
+    Rule((Scope.TENANTS,), GROUP, ("gpuunits",), ("get", "create", "update", "delete", "manage")),
     # What workers write outlives them: see `worker_logs`.
     Rule((Scope.TENANTS,), "", ("pods/log",), ("get",)),
     # Claims.
-    Rule((Scope.STOCK,), GROUP, ("gpuunits",), ("patch",)),
+    Rule((Scope.STOCK,), GROUP, ("gpuunits",), ("patch", "manage")),
     # The credentials of the workers: one Secret per function, read by its name.
     Rule((Scope.TENANTS,), "", ("secrets",), ("get", "create", "update")),
 )

@@ -6,7 +6,7 @@ from gpu_platform.domain.names import GROUP
 RULES = (
     # Before a claim is released, the API server itself is asked for the unit.
     Rule(UNIT_SCOPES, GROUP, ("gpuunits",), ("get",)),
-    Rule((Scope.STOCK,), GROUP, ("gpuunits",), ("patch",)),
+    Rule((Scope.STOCK,), GROUP, ("gpuunits",), ("patch", "manage")),
     Rule(UNIT_SCOPES, "apps", ("deployments",), ("delete",)),
     Rule(UNIT_SCOPES, "networking.k8s.io", ("ingresses", "networkpolicies"), ("delete",)),
     Rule(UNIT_SCOPES, "gateway.networking.k8s.io", ("httproutes",), ("delete",)),

@@ -4,9 +4,10 @@ from gpu_platform.domain.access import UNIT_SCOPES, Rule, Scope
 from gpu_platform.domain.names import GROUP
 
 RULES = (
-    Rule((Scope.STOCK,), GROUP, ("gpuunits",), ("create", "delete")),
+    Rule((Scope.STOCK,), GROUP, ("gpuunits",), ("create", "delete", "manage")),
     # Also where no pool belongs: one that was made there is told so.
     Rule(UNIT_SCOPES, GROUP, ("stockpools/status",), ("patch",)),
+    Rule(UNIT_SCOPES, GROUP, ("stockpools",), ("manage",)),
     # Its units block their pool's deletion, which some clusters allow only to those who may hold it up anyway.
     Rule((Scope.STOCK,), GROUP, ("stockpools/finalizers",), ("update",)),
 )

@@ -15,7 +15,7 @@ RULES = (
     Rule(TENANTS, "", ("services",), ("create", "update", "delete")),
     # The finalizer, and who holds it. Everywhere, because a namespace on its way out may lose its roles first, and
     # would wait for its storages for ever.
-    Rule((Scope.CLUSTER,), GROUP, ("gpustorages",), ("get", "patch")),
+    Rule((Scope.CLUSTER,), GROUP, ("gpustorages",), ("get", "patch", "manage")),
     Rule(TENANTS, GROUP, ("gpustorages/status",), ("patch",)),
     # Its children block their owner's deletion, which some clusters allow only to those who may hold it up anyway.
     Rule(TENANTS, GROUP, ("gpustorages/finalizers",), ("update",)),

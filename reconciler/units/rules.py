@@ -17,6 +17,7 @@ RULES = (
     # The token of a unit's SSH: looked for by its name, given to the unit, removed when the unit has another or none.
     Rule((Scope.TENANTS,), "", ("secrets",), ("get", "update", "delete")),
     Rule(UNIT_SCOPES, GROUP, ("gpuunits/status",), ("patch",)),
+    Rule(UNIT_SCOPES, GROUP, ("gpuunits",), ("manage",)),
     # Its children block their owner's deletion, which some clusters allow only to those who may hold it up anyway.
     Rule(UNIT_SCOPES, GROUP, ("gpuunits/finalizers",), ("update",)),
     # Stock whose GPUs were handed over.

@@ -9,7 +9,7 @@ from gpu_platform.adapters.kube import KubeClient
 from gpu_platform.domain import names
 from gpu_platform.domain.access import Rule, Scope
 
-VERBS = ("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection")
+VERBS = ("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection", "manage")
 TENANT = "runtime-instance-acme"
 NAMESPACES = {
     "": (Scope.CLUSTER,),

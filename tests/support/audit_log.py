@@ -15,7 +15,7 @@ RECONCILER_AGENT = "gpu-platform-reconciler"
 
 @dataclass(frozen=True)
 class AuditLog:
-    """What was written since the log was opened. Leases are not in it: a leader's heartbeat is no change."""
+    """What was written since the log was opened, without Leases: a leader's heartbeat is no change."""
 
     path: Path
     offset: int
@@ -28,7 +28,7 @@ class AuditLog:
         with self.path.open() as log:
             log.seek(self.offset)
             events = [json.loads(line) for line in log if line.endswith("\n")]
-        return [event for event in events if event["verb"] in MUTATING and event.get("userAgent", "").startswith(agent)]
+        return [event for event in events if _is_write(event) and event.get("userAgent", "").startswith(agent)]
 
     def changes(self, agent: str = RECONCILER_AGENT) -> list[Json]:
         """The writes that the API server did not refuse."""
@@ -43,3 +43,7 @@ class AuditLog:
             )
             for event in self.writes(agent)
         )
+
+
+def _is_write(event: Json) -> bool:
+    return event["verb"] in MUTATING and event.get("objectRef", {}).get("resource") != "leases"

@@ -1,0 +1,125 @@
+"""The admission policy that keeps platform metadata to the platform.
+
+The processes trust what they wrote into their custom resources: which spec was accepted, who claimed which stock, what
+an Operation records. Write access to a custom resource is not enough to change that: it takes the verb `manage`, which
+RBAC grants like any other verb.
+
+| request for a custom resource of the platform                       | without `manage` |
+| ------------------------------------------------------------------- | ---------------- |
+| creates, changes or deletes an Operation                            | refused          |
+| deletes an Operation of a namespace that is being deleted           | allowed          |
+| writes a status                                                     | refused          |
+| sets, changes or removes an annotation or label of the platform     | refused          |
+| adds or removes a finalizer of the platform                         | refused          |
+| any other                                                           | allowed          |
+"""
+
+from gpu_platform.domain.access import MANAGE
+from gpu_platform.domain.names import GROUP
+from infra.objects.metadata import Json, build_metadata
+
+POLICY = "gpu-platform-metadata"
+API_VERSION = "admissionregistration.k8s.io/v1"
+DOCUMENTATION = "docs/security.md#platform-metadata"
+
+_PREFIX = f"'{GROUP}/'"
+_IS_OPERATION = "request.resource.resource == 'operations'"
+_IS_STATUS = "has(request.subResource) && request.subResource == 'status'"
+_NAMESPACE = "has(request.namespace) ? request.namespace : ''"
+"""Fields of the request that are empty are missing in CEL."""
+
+_IS_GONE = "request.operation == 'DELETE'"
+
+
+def build_policy() -> Json:
+    rule = {
+        "apiGroups": [GROUP],
+        "apiVersions": ["*"],
+        "operations": ["CREATE", "UPDATE"],
+        "resources": ["*", "*/status"],
+    }
+    operations = {**rule, "operations": ["DELETE"], "resources": ["operations"]}
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "ValidatingAdmissionPolicy",
+        "metadata": build_metadata(POLICY),
+        "spec": {
+            "failurePolicy": "Fail",
+            "matchConstraints": {
+                "matchPolicy": "Equivalent",
+                "resourceRules": [rule, operations],
+            },
+            "variables": [
+                {"name": "managed", "expression": _managed()},
+                *(
+                    {"name": f"{age}{field.capitalize()}", "expression": _read(source, field)}
+                    for age, source in (("new", "object"), ("old", "oldObject"))
+                    for field in ("annotations", "labels", "finalizers")
+                ),
+            ],
+            "validations": [
+                _validation(
+                    f"!({_IS_OPERATION}) || ({_IS_GONE} && has(namespaceObject.metadata.deletionTimestamp))",
+                    "only the platform writes Operations",
+                ),
+                _validation(f"!({_IS_STATUS})", "only the platform writes the status"),
+                *(
+                    _validation(
+                        f"{_IS_GONE} || ({_is_same_map(field)})", f"only the platform writes {field} under {GROUP}/"
+                    )
+                    for field in ("annotations", "labels")
+                ),
+                _validation(
+                    f"{_IS_GONE} || ({_is_same_list()})", f"only the platform writes finalizers under {GROUP}/"
+                ),
+            ],
+        },
+    }
+
+
+def build_policy_binding() -> Json:
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "ValidatingAdmissionPolicyBinding",
+        "metadata": build_metadata(POLICY),
+        "spec": {"policyName": POLICY, "validationActions": ["Deny"]},
+    }
+
+
+def _managed() -> str:
+    return (
+        f"authorizer.group('{GROUP}').resource(request.resource.resource)"
+        f".namespace({_NAMESPACE}).check('{MANAGE}').allowed()"
+    )
+
+
+def _validation(expression: str, fact: str) -> Json:
+    """The cheap question first: most requests need no look at the roles."""
+    text = f"'{fact}: ' + request.userInfo.username + ' needs the verb {MANAGE} on ' + request.resource.resource"
+    return {
+        "expression": f"{expression} || variables.managed",
+        "messageExpression": f"{text} + ' ({DOCUMENTATION})'",
+        "message": f"{fact}: it takes the verb {MANAGE} ({DOCUMENTATION})",
+        "reason": "Forbidden",
+    }
+
+
+def _read(source: str, field: str) -> str:
+    empty = "[]" if field == "finalizers" else "{}"
+    return f"{source} != null && has({source}.metadata.{field}) ? {source}.metadata.{field} : {empty}"
+
+
+def _is_same_map(field: str) -> str:
+    new, old = (f"variables.{age}{field.capitalize()}" for age in ("new", "old"))
+    return (
+        f"{new}.all(key, !key.startsWith({_PREFIX}) || (key in {old} && {old}[key] == {new}[key])) && "
+        f"{old}.all(key, !key.startsWith({_PREFIX}) || key in {new})"
+    )
+
+
+def _is_same_list() -> str:
+    new, old = "variables.newFinalizers", "variables.oldFinalizers"
+    return (
+        f"{new}.all(each, !each.startsWith({_PREFIX}) || each in {old}) && "
+        f"{old}.all(each, !each.startsWith({_PREFIX}) || each in {new})"
+    )
