@@ -10,10 +10,12 @@ from pathlib import Path
 from unittest.mock import patch
 
 from gpu_platform.devcluster import lifecycle
+from gpu_platform.devcluster.configuration import kubeconfig_of
 from gpu_platform.devcluster.directory import ClusterDirectory
 from gpu_platform.devcluster.environment import cluster_environment
 from gpu_platform.devcluster.parts import ensure_parts
 from gpu_platform.devcluster.record import ClusterRecord
+from gpu_platform.domain.access import API_ACCOUNT, STACK_WORKER_ACCOUNT
 from tests.support.api import know_listeners
 from tests.support.process_logs import watched_directory
 
@@ -44,7 +46,17 @@ class RunningCluster:
 
     @property
     def kubeconfig(self) -> Path:
+        """The administrator's."""
         return self.directory.kubeconfig
+
+    @property
+    def api_kubeconfig(self) -> Path:
+        """Of the API's ServiceAccount: with its roles, and no others."""
+        return kubeconfig_of(self.directory, API_ACCOUNT)
+
+    @property
+    def stack_worker_kubeconfig(self) -> Path:
+        return kubeconfig_of(self.directory, STACK_WORKER_ACCOUNT)
 
     def environment(self, path: str) -> dict[str, str]:
         return cluster_environment(self.directory, self.record, path)

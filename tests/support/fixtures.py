@@ -7,11 +7,9 @@ import httpx
 import pytest
 
 from gpu_platform.adapters.kube import KubeClient, open_client
-from gpu_platform.adapters.kube.paths import NAMESPACES, SERVICE_ACCOUNTS
 from tests.support.api import open_api
 from tests.support.clusters import RunningCluster, running_cluster
-from tests.support.units_and_stock import find
-from tests.support.waiting import eventually
+from tests.support.namespaces import tenant_namespace_of
 
 
 @pytest.fixture(scope="session")
@@ -29,12 +27,8 @@ async def kube(cluster: RunningCluster) -> AsyncIterator[KubeClient]:
 @pytest.fixture
 async def namespace(kube: KubeClient) -> AsyncIterator[str]:
     name = f"test-{secrets.token_hex(4)}"
-    body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
-    await kube.create(NAMESPACES.collection(), body)
-    # Pods are refused until the controller manager has made the namespace's account.
-    await eventually(lambda: find(kube, SERVICE_ACCOUNTS.item("default", name)))
-    yield name
-    await kube.delete(NAMESPACES.item(name))
+    async with tenant_namespace_of(kube, name):
+        yield name
 
 
 @pytest.fixture(scope="session")

@@ -136,7 +136,7 @@ async def open_ground(
         await ensure_streams(js)
         environment = {**build_api_settings(server), **(settings or {})}
         log = root / f"api-{secrets.token_hex(4)}.log"
-        async with api_process(cluster.kubeconfig, log, environment) as (_, url), open_api(url, None) as api:
+        async with api_process(cluster.api_kubeconfig, log, environment) as (_, url), open_api(url, None) as api:
             await wait_ready(api)
             async with tenant(kube, url, *ROLES) as acme:
                 ground = Ground(root, kube, server, js, url, acme)

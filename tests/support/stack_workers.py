@@ -86,7 +86,7 @@ async def stack_worker(
         "PULUMI_CONFIG_PASSPHRASE": PASSPHRASE,
         f"{prefix}STATE_DIRECTORY": str(place.root / name),
         f"{prefix}BACKEND_URL": place.url,
-        f"{prefix}KUBECONFIG": str(cluster.kubeconfig),
+        f"{prefix}KUBECONFIG": str(cluster.stack_worker_kubeconfig),
         f"{prefix}METRICS_ADDRESS": "127.0.0.1:0",
         f"{prefix}PROBE_ADDRESS": "127.0.0.1:0",
         f"{prefix}LEASE_SECONDS": "6",

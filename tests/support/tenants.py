@@ -8,10 +8,9 @@ from dataclasses import dataclass
 import httpx
 
 from gpu_platform.adapters.kube import KubeClient
-from gpu_platform.adapters.kube.paths import NAMESPACES, SERVICE_ACCOUNTS
 from gpu_platform.domain.tenants import Role, tenant_namespace
 from tests.support.api import UNITS, add_key, open_api, remove_key
-from tests.support.units_and_stock import find
+from tests.support.namespaces import tenant_namespace_of
 from tests.support.waiting import NotYet, eventually
 
 
@@ -30,15 +29,12 @@ class Tenant:
 async def tenant(kube: KubeClient, url: str, *roles: Role) -> AsyncIterator[Tenant]:
     """A new tenant, and a client with a key of these roles that the API at this address knows already."""
     name = f"t-{secrets.token_hex(3)}"
-    metadata = {"name": tenant_namespace(name), "labels": {"pod-security.kubernetes.io/enforce": "baseline"}}
-    await kube.create(NAMESPACES.collection(), {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
-    try:
-        # Pods are refused until the controller manager has made the namespace's account.
-        await eventually(lambda: find(kube, SERVICE_ACCOUNTS.item("default", tenant_namespace(name))))
-        async with key_of(kube, url, name, *roles) as (api, key):
-            yield Tenant(name, api, key)
-    finally:
-        await kube.delete(NAMESPACES.item(tenant_namespace(name)))
+    labels = {"pod-security.kubernetes.io/enforce": "baseline"}
+    async with (
+        tenant_namespace_of(kube, tenant_namespace(name), labels),
+        key_of(kube, url, name, *roles) as (api, key),
+    ):
+        yield Tenant(name, api, key)
 
 
 @asynccontextmanager

@@ -56,7 +56,7 @@ async def ground(
 ) -> AsyncIterator[Ground]:
     log: Path = tmp_path_factory.mktemp("attacked") / "log"
     async with (
-        api_process(cluster.kubeconfig, log, SETTINGS) as (_, url),
+        api_process(cluster.api_kubeconfig, log, SETTINGS) as (_, url),
         open_api(url, cluster.record.api_key, patience=0) as honest,
     ):
         await wait_ready(honest)

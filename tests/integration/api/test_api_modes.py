@@ -43,7 +43,7 @@ async def test_without_kubernetes_by_choice_health_answers_and_the_rest_says_why
 ) -> None:
     settings = {**OFF, "GPU_PLATFORM_API_AUTH": "none"}
     async with (
-        api_process(cluster.kubeconfig, tmp_path / "log", settings) as (_, url),
+        api_process(cluster.api_kubeconfig, tmp_path / "log", settings) as (_, url),
         open_api(url, None, patience=0) as api,
     ):
         await wait_ready(api)
@@ -58,7 +58,7 @@ async def test_without_kubernetes_by_choice_health_answers_and_the_rest_says_why
 
 async def test_without_kubernetes_keys_cannot_be_looked_up(cluster: RunningCluster, tmp_path: Path) -> None:
     async with (
-        api_process(cluster.kubeconfig, tmp_path / "log", OFF) as (_, url),
+        api_process(cluster.api_kubeconfig, tmp_path / "log", OFF) as (_, url),
         open_api(url, cluster.record.api_key, patience=0) as api,
     ):
         await wait_ready(api)
@@ -97,7 +97,7 @@ async def test_where_kubernetes_is_required_and_missing_the_process_ends_with_on
 
 async def test_where_kubernetes_is_required_and_there_the_api_serves(cluster: RunningCluster, tmp_path: Path) -> None:
     async with (
-        api_process(cluster.kubeconfig, tmp_path / "log", REQUIRED) as (_, url),
+        api_process(cluster.api_kubeconfig, tmp_path / "log", REQUIRED) as (_, url),
         open_api(url, cluster.record.api_key) as api,
     ):
         await wait_ready(api)
@@ -132,7 +132,7 @@ async def test_a_signal_ends_the_process_in_order_also_while_somebody_watches(
     cluster: RunningCluster, tmp_path: Path, number: signal.Signals
 ) -> None:
     async with (
-        api_process(cluster.kubeconfig, tmp_path / "log") as (daemon, url),
+        api_process(cluster.api_kubeconfig, tmp_path / "log") as (daemon, url),
         open_api(url, cluster.record.api_key) as api,
     ):
         await wait_ready(api)

@@ -77,7 +77,7 @@ async def served(cluster: RunningCluster, tmp_path_factory: pytest.TempPathFacto
     """An API process of its own, whose way to Kubernetes can be broken. Every test mends it."""
     directory = tmp_path_factory.mktemp("outages")
     async with TcpProxy(cluster.record.ports["kube-apiserver"]) as proxy:
-        kubeconfig = write_kubeconfig_through(proxy, cluster.kubeconfig, directory / "kubeconfig")
+        kubeconfig = write_kubeconfig_through(proxy, cluster.api_kubeconfig, directory / "kubeconfig")
         async with (
             api_process(kubeconfig, directory / "api.log") as (daemon, url),
             open_api(url, cluster.record.api_key, patience=0) as api,

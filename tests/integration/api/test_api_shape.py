@@ -202,7 +202,7 @@ async def test_a_key_that_asks_too_fast_gets_a_429_and_is_told_when_to_come_back
     settings = {"GPU_PLATFORM_API_BURST": "3", "GPU_PLATFORM_API_REQUESTS_PER_SECOND": "1"}
     log = tmp_path_factory.mktemp("api") / "log"
     async with (
-        api_process(cluster.kubeconfig, log, settings) as (_, url),
+        api_process(cluster.api_kubeconfig, log, settings) as (_, url),
         open_api(url, cluster.record.api_key) as api,
     ):
         await wait_ready(api)

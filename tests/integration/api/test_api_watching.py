@@ -197,7 +197,7 @@ async def test_only_so_many_streams_are_open_and_one_that_ends_makes_room(
 ) -> None:
     settings = {"GPU_PLATFORM_API_MAX_STREAMS": "1"}
     async with (
-        api_process(cluster.kubeconfig, tmp_path / "log", settings) as (_, url),
+        api_process(cluster.api_kubeconfig, tmp_path / "log", settings) as (_, url),
         open_api(url, cluster.record.api_key) as api,
     ):
         await wait_ready(api)

@@ -121,7 +121,7 @@ async def test_a_process_that_dies_leaves_nothing_that_the_reconciler_does_not_s
     record = OPERATIONS.item(operation_name("default", wish["operationID"]), INSTANCES)
     fault = f"api.{kind.what.lower()}-{moment}"
     async with (
-        api_process(cluster.kubeconfig, tmp_path / "dying.log", fault=fault) as (daemon, url),
+        api_process(cluster.api_kubeconfig, tmp_path / "dying.log", fault=fault) as (daemon, url),
         open_api(url, cluster.record.api_key) as dying,
     ):
         await wait_ready(dying)

@@ -21,7 +21,7 @@ async def start_without_keys(
     cluster: RunningCluster, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[httpx.AsyncClient]:
     log: Path = tmp_path_factory.mktemp("api") / "log"
-    async with api_process(cluster.kubeconfig, log, NO_KEYS) as (_, url), open_api(url, None) as api:
+    async with api_process(cluster.api_kubeconfig, log, NO_KEYS) as (_, url), open_api(url, None) as api:
         await wait_ready(api)
         yield api
 

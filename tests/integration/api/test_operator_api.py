@@ -137,7 +137,7 @@ async def test_parity_13_another_process_knows_the_job_too(
         job = await wait_job(api, operation_id)
 
         async with (
-            api_process(cluster.kubeconfig, tmp_path / "api.log") as (_, url),
+            api_process(cluster.api_kubeconfig, tmp_path / "api.log") as (_, url),
             open_api(url, cluster.record.api_key) as other,
         ):
             await wait_ready(other)

@@ -23,6 +23,7 @@ from gpu_platform.domain.unit_requests import accepted_text
 from tests.support.api import UNITS, add_key_record, api_process, code_of, open_api, remove_key, wait_ready
 from tests.support.clusters import RunningCluster
 from tests.support.functions import function_body
+from tests.support.namespaces import create_namespace
 from tests.support.storages import storage_body
 from tests.support.tenants import wait_key_known
 from tests.support.units_and_stock import INSTANCES, create_unit, find, get_unit, ready_condition, unit_body
@@ -72,7 +73,7 @@ async def test_an_earlier_releases_key_keeps_its_platform_role_and_a_warning_nam
         for is_platform in (None, True)
     }
     try:
-        async with api_process(cluster.kubeconfig, tmp_path / "api.log") as (daemon, url):
+        async with api_process(cluster.api_kubeconfig, tmp_path / "api.log") as (daemon, url):
             for key in made.values():
                 async with open_api(url, key) as api:
                     await wait_ready(api)
@@ -91,7 +92,7 @@ async def test_an_earlier_releases_key_keeps_its_platform_role_and_a_warning_nam
 @pytest.fixture
 async def second_namespace(kube: KubeClient) -> AsyncIterator[str]:
     """A namespace that once meant the tenant `default`, too."""
-    await kube.create(NAMESPACES.collection(), {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SECOND}})
+    await create_namespace(kube, SECOND)
     yield SECOND
     await kube.delete(NAMESPACES.item(SECOND))
 

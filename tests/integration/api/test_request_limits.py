@@ -35,7 +35,7 @@ async def test_failed_logins_are_throttled_per_source_and_valid_keys_are_served(
     key = cluster.record.api_key
     settings = {"GPU_PLATFORM_API_FAILED_LOGINS_PER_MINUTE": str(PER_MINUTE)}
     async with (
-        api_process(cluster.kubeconfig, tmp_path / "log", settings) as (_, url),
+        api_process(cluster.api_kubeconfig, tmp_path / "log", settings) as (_, url),
         open_api(url, None) as stranger,
         open_api(url, key) as neighbour,
         httpx.AsyncClient(
@@ -70,7 +70,7 @@ async def test_the_keys_of_a_tenant_share_its_limit_and_others_are_served(
         "GPU_PLATFORM_API_FAILED_LOGINS_PER_MINUTE": "1000000",
     }
     async with AsyncExitStack() as stack:
-        _, url = await stack.enter_async_context(api_process(cluster.kubeconfig, tmp_path / "log", settings))
+        _, url = await stack.enter_async_context(api_process(cluster.api_kubeconfig, tmp_path / "log", settings))
         modest = await stack.enter_async_context(open_api(url, cluster.record.api_key))
         await wait_ready(modest)
         greedy = await stack.enter_async_context(tenant(kube, url, Role.VIEWER))

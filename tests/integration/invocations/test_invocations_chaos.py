@@ -173,7 +173,7 @@ async def test_five_thousand_calls_survive_the_death_of_everything(
             "GPU_PLATFORM_API_HTTP_ADDR": address,
             "GPU_PLATFORM_API_PROBE_ADDRESS": "127.0.0.1:0",
             "GPU_PLATFORM_API_METRICS_ADDRESS": "127.0.0.1:0",
-            "GPU_PLATFORM_API_KUBECONFIG": str(cluster.kubeconfig),
+            "GPU_PLATFORM_API_KUBECONFIG": str(cluster.api_kubeconfig),
             "GPU_PLATFORM_API_NATS_URL": server.url,
         }
 

@@ -213,7 +213,7 @@ async def test_an_api_that_was_killed_between_record_and_queue_leaves_a_call_tha
 ) -> None:
     body = {"serverlessRequestID": FUNCTION, "invocationID": "half", "payload": {"text": "a"}}
     log = ground.root / "dying-api.log"
-    async with api_process(cluster.kubeconfig, log, ground.api_settings, "api.call-recorded") as (daemon, url):
+    async with api_process(cluster.api_kubeconfig, log, ground.api_settings, "api.call-recorded") as (daemon, url):
         async with open_api(url, None) as api:
             await wait_ready(api)
             async with key_of(kube, url, ground.acme.name, Role.INVOKER) as (invoker, _):
@@ -232,7 +232,7 @@ async def test_without_nats_the_api_says_so(ground: Ground, kube: KubeClient, cl
 
     async def look(name: str, settings: Mapping[str, str]) -> None:
         log = ground.root / f"lonely-{name}.log"
-        async with api_process(cluster.kubeconfig, log, settings) as (_, url), open_api(url, None) as api:
+        async with api_process(cluster.api_kubeconfig, log, settings) as (_, url), open_api(url, None) as api:
             await wait_ready(api)
             async with (
                 key_of(kube, url, ground.acme.name, Role.EDITOR) as (_, key),

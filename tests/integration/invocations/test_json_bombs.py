@@ -82,7 +82,7 @@ async def test_an_invokers_bomb_is_refused_before_anything_is_built_from_it(
     function = await ground.function(f"f-{secrets.token_hex(4)}")
     log = ground.root / f"api-{secrets.token_hex(4)}.log"
     async with (
-        api_process(cluster.kubeconfig, log, ground.api_settings) as (daemon, url),
+        api_process(cluster.api_kubeconfig, log, ground.api_settings) as (daemon, url),
         open_api(url, ground.acme.key) as api,
     ):
         await wait_ready(api)

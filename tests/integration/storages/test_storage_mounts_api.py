@@ -62,7 +62,7 @@ async def replicas(
     """Two API processes."""
     log: Path = tmp_path_factory.mktemp("api") / "second.log"
     async with (
-        api_process(cluster.kubeconfig, log) as (_, url),
+        api_process(cluster.api_kubeconfig, log) as (_, url),
         open_api(url, cluster.record.api_key) as second,
     ):
         await wait_ready(second)

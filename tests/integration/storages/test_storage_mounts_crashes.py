@@ -61,7 +61,7 @@ async def send_to_one_that_dies(
     body: Json | None = None,
 ) -> None:
     async with (
-        api_process(cluster.kubeconfig, log, fault=moment) as (daemon, url),
+        api_process(cluster.api_kubeconfig, log, fault=moment) as (daemon, url),
         open_api(url, cluster.record.api_key) as dying,
     ):
         await wait_ready(dying)

@@ -19,6 +19,7 @@ from gpu_platform.adapters.kube.paths import (
 from gpu_platform.domain import names
 from tests.support.audit_log import AuditLog
 from tests.support.clusters import RunningCluster
+from tests.support.namespaces import create_namespace
 from tests.support.storages import (
     change_storage,
     create_storage,
@@ -293,9 +294,7 @@ async def test_a_storage_is_mounted_by_one_unit_at_a_time_and_handed_on(kube: Ku
 
 async def test_a_storage_goes_with_its_namespace_mounted_or_not(kube: KubeClient) -> None:
     namespace = f"{names.INSTANCE_NAMESPACE_PREFIX}leaving"
-    await kube.create(
-        NAMESPACES.collection(), {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
-    )
+    await create_namespace(kube, namespace)
     for name in ("mounted", "free"):
         body = storage_body(name)
         body["metadata"]["namespace"] = namespace

@@ -37,7 +37,7 @@ async def asking(
     log: Path = tmp_path_factory.mktemp("asking") / "api.log"
     settings = {"GPU_PLATFORM_API_NVIDIA_METRICS_ENDPOINT": exporter.url}
     async with (
-        api_process(cluster.kubeconfig, log, settings) as (_, url),
+        api_process(cluster.api_kubeconfig, log, settings) as (_, url),
         open_api(url, cluster.record.api_key, patience=0) as api,
     ):
         await wait_ready(api)

@@ -160,7 +160,7 @@ async def test_bodies_of_any_size_pass_without_being_held(
 ) -> None:
     log = tmp_path_factory.mktemp("api") / "log"
     async with (
-        api_process(cluster.kubeconfig, log) as (daemon, url),
+        api_process(cluster.api_kubeconfig, log) as (daemon, url),
         open_api(url, cluster.record.api_key) as api,
     ):
         await wait_ready(api)
@@ -188,7 +188,7 @@ async def test_a_process_that_is_told_to_stop_cuts_what_is_open(
     cluster: RunningCluster, unit: str, tmp_path: Path
 ) -> None:
     async with (
-        api_process(cluster.kubeconfig, tmp_path / "log") as (daemon, url),
+        api_process(cluster.api_kubeconfig, tmp_path / "log") as (daemon, url),
         open_api(url, cluster.record.api_key) as api,
         aiohttp.ClientSession(headers={"Authorization": f"Bearer {cluster.record.api_key}"}) as session,
     ):
@@ -249,7 +249,7 @@ async def test_nothing_dials_beyond_loopback_for_a_unit_on_a_simulated_node(
     node = (await wait_unit_phase(kube, "pretended", "Ready"))["status"]["nodeName"]
     settings = {audited_api.RECORD_VARIABLE: str(record)}
     async with (
-        api_process(cluster.kubeconfig, tmp_path / "log", settings, module=audited_api.MODULE) as (_, url),
+        api_process(cluster.api_kubeconfig, tmp_path / "log", settings, module=audited_api.MODULE) as (_, url),
         open_api(url, cluster.record.api_key) as api,
     ):
         await wait_ready(api)

@@ -261,7 +261,7 @@ async def test_a_token_outlives_the_process_that_was_told_it(
     name = f"dying-{fault.rpartition('-')[2]}"
     body = rest_unit(name, specName=SPEC, ssh=ssh_block(token=TOKEN))
     async with (
-        api_process(cluster.kubeconfig, tmp_path / "api.log", fault=fault) as (daemon, url),
+        api_process(cluster.api_kubeconfig, tmp_path / "api.log", fault=fault) as (daemon, url),
         open_api(url, cluster.record.api_key) as dying,
     ):
         await wait_ready(dying)

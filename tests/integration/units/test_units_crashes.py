@@ -66,7 +66,7 @@ class Dying:
     async def send(self, fault: str, method: str, path: str, body: Json | None = None) -> None:
         """To an API process that kills itself at the fault point; its caller gets no answer."""
         async with (
-            api_process(self.cluster.kubeconfig, self.log, fault=fault) as (daemon, url),
+            api_process(self.cluster.api_kubeconfig, self.log, fault=fault) as (daemon, url),
             open_api(url, self.victim.key) as api,
         ):
             await wait_ready(api)

@@ -50,7 +50,7 @@ async def replicas(
 ) -> AsyncIterator[Sequence[httpx.AsyncClient]]:
     """Two API processes."""
     log: Path = tmp_path_factory.mktemp("api") / "second.log"
-    async with api_process(cluster.kubeconfig, log) as (_, url), open_api(url, racer.key) as second:
+    async with api_process(cluster.api_kubeconfig, log) as (_, url), open_api(url, racer.key) as second:
         await wait_ready(second)
         await wait_key_known(second)
         yield (racer.api, second)
