@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.support import process_logs
+from tests.support import process_logs, rbac_usage
 from tests.support.fault_report import PROPERTY, FaultReport, FaultRow, build_table
 from tests.support.module_seconds import MODULE_SECONDS
 
@@ -20,10 +20,11 @@ _seconds: dict[str, float] = defaultdict(float)
 """Of each module, over all of its tests and fixtures."""
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """A shell that starts us in the background lets us ignore Ctrl-C, and our children too. Tests send it."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    config.pluginmanager.register(_Workers())
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -62,6 +63,21 @@ def faults(request: pytest.FixtureRequest) -> Iterator[FaultReport]:
             pytest.fail("this fault test hit no fault")
 
 
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A worker sends its figures to the process that started it."""
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["rbac"] = sorted(rbac_usage.seen)
+
+
+class _Workers:
+    """Hooks of pytest-xdist, which does not know them where it is not used."""
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        sent = getattr(node, "workeroutput", {}).get("rbac", ())
+        rbac_usage.seen.update(rbac_usage.Right(*right) for right in sent)
+
+
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     _seconds[report.nodeid.partition("::")[0]] += report.duration
 
@@ -71,6 +87,7 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         return
     _show_costs(terminalreporter)
     _show_faults(terminalreporter)
+    _show_unused_rights(terminalreporter)
 
 
 def _show_costs(terminal: Any) -> None:
@@ -92,3 +109,21 @@ def _show_faults(terminal: Any) -> None:
         terminal.section("faults")
         for line in build_table(rows):
             terminal.write_line(line)
+
+
+def _show_unused_rights(terminal: Any) -> None:
+    """After a whole tier of tests on real parts: the rights that neither this run nor the last one of the other tier
+    has used."""
+    tiers = ("not faults", "faults")
+    tier, cache = terminal.config.option.markexpr, terminal.config.cache
+    if tier not in tiers or not rbac_usage.seen:
+        return
+    cache.set(rbac_usage.CACHE_KEY.format(tier), sorted(rbac_usage.seen))
+    runs = {each: cache.get(rbac_usage.CACHE_KEY.format(each), None) for each in tiers}
+    used = {rbac_usage.Right(*right) for rights in runs.values() for right in rights or ()}
+    unused = rbac_usage.list_unused(used)
+    terminal.section(f"RBAC: {len(unused)} of {len(set(rbac_usage.list_declared()))} rights unused")
+    if missing := [each for each, rights in runs.items() if rights is None]:
+        terminal.write_line(f"(without the tests marked {', '.join(missing)!r}, which have not run here)")
+    for right in unused:
+        terminal.write_line(str(right))

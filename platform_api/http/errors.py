@@ -1,14 +1,19 @@
 """Everything that the API can say besides yes. One function per kind of refusal; services raise what they return."""
 
+import re
 from collections.abc import Mapping, Sequence
 
 from gpu_platform.adapters.kube import AlreadyExistsError, KubeError, UnreachableError
+from gpu_platform.domain.names import INSTANCE_NAMESPACE_PREFIX
 from platform_api.http.envelope import ErrorDetail
 
 RETRY_SECONDS = 1
 CALLER_GONE = 499
 NAMESPACE_LIMITS = QUOTA, ENDING = "exceeded quota", "being terminated"
 """Words of Kubernetes in a 403 that is about the tenant's namespace, not about our own rights."""
+
+NO_RIGHTS = re.compile(rf'in the namespace "(?P<namespace>{INSTANCE_NAMESPACE_PREFIX}[a-z0-9-]+)"')
+"""Words of RBAC in a 403. A tenant's namespace that does not exist has no role bindings either."""
 
 
 class ApiError(Exception):
@@ -117,6 +122,11 @@ def from_kube(error: KubeError) -> ApiError:
         return forbidden(f"{error.message[error.message.index(QUOTA) :]}; ask an operator for more")
     if error.status == 403 and ENDING in error.message:
         return forbidden("the tenant's namespace is being deleted; ask an operator")
+    if error.status == 403 and (unbound := NO_RIGHTS.search(error.message)):
+        return forbidden(
+            f"the platform has no rights in the namespace {unbound['namespace']} of this tenant, which may not exist "
+            "yet; ask an operator to make it"
+        )
     if error.status == 429 or error.status >= 500:
         return unavailable(f"Kubernetes answered with status {error.status}; try again")
     return ApiError(500, "internal_error", "Kubernetes refused what the platform asked of it; the log knows more")

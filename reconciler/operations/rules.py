@@ -17,5 +17,5 @@ RULES = (
     Rule((Scope.STOCK,), GROUP, ("gpuunits",), ("list", "patch", "manage")),
     # Jobs make pools and remove them, and they make the catalogue entry of a spec that is new.
     Rule((Scope.STOCK,), GROUP, ("stockpools",), ("get", "create", "delete", "manage")),
-    Rule((Scope.CLUSTER,), GROUP, ("gpuspecs",), ("get", "create")),
+    Rule((Scope.CLUSTER,), GROUP, ("gpuspecs",), ("get", "create", "manage")),
 )

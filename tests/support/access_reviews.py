@@ -7,7 +7,7 @@ from itertools import product
 
 from gpu_platform.adapters.kube import KubeClient
 from gpu_platform.domain import names
-from gpu_platform.domain.access import Rule, Scope
+from gpu_platform.domain.access import Rule, Scope, account_groups, account_user
 
 VERBS = ("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection", "manage")
 TENANT = "runtime-instance-acme"
@@ -91,10 +91,9 @@ async def _is_allowed(kube: KubeClient, account: str, question: Question) -> boo
         "verb": question.verb,
         "name": question.name,
     }
-    system = names.SYSTEM_NAMESPACE
     spec = {
-        "user": f"system:serviceaccount:{system}:{account}",
-        "groups": ["system:serviceaccounts", f"system:serviceaccounts:{system}", "system:authenticated"],
+        "user": account_user(account),
+        "groups": [*account_groups(), "system:authenticated"],
         "resourceAttributes": attributes,
     }
     body = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}

@@ -16,6 +16,7 @@ from gpu_platform.devcluster.environment import cluster_environment
 from gpu_platform.devcluster.parts import ensure_parts
 from gpu_platform.devcluster.record import ClusterRecord
 from gpu_platform.domain.access import API_ACCOUNT, STACK_WORKER_ACCOUNT
+from tests.support import rbac_usage
 from tests.support.api import know_listeners
 from tests.support.process_logs import watched_directory
 
@@ -80,3 +81,4 @@ def running_cluster(*, nodes: int = NODES, gpus: int = GPUS, platform: bool = Tr
                 yield RunningCluster(directory, record)
         finally:
             lifecycle.down(directory)
+            rbac_usage.note_usage(directory.logs)

@@ -5,8 +5,10 @@ from contextlib import asynccontextmanager
 
 from gpu_platform.adapters.kube import KubeClient
 from gpu_platform.adapters.kube.paths import NAMESPACES, SERVICE_ACCOUNTS, ResourcePath
-from gpu_platform.domain.access import ACCOUNTS
+from gpu_platform.domain.access import ACCOUNTS, account_user
+from gpu_platform.domain.names import GROUP
 from infra.objects.roles import RBAC, build_tenant_binding
+from tests.support.access_reviews import REVIEWS
 from tests.support.units_and_stock import find
 from tests.support.waiting import eventually
 
@@ -30,5 +32,14 @@ async def create_namespace(kube: KubeClient, name: str, labels: Mapping[str, str
     await kube.create(NAMESPACES.collection(), body)
     for account in ACCOUNTS:
         await kube.create(ROLE_BINDINGS.collection(name), build_tenant_binding(account, name))
+    await eventually(lambda: _has_rights(kube, name))
     # Pods are refused until the controller manager has made the namespace's account.
     await eventually(lambda: find(kube, SERVICE_ACCOUNTS.item("default", name)))
+
+
+async def _has_rights(kube: KubeClient, namespace: str) -> bool:
+    """The API server learns of role bindings a moment after they were made: of all of them, when of the last."""
+    attributes = {"namespace": namespace, "group": GROUP, "resource": "gpuunits", "verb": "create"}
+    spec = {"user": account_user(ACCOUNTS[-1]), "resourceAttributes": attributes}
+    body = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}
+    return bool((await kube.create(REVIEWS, body))["status"]["allowed"])

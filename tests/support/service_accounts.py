@@ -10,13 +10,22 @@ import pytest
 import yaml
 
 from gpu_platform.adapters.kube import KubeClient
-from gpu_platform.adapters.kube.paths import GPU_FUNCTIONS, GPU_STORAGES, GPU_UNITS, SERVICE_ACCOUNTS, STOCK_POOLS
+from gpu_platform.adapters.kube.paths import (
+    GPU_FUNCTIONS,
+    GPU_STORAGES,
+    GPU_UNITS,
+    SERVICE_ACCOUNTS,
+    STOCK_POOLS,
+    ResourcePath,
+)
 from gpu_platform.domain import names
+from infra.objects.roles import RBAC, RBAC_GROUP
 from infra.objects.workloads import API, RECONCILER, STACK_WORKER
 from tests.support.api import UNITS, api_process, open_api, unit_request, wait_ready
 from tests.support.clusters import RunningCluster
 from tests.support.daemons import running_daemon
 from tests.support.functions_api import FUNCTIONS, build_function_request
+from tests.support.namespaces import ROLE_BINDINGS
 from tests.support.ssh_blocks import ssh_block
 from tests.support.stack_workers import (
     StackPlace,
@@ -31,6 +40,8 @@ from tests.support.stack_workers import (
 from tests.support.storages_api import STORAGES, build_mounts, build_storage_request
 from tests.support.units_and_stock import find, wait_unit_phase
 from tests.support.waiting import eventually
+
+ROLES = ResourcePath(RBAC, "roles")
 
 POOLS = "/api/v1/operator/stockpools"
 TOKENS = ("open-sesame", "open-again")
@@ -187,11 +198,38 @@ async def running_platform(
         yield api
 
 
-async def write_kubeconfig(cluster: RunningCluster, kube: KubeClient, account: str, path: Path) -> Path:
+async def write_kubeconfig(
+    cluster: RunningCluster, kube: KubeClient, account: str, path: Path, namespace: str = names.SYSTEM_NAMESPACE
+) -> Path:
+    """Access as this ServiceAccount, by a token."""
     body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 3600}}
-    token = await kube.create(SERVICE_ACCOUNTS.item(account, names.SYSTEM_NAMESPACE, "token"), body)
+    token = await kube.create(SERVICE_ACCOUNTS.item(account, namespace, "token"), body)
     document = yaml.safe_load(cluster.kubeconfig.read_text())
     [user] = document["users"]
     user["user"] = {"token": token["status"]["token"]}
     path.write_text(yaml.safe_dump(document))
     return path
+
+
+async def create_account(kube: KubeClient, name: str, namespace: str) -> None:
+    body = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}}
+    await kube.create(SERVICE_ACCOUNTS.collection(namespace), body)
+
+
+async def grant(kube: KubeClient, account: str, namespace: str, rules: list[dict[str, list[str]]]) -> None:
+    """Allows a ServiceAccount of this namespace what the rules say, in this namespace."""
+    role = {"metadata": {"generateName": "granted-"}, "rules": rules}
+    made = await kube.create(ROLES.collection(namespace), role)
+    await bind(kube, account, namespace, "Role", made["metadata"]["name"])
+
+
+async def bind(
+    kube: KubeClient, account: str, namespace: str, kind: str, role: str, *, within: str | None = None
+) -> None:
+    """Binds a ServiceAccount of `namespace` to a role in the namespace `within`, by default its own."""
+    body = {
+        "metadata": {"generateName": "bound-"},
+        "roleRef": {"apiGroup": RBAC_GROUP, "kind": kind, "name": role},
+        "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": namespace}],
+    }
+    await kube.create(ROLE_BINDINGS.collection(within or namespace), body)

@@ -14,7 +14,7 @@ from gpu_platform.domain.tenants import Role
 from tests.support.api import UNITS, api_process, open_api, scrape, wait_ready
 from tests.support.clusters import RunningCluster
 from tests.support.raw_http import CHUNK_OF_ONE, LARGE_CHUNK, RawAnswer, RawClient, build_head, open_raw
-from tests.support.tenants import key_of, wait_key_known
+from tests.support.tenants import tenant, wait_key_known
 from tests.support.waiting import NotYet, eventually
 
 MIB = 1 << 20
@@ -61,8 +61,8 @@ async def ground(
     ):
         await wait_ready(honest)
         await wait_key_known(honest)
-        async with key_of(kube, url, "harmful", Role.EDITOR) as (_, key):
-            yield Ground(url, honest, key)
+        async with tenant(kube, url, Role.EDITOR) as harmful:
+            yield Ground(url, honest, harmful.key)
 
 
 @asynccontextmanager

@@ -6,6 +6,10 @@ from gpu_platform.adapters.kube import AlreadyExistsError, ConflictError, KubeEr
 from platform_api.http.errors import from_kube
 
 OVER_QUOTA = 'gpuunits "web" is forbidden: exceeded quota: tenant, requested: count/gpuunits=1, used: 5, limited: 5'
+NO_NAMESPACE = (
+    'gpuunits.runtime.lokiwager.io "web" is forbidden: User "system:serviceaccount:runtime-system:gpu-platform-api" '
+    'cannot get resource "gpuunits" in API group "runtime.lokiwager.io" in the namespace "runtime-instance-acme"'
+)
 ENDING = 'gpuunits "web" is forbidden: unable to create new content in namespace x because it is being terminated'
 
 
@@ -18,6 +22,12 @@ ENDING = 'gpuunits "web" is forbidden: unable to create new content in namespace
             "exceeded quota: tenant, requested: count/gpuunits=1, used: 5, limited: 5; ask an operator for more",
         ),
         (KubeError(403, "Forbidden", ENDING), 403, "the tenant's namespace is being deleted; ask an operator"),
+        (
+            KubeError(403, "Forbidden", NO_NAMESPACE),
+            403,
+            "the platform has no rights in the namespace runtime-instance-acme of this tenant, which may not exist "
+            "yet; ask an operator to make it",
+        ),
         (KubeError(503, "ServiceUnavailable", "etcd"), 503, "Kubernetes answered with status 503; try again"),
         (ConflictError(409, "Conflict", "x"), 409, "it was modified concurrently; look at it and try again"),
         (
