@@ -115,9 +115,10 @@ def _show_unused_rights(terminal: Any) -> None:
     """After a whole tier of tests on real parts: the rights that neither this run nor the last one of the other tier
     has used."""
     tiers = ("not faults", "faults")
-    tier, cache = terminal.config.option.markexpr, terminal.config.cache
+    tier = terminal.config.option.markexpr
     if tier not in tiers or not rbac_usage.seen:
         return
+    cache = terminal.config.cache
     cache.set(rbac_usage.CACHE_KEY.format(tier), sorted(rbac_usage.seen))
     runs = {each: cache.get(rbac_usage.CACHE_KEY.format(each), None) for each in tiers}
     used = {rbac_usage.Right(*right) for rights in runs.values() for right in rights or ()}
