@@ -66,7 +66,8 @@ def faults(request: pytest.FixtureRequest) -> Iterator[FaultReport]:
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """A worker sends its figures to the process that started it."""
     if hasattr(session.config, "workeroutput"):
-        session.config.workeroutput["rbac"] = sorted(rbac_usage.seen)
+        # Only plain types cross over.
+        session.config.workeroutput["rbac"] = [[str(part) for part in right] for right in sorted(rbac_usage.seen)]
 
 
 class _Workers:
