@@ -21,7 +21,6 @@ from gpu_platform.adapters.kube.requests import find
 from gpu_platform.adapters.kube.watch import WatchTiming
 from gpu_platform.domain import names
 from gpu_platform.domain.metadata import labels_of
-from gpu_platform.domain.operations import OperationKind
 from gpu_platform.domain.stack_records import LABEL_KIND
 from gpu_platform.domain.stock import is_available
 from platform_api.bounded_client import BoundedClient
@@ -57,10 +56,10 @@ class Cluster:
         self.stacks = ObjectCache(
             client, LEASES, namespace=names.SYSTEM_NAMESPACE, label_selector=LABEL_KIND, timing=timing
         )
-        self.previews = ObjectCache(
+        self.operations = ObjectCache(
             client,
             OPERATIONS,
-            field_selector=f"spec.kind={OperationKind.PREVIEW_UNIT}",
+            keep=active_previews.keep_preview,
             indexes={
                 active_previews.BY_NAMESPACE: active_previews.index_by_namespace,
                 active_previews.BY_UNIT: active_previews.index_by_unit,
@@ -79,7 +78,7 @@ class Cluster:
             self.nodes,
             self.pods,
             self.stacks,
-            self.previews,
+            self.operations,
         )
 
     async def run(self) -> None:

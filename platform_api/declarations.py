@@ -2,7 +2,7 @@
 
 | step | what                                       | who repairs it when this process dies right after          |
 | ---- | ------------------------------------------ | ---------------------------------------------------------- |
-| 1    | check and hash the request                 | nothing was written                                        |
+| 1    | check and hash the request; the tenant's limits | nothing was written                                   |
 | 2    | record the Operation, if there is none     | the operations controller removes it: nothing was accepted |
 | 3    | create the object                          | the operations controller marks it                         |
 | 4    | mark the Operation succeeded               | nothing is left to do                                      |
@@ -21,6 +21,8 @@ from gpu_platform.adapters.ledger import remove_operation
 from gpu_platform.domain.operations import ACCEPT_SECONDS
 from platform_api.bounded_client import BoundedClient
 from platform_api.http.errors import ApiError
+from platform_api.keys.key_ring import Caller
+from platform_api.object_limits import ObjectLimits
 from platform_api.tenant_operations import (
     BEGINNINGS,
     OperationEnds,
@@ -44,17 +46,25 @@ class Declared:
 class Declarations:
     """Of one kind; `what` it is, in words."""
 
-    def __init__(self, client: BoundedClient, path: ResourcePath, what: str, now: Callable[[], datetime]) -> None:
+    def __init__(
+        self,
+        client: BoundedClient,
+        limits: ObjectLimits,
+        path: ResourcePath,
+        what: str,
+        now: Callable[[], datetime],
+    ) -> None:
         self._client = client
+        self._limits = limits
         self._path = path
         self._what = what
         self._now = now
         self._ends = OperationEnds(client)
 
-    async def accept(self, wanted: Json, body: Json, check: Check) -> Declared:
+    async def accept(self, caller: Caller, wanted: Json, body: Json, check: Check) -> Declared:
         """`wanted` is the Operation, `body` the object that it makes, once `check` has found what both need."""
         for _ in range(BEGINNINGS):
-            opened = await open_for_tenant(self._client, wanted)
+            opened = await self._limits.find_replay(caller, wanted) or await open_for_tenant(self._client, wanted)
             if opened.is_new:
                 pass_point(f"api.{self._what}-recorded")
                 return Declared(await self._carry_out(opened.operation, body, check), is_new=True)

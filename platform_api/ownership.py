@@ -18,10 +18,17 @@ def refuse_owned(item: Json, what: str) -> None:
 
 def refuse_worker(unit: Json) -> None:
     """409 for a unit that a function made: the next pass over that would undo the change."""
-    for owner in unit["metadata"].get("ownerReferences") or ():
-        if owner.get("controller") and owner["kind"] == "GPUFunction":
-            name = unit["metadata"]["name"]
-            raise conflict(
-                f"the unit {name!r} cannot be changed: it is a worker of the function {owner['name']!r}: "
-                "change the function"
-            )
+    if function := _find_function(unit):
+        name = unit["metadata"]["name"]
+        raise conflict(
+            f"the unit {name!r} cannot be changed: it is a worker of the function {function!r}: change the function"
+        )
+
+
+def is_worker(unit: Json) -> bool:
+    return _find_function(unit) is not None
+
+
+def _find_function(unit: Json) -> str | None:
+    owners = unit["metadata"].get("ownerReferences") or ()
+    return next((owner["name"] for owner in owners if owner.get("controller") and owner["kind"] == "GPUFunction"), None)

@@ -37,6 +37,7 @@ from platform_api.invocations.service import InvocationService
 from platform_api.keys.key_ring import KeyRing
 from platform_api.keys.rate_limit import FailedLogins, Rate, RateLimit
 from platform_api.metrics import ApiMetrics
+from platform_api.object_limits import ObjectLimits
 from platform_api.proxying.forwarding import Forwarder
 from platform_api.queue_link import build_queue_link
 from platform_api.settings import ApiSettings
@@ -93,16 +94,19 @@ def build_deps(settings: ApiSettings, client: KubeClient | None) -> Deps:
     queue = build_queue_link(settings, f"{COMPONENT}/{os.getpid()}")
     counts = QueueCounts(queue)
     limits = TenantLimitReader(settings.tenant_limits)
+    objects = ObjectLimits(cluster, limits.of) if cluster else None
     return Deps(
         settings=settings,
         cluster=cluster,
-        units=UnitService(cluster, metrics, now_utc, development_addresses=settings.development_addresses)
-        if cluster
+        units=UnitService(cluster, objects, metrics, now_utc, development_addresses=settings.development_addresses)
+        if cluster and objects
         else None,
-        storages=StorageService(cluster, now_utc, development_addresses=settings.development_addresses)
-        if cluster
+        storages=StorageService(cluster, objects, now_utc, development_addresses=settings.development_addresses)
+        if cluster and objects
         else None,
-        functions=FunctionService(cluster, now_utc, counts if queue.is_configured else None) if cluster else None,
+        functions=FunctionService(cluster, objects, now_utc, counts if queue.is_configured else None)
+        if cluster and objects
+        else None,
         invocations=InvocationService(cluster, queue, counts, settings, limits, metrics, now_utc) if cluster else None,
         drift=DriftTracker(cluster, now_utc) if cluster else None,
         queue=queue,

@@ -2,7 +2,7 @@
 
 from typing import Any, Protocol
 
-from gpu_platform.adapters.kube.errors import AlreadyExistsError, ConflictError
+from gpu_platform.adapters.kube.errors import AlreadyExistsError, ConflictError, KubeError
 from gpu_platform.adapters.kube.paths import ResourcePath
 from gpu_platform.adapters.kube.requests import find
 from gpu_platform.domain.operations import marks_of
@@ -28,8 +28,14 @@ async def create_or_adopt(client: CreationClient, path: ResourcePath, body: Json
     for _ in range(CREATE_TRIES):
         try:
             return await client.create(path.collection(metadata["namespace"]), body)
-        except AlreadyExistsError:
+        except KubeError as error:
+            is_taken = isinstance(error, AlreadyExistsError)
+            # The API server looks at the quota first: a full one hides that the name is taken.
+            if not is_taken and not error.is_over_quota:
+                raise
             existing = await find(client, path, metadata["name"], metadata["namespace"])
+            if existing is None and not is_taken:
+                raise
         if existing is None:
             # It went between the two looks.
             continue

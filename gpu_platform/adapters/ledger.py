@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
 
-from gpu_platform.adapters.kube.errors import AlreadyExistsError, ConflictError, NotFoundError
+from gpu_platform.adapters.kube.errors import AlreadyExistsError, ConflictError, KubeError, NotFoundError
 from gpu_platform.adapters.kube.paths import OPERATIONS, ResourcePath
 from gpu_platform.adapters.kube.requests import as_seen, delete_that, find
 from gpu_platform.domain import names
@@ -88,11 +88,17 @@ async def open_operation(client: LedgerClient, operation: Json) -> Opened:
     for _ in range(OPEN_TRIES):
         try:
             return Opened(await client.create(OPERATIONS.collection(metadata["namespace"]), operation), is_new=True)
-        except AlreadyExistsError:
+        except KubeError as error:
+            is_taken = isinstance(error, AlreadyExistsError)
+            # The API server looks at the quota first: a full one hides that the name is taken.
+            if not is_taken and not error.is_over_quota:
+                raise
             found = await find(client, OPERATIONS, metadata["name"], metadata["namespace"])
             # None: it was removed between the two looks.
             if found is not None:
                 return Opened(found, is_new=False)
+            if not is_taken:
+                raise
     raise ConflictError(409, "Conflict", f"the operation {metadata['name']} is made and removed again and again")
 
 

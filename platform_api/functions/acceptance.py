@@ -12,18 +12,19 @@ from platform_api.cluster import Cluster
 from platform_api.declarations import Declarations, Declared
 from platform_api.functions.schemas import CreateFunction
 from platform_api.keys.key_ring import Caller
+from platform_api.object_limits import ObjectLimits
 from platform_api.tenant_operations import build_creation, check_catalogue
 
 
 class FunctionAcceptance:
-    def __init__(self, cluster: Cluster, now: Callable[[], datetime]) -> None:
+    def __init__(self, cluster: Cluster, limits: ObjectLimits, now: Callable[[], datetime]) -> None:
         self._cluster = cluster
-        self._declarations = Declarations(cluster.client, GPU_FUNCTIONS, "function", now)
+        self._declarations = Declarations(cluster.client, limits, GPU_FUNCTIONS, "function", now)
 
     async def accept(self, caller: Caller, body: CreateFunction) -> Declared:
         request = normalise_function(body.to_request())
         wanted = build_creation(caller, body.operation_id, OperationKind.CREATE_FUNCTION, "GPUFunction", request)
         function = build_function(request, caller.namespace, body.operation_id, spec_of(wanted).request_hash)
         return await self._declarations.accept(
-            wanted, function, partial(check_catalogue, self._cluster, request.spec_name)
+            caller, wanted, function, partial(check_catalogue, self._cluster, request.spec_name)
         )

@@ -18,6 +18,7 @@ from platform_api.functions.acceptance import FunctionAcceptance
 from platform_api.functions.health import FunctionHealthReads, QueueFigures
 from platform_api.http.errors import ApiError, not_found
 from platform_api.keys.key_ring import Caller
+from platform_api.object_limits import ObjectLimits
 from platform_api.ownership import refuse_owned
 from platform_api.paging import read_page
 from platform_api.stacks.recording import RecordingWaits
@@ -26,9 +27,12 @@ Json = dict[str, Any]
 
 
 class FunctionService:
-    def __init__(self, cluster: Cluster, now: Callable[[], datetime], figures: QueueFigures | None) -> None:
+    def __init__(
+        self, cluster: Cluster, limits: ObjectLimits, now: Callable[[], datetime], figures: QueueFigures | None
+    ) -> None:
         self.client = cluster.client
-        self.acceptance = FunctionAcceptance(cluster, now)
+        self._limits = limits
+        self.acceptance = FunctionAcceptance(cluster, limits, now)
         self.health = FunctionHealthReads(figures)
         self.recordings = RecordingWaits(cluster.client)
         self._now = now
@@ -60,7 +64,8 @@ class FunctionService:
 
         async def record(function: Json) -> None:
             await settle_creation(self.client, function, caller.tenant, self._now())
-            await open_operation(self.client, build_deletion(function, caller.tenant))
+            deletion = build_deletion(function, caller.tenant)
+            await self._limits.find_replay(caller, deletion) or await open_operation(self.client, deletion)
             pass_point("api.function-delete-recorded")
 
         await delete_on_record(self.client, GPU_FUNCTIONS, seen, record)

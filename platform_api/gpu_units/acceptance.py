@@ -2,7 +2,8 @@
 
 | step | what                                       | who repairs it when this process dies right after          |
 | ---- | ------------------------------------------ | ---------------------------------------------------------- |
-| 1    | check and hash the request; then its token | nothing was written                                        |
+| 1    | check and hash the request; then its token; | nothing was written                                       |
+|      | the tenant's limits                        |                                                            |
 | 2    | record the Operation, if there is none     | the operations controller removes it: nothing was accepted |
 | 2a   | of one with a token: keep it in a Secret   | it goes with the Operation                                 |
 | 3    | claim stock by compare-and-swap            | the operations controller goes on from here                |
@@ -38,6 +39,7 @@ from platform_api.gpu_units.token_digests import TokenDigests
 from platform_api.http.errors import ApiError, invalid_field, no_capacity
 from platform_api.keys.key_ring import Caller
 from platform_api.mounting import check_mounts, mounts_refused_in_words
+from platform_api.object_limits import ObjectLimits
 from platform_api.tenant_operations import (
     BEGINNINGS,
     OperationEnds,
@@ -65,9 +67,15 @@ class Accepted:
 
 class Acceptance:
     def __init__(
-        self, cluster: Cluster, claimer: StockClaimer, digests: TokenDigests, now: Callable[[], datetime]
+        self,
+        cluster: Cluster,
+        limits: ObjectLimits,
+        claimer: StockClaimer,
+        digests: TokenDigests,
+        now: Callable[[], datetime],
     ) -> None:
         self._cluster = cluster
+        self._limits = limits
         self._client = cluster.client
         self._claimer = claimer
         self._digests = digests
@@ -85,7 +93,8 @@ class Acceptance:
         operation = _build_operation(caller, body, request)
         for _ in range(BEGINNINGS):
             async with self._lanes:
-                opened = await open_for_tenant(self._client, operation)
+                replay = await self._limits.find_replay(caller, operation)
+                opened = replay or await open_for_tenant(self._client, operation)
                 if opened.is_new:
                     pass_point("api.operation-created")
                     unit = await self._carry_out(opened.operation, request, token)

@@ -51,7 +51,8 @@ from platform_api.http.errors import ApiError, conflict, in_progress, no_capacit
 from platform_api.http.etags import etag_of
 from platform_api.keys.key_ring import Caller
 from platform_api.mounting import mounts_refused_in_words
-from platform_api.ownership import refuse_owned, refuse_worker
+from platform_api.object_limits import ObjectLimits
+from platform_api.ownership import is_worker, refuse_owned, refuse_worker
 
 Json = dict[str, Any]
 Change = Callable[[GPUUnitSpec], GPUUnitSpec]
@@ -62,12 +63,14 @@ class UnitChanges:
     def __init__(
         self,
         cluster: Cluster,
+        limits: ObjectLimits,
         claimer: StockClaimer,
         digests: TokenDigests,
         acceptance: Acceptance,
         now: Callable[[], datetime],
     ) -> None:
         self._client = cluster.client
+        self._limits = limits
         self._claimer = claimer
         self._digests = digests
         self._acceptance = acceptance
@@ -105,8 +108,12 @@ class UnitChanges:
         check_match(seen, "unit", if_match)
 
         async def record(unit: Json) -> None:
+            if is_worker(unit):
+                # Its function makes another one: there is nothing to remember, and no end of such deletions.
+                return
             await settle_creation(self._client, unit, caller.tenant, self._now())
-            await open_operation(self._client, build_deletion(unit, caller.tenant))
+            deletion = build_deletion(unit, caller.tenant)
+            await self._limits.find_replay(caller, deletion) or await open_operation(self._client, deletion)
             pass_point("api.delete-recorded")
 
         await delete_on_record(self._client, GPU_UNITS, seen, record)
@@ -135,7 +142,8 @@ class UnitChanges:
         request = {"generation": metadata["generation"]}
         wanted = _operation(operation_name, caller, OperationKind.START_UNIT, _target_of(unit), request)
         try:
-            opened = await open_operation(self._client, wanted)
+            replay = await self._limits.find_replay(caller, wanted)
+            opened = replay or await open_operation(self._client, wanted)
         except (ConflictError, NotFoundError):
             # Other tries came to nothing and were removed while we looked at them.
             return None

@@ -12,6 +12,7 @@ from platform_api.gpu_units.targets import UnitTargets
 from platform_api.gpu_units.token_digests import TokenDigests
 from platform_api.gpu_units.views import UnitViews
 from platform_api.metrics import ApiMetrics
+from platform_api.object_limits import ObjectLimits
 from platform_api.stacks.active_previews import ActivePreviews
 from platform_api.stacks.previews import PreviewService
 from platform_api.stacks.recording import RecordingWaits
@@ -19,15 +20,21 @@ from platform_api.stacks.recording import RecordingWaits
 
 class UnitService:
     def __init__(
-        self, cluster: Cluster, metrics: ApiMetrics, now: Callable[[], datetime], *, development_addresses: bool
+        self,
+        cluster: Cluster,
+        limits: ObjectLimits,
+        metrics: ApiMetrics,
+        now: Callable[[], datetime],
+        *,
+        development_addresses: bool,
     ) -> None:
         claimer = StockClaimer(cluster, metrics, now)
         self.client = cluster.client
         digests = TokenDigests()
-        self.acceptance = Acceptance(cluster, claimer, digests, now)
-        self.changes = UnitChanges(cluster, claimer, digests, self.acceptance, now)
+        self.acceptance = Acceptance(cluster, limits, claimer, digests, now)
+        self.changes = UnitChanges(cluster, limits, claimer, digests, self.acceptance, now)
         self.targets = UnitTargets(cluster, development_addresses=development_addresses)
         self.reads = UnitReads(cluster.client, self.targets)
         self.views = UnitViews(self.targets)
         self.recordings = RecordingWaits(cluster.client)
-        self.previews = PreviewService(cluster.client, ActivePreviews(cluster.previews, now))
+        self.previews = PreviewService(cluster.client, ActivePreviews(cluster.operations, now), limits)

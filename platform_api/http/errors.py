@@ -5,11 +5,15 @@ from collections.abc import Mapping, Sequence
 
 from gpu_platform.adapters.kube import AlreadyExistsError, KubeError, UnreachableError
 from gpu_platform.domain.names import INSTANCE_NAMESPACE_PREFIX
+from gpu_platform.domain.object_counts import ReachedLimit, describe_reached, is_uncounted, parse_exceeded
 from platform_api.http.envelope import ErrorDetail
 
 RETRY_SECONDS = 1
 CALLER_GONE = 499
-NAMESPACE_LIMITS = QUOTA, ENDING = "exceeded quota", "being terminated"
+UNCOUNTED_SECONDS = 5
+"""Before a caller asks again whose objects are not counted yet."""
+
+NAMESPACE_LIMITS = QUOTA, _, ENDING = "exceeded quota", "status unknown for quota", "being terminated"
 """Words of Kubernetes in a 403 that is about the tenant's namespace, not about our own rights."""
 
 NO_RIGHTS = re.compile(rf'in the namespace "(?P<namespace>{INSTANCE_NAMESPACE_PREFIX}[a-z0-9-]+)"')
@@ -48,6 +52,10 @@ def unauthenticated(message: str) -> ApiError:
 
 def forbidden(message: str) -> ApiError:
     return ApiError(403, "forbidden", message)
+
+
+def quota_exceeded(reached: ReachedLimit) -> ApiError:
+    return ApiError(403, "quota_exceeded", describe_reached(reached))
 
 
 def not_found(code: str, message: str) -> ApiError:
@@ -118,6 +126,16 @@ def from_kube(error: KubeError) -> ApiError:
         return conflict("an object of this name exists already; choose another name, or try again when it is deleted")
     if error.status == 409:
         return conflict("it was modified concurrently; look at it and try again")
+    if error.status == 403 and is_uncounted(error.message):
+        return ApiError(
+            503,
+            "service_unavailable",
+            "Kubernetes has not counted the objects of the tenant's namespace yet, which takes minutes after the "
+            "platform was installed; try again",
+            headers={"Retry-After": str(UNCOUNTED_SECONDS)},
+        )
+    if error.status == 403 and (reached := parse_exceeded(error.message)) is not None:
+        return quota_exceeded(reached)
     if error.status == 403 and QUOTA in error.message:
         return forbidden(f"{error.message[error.message.index(QUOTA) :]}; ask an operator for more")
     if error.status == 403 and ENDING in error.message:

@@ -8,6 +8,7 @@ from typing import Any
 
 from gpu_platform.adapters.kube.cache import ObjectCache
 from gpu_platform.adapters.ledger import is_final
+from gpu_platform.domain.operations import OperationKind
 
 Json = dict[str, Any]
 Place = tuple[str, str]
@@ -73,19 +74,31 @@ class ActivePreviews:
                 self.release(each)
 
 
+def keep_preview(operation: Json) -> Json:
+    """Returns a preview as it is, and of any other operation its identity: a tenant has thousands of them."""
+    if operation["spec"].get("kind") == OperationKind.PREVIEW_UNIT:
+        return operation
+    metadata = operation["metadata"]
+    return {"metadata": {key: metadata[key] for key in ("namespace", "name", "uid", "resourceVersion")}}
+
+
 def index_by_namespace(operation: Json) -> Iterable[str]:
-    if not is_final(operation):
+    if _is_active(operation):
         yield operation["metadata"]["namespace"]
 
 
 def index_by_unit(operation: Json) -> Iterable[str]:
-    if not is_final(operation):
+    if _is_active(operation):
         yield unit_key(operation["metadata"]["namespace"], operation["spec"]["target"].get("uid") or "")
 
 
 def unit_key(namespace: str, uid: str) -> str:
     """The namespace too: what an Operation of another tenant names as its target does not matter here."""
     return f"{namespace}/{uid}"
+
+
+def _is_active(operation: Json) -> bool:
+    return "spec" in operation and not is_final(operation)
 
 
 def _place_of(operation: Json) -> Place:

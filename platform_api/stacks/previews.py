@@ -16,6 +16,7 @@ from platform_api.bounded_client import BoundedClient
 from platform_api.changing import refuse_leaving
 from platform_api.http.errors import ApiError, conflict, not_found, too_many, unavailable
 from platform_api.keys.key_ring import Caller
+from platform_api.object_limits import ObjectLimits
 from platform_api.stacks.active_previews import ActivePreviews, unit_key
 from platform_api.stacks.schemas import PreviewView, preview_view_of
 from platform_api.stacks.service import get_intent
@@ -34,8 +35,9 @@ class AcceptedPreview:
 
 
 class PreviewService:
-    def __init__(self, client: BoundedClient, active: ActivePreviews) -> None:
+    def __init__(self, client: BoundedClient, active: ActivePreviews, limits: ObjectLimits) -> None:
         self._client = client
+        self._limits = limits
         self._active = active
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
@@ -48,6 +50,7 @@ class PreviewService:
         | not sent      | waits, or runs and `is_shared`     | any                   | that one as it is now          |
         | not sent      | runs and is not                    | any                   | 409 that names it              |
         | new           | waits or runs                      | any                   | 409 that names it              |
+        | not sent, new | none, or has ended                 | any, and as many operations as the limit | 403         |
         | not sent, new | none, or has ended                 | as many as the limit  | 429                            |
         | not sent, new | none, or has ended                 | fewer                 | recorded: a pending preview    |
         """
@@ -97,6 +100,7 @@ class PreviewService:
         return None, ended
 
     async def _record(self, caller: Caller, wanted: Json, ended: list[str], limit: int) -> AcceptedPreview:
+        self._limits.check(caller, OperationKind.PREVIEW_UNIT)
         # Nothing is awaited between the count and the reservation: requests at the same time cannot pass the limit.
         if self._active.count(caller.namespace, ended) >= limit:
             raise too_many(

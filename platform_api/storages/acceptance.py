@@ -13,20 +13,21 @@ from platform_api.bounded_client import BoundedClient
 from platform_api.declarations import Declarations, Declared
 from platform_api.http.errors import not_found
 from platform_api.keys.key_ring import Caller
+from platform_api.object_limits import ObjectLimits
 from platform_api.storages.schemas import CreateStorage
 from platform_api.tenant_operations import build_creation
 
 
 class StorageAcceptance:
-    def __init__(self, client: BoundedClient, now: Callable[[], datetime]) -> None:
+    def __init__(self, client: BoundedClient, limits: ObjectLimits, now: Callable[[], datetime]) -> None:
         self._client = client
-        self._declarations = Declarations(client, GPU_STORAGES, "storage", now)
+        self._declarations = Declarations(client, limits, GPU_STORAGES, "storage", now)
 
     async def accept(self, caller: Caller, body: CreateStorage) -> Declared:
         request = normalise_storage(body.to_request())
         wanted = build_creation(caller, body.operation_id, OperationKind.CREATE_STORAGE, "GPUStorage", request)
         storage = build_storage(request, caller.namespace, body.operation_id, spec_of(wanted).request_hash)
-        return await self._declarations.accept(wanted, storage, partial(self._check_source, caller, request))
+        return await self._declarations.accept(caller, wanted, storage, partial(self._check_source, caller, request))
 
     async def _check_source(self, caller: Caller, request: StorageRequest) -> None:
         """One that goes after this look is missed by the storage's controller, which says so."""

@@ -26,6 +26,7 @@ from gpu_platform.domain.unit_requests import RequestError
 from platform_api.bounded_client import BoundedClient
 from platform_api.http.errors import ApiError, conflict, not_found
 from platform_api.keys.key_ring import Caller
+from platform_api.object_limits import ObjectLimits
 from platform_api.tenant_operations import (
     BEGINNINGS,
     OperationEnds,
@@ -44,8 +45,9 @@ TRIES = 8
 
 
 class Recoveries:
-    def __init__(self, client: BoundedClient, now: Callable[[], datetime]) -> None:
+    def __init__(self, client: BoundedClient, limits: ObjectLimits, now: Callable[[], datetime]) -> None:
         self._client = client
+        self._limits = limits
         self._now = now
         self._ends = OperationEnds(client)
 
@@ -54,7 +56,7 @@ class Recoveries:
         storage = await get_storage(self._client, caller.namespace, name)
         wanted = build_recovery_operation(caller, operation_id, storage)
         for _ in range(BEGINNINGS):
-            opened = await open_for_tenant(self._client, wanted)
+            opened = await self._limits.find_replay(caller, wanted) or await open_for_tenant(self._client, wanted)
             if opened.is_new:
                 pass_point("api.recovery-recorded")
                 return await self._carry_out(opened.operation, caller.namespace, name)

@@ -18,6 +18,7 @@ from platform_api.changing import change_as_seen, changed_by_others, check_match
 from platform_api.cluster import Cluster
 from platform_api.keys.key_ring import Caller
 from platform_api.mounting import in_use_error
+from platform_api.object_limits import ObjectLimits
 from platform_api.ownership import refuse_owned
 from platform_api.paging import build_phase_selectors, read_page
 from platform_api.stacks.recording import RecordingWaits
@@ -30,11 +31,14 @@ Json = dict[str, Any]
 
 
 class StorageService:
-    def __init__(self, cluster: Cluster, now: Callable[[], datetime], *, development_addresses: bool) -> None:
+    def __init__(
+        self, cluster: Cluster, limits: ObjectLimits, now: Callable[[], datetime], *, development_addresses: bool
+    ) -> None:
         client = self.client = cluster.client
+        self._limits = limits
         self.targets = StorageTargets(cluster, development_addresses=development_addresses)
-        self.acceptance = StorageAcceptance(client, now)
-        self.recoveries = Recoveries(client, now)
+        self.acceptance = StorageAcceptance(client, limits, now)
+        self.recoveries = Recoveries(client, limits, now)
         self.recordings = RecordingWaits(client)
         self._now = now
 
@@ -69,7 +73,9 @@ class StorageService:
 
         async def record(storage: Json) -> Json:
             await settle_creation(self.client, storage, caller.tenant, self._now())
-            return (await open_operation(self.client, build_deletion(storage, caller.tenant))).operation
+            deletion = build_deletion(storage, caller.tenant)
+            replay = await self._limits.find_replay(caller, deletion)
+            return (replay or await open_operation(self.client, deletion)).operation
 
         try:
             await delete_unused_storage(self.client, seen, record)

@@ -45,8 +45,11 @@ class ObjectCache:
         indexes: Mapping[str, IndexFunction] | None = None,
         timing: WatchTiming = DEFAULT_TIMING,
         with_managed_fields: bool = False,
+        keep: Callable[[Json], Json] = lambda new: new,
     ) -> None:
+        """`keep` returns what is kept of an object: at least namespace, name, uid and resourceVersion."""
         self._client = client
+        self._keep = keep
         self._with_managed_fields = with_managed_fields
         self._path = path
         self._namespace = namespace
@@ -87,6 +90,9 @@ class ObjectCache:
         if namespace is not None:
             return tuple(self._objects.get(namespace, {}).values())
         return tuple(each for objects in self._objects.values() for each in objects.values())
+
+    def count(self, namespace: str) -> int:
+        return len(self._objects.get(namespace, ()))
 
     def by_index(self, index: str, value: str) -> tuple[Json, ...]:
         """The objects for which the index function names this value. Costs as much as it returns."""
@@ -141,6 +147,7 @@ class ObjectCache:
             return
         if not self._with_managed_fields:
             new["metadata"].pop("managedFields", None)
+        new = self._keep(new)
         self._replace(place, old, new)
         self._tell(old, new)
 

@@ -14,6 +14,9 @@ from typing import Any
 MESSAGE_LIMIT = 1_000
 """Characters of the server's words that we keep: enough to read, too few to flood a log."""
 
+OVER_QUOTA = "exceeded quota: "
+"""The API server's words in a 403. Its reason, Forbidden, is that of missing rights, too."""
+
 
 class KubeError(Exception):
     def __init__(self, status: int, reason: str, message: str) -> None:
@@ -24,9 +27,13 @@ class KubeError(Exception):
 
     @property
     def is_refusal(self) -> bool:
-        """Whether the API server will answer the same the next time too: no such field, no right or no quota, against
-        a rule."""
+        """Whether nothing was written, and the API server answers the same until something changes: no such field, no
+        right or no quota, against a rule."""
         return self.status in (400, 403, 422)
+
+    @property
+    def is_over_quota(self) -> bool:
+        return self.status == 403 and OVER_QUOTA in self.message
 
 
 class NotFoundError(KubeError):

@@ -13,11 +13,13 @@ from gpu_platform.adapters.kube.watch import WatchEvent, WatchTiming
 from gpu_platform.domain import names
 from gpu_platform.domain.gpu_units import GPUUnitSpec
 from gpu_platform.domain.operations import PREVIEW_RETENTION, operation_name
+from gpu_platform.domain.tenant_limits import TenantLimits
 from gpu_platform.domain.tenants import Role
 from gpu_platform.domain.unit_requests import accepted_text
 from platform_api.cluster import Cluster
 from platform_api.http.errors import ApiError
 from platform_api.keys.key_ring import Caller
+from platform_api.object_limits import ObjectLimits
 from platform_api.stacks.active_previews import UNSEEN, ActivePreviews
 from platform_api.stacks.previews import PreviewService, build_preview, is_shared
 from platform_api.stacks.schemas import PreviewView, preview_view_of
@@ -48,10 +50,15 @@ class Platform:
     def __init__(self, server: ApiServer | None = None) -> None:
         self.server = server or ApiServer()
         self.now = NOW
+        self.operations = 1_000
         cluster = Cluster(self.server, WatchTiming(timedelta(minutes=10)))
-        self._cache = cluster.previews
+        self._cache = cluster.operations
         self._cache._synced.set()
-        self.previews = PreviewService(cluster.client, ActivePreviews(self._cache, self._tell_time))
+        self.previews = PreviewService(
+            cluster.client,
+            ActivePreviews(self._cache, self._tell_time),
+            ObjectLimits(cluster, lambda _: TenantLimits(operations=self.operations)),
+        )
 
     def _tell_time(self) -> datetime:
         return self.now
@@ -91,6 +98,17 @@ async def test_a_preview_is_recorded_and_found_by_its_operation_id() -> None:
         "createdAt": "2030-01-01T12:00:00Z",
     }
     assert await platform.previews.get(ALICE, "demo", "team/ci 7") == asked
+
+
+async def test_a_tenant_with_all_its_operations_gets_no_further_preview_but_its_earlier_ones() -> None:
+    platform = Platform()
+    asked, _ = await platform.ask("first")
+    platform.watch()
+    platform.operations = 1
+    assert await platform.ask("first") == (asked, False)
+    with pytest.raises(ApiError) as refused:
+        await platform.ask("second", unit=accepted_unit("other"))
+    assert (refused.value.status, refused.value.code) == (403, "quota_exceeded")
 
 
 @pytest.mark.parametrize("is_watched", [True, False])
