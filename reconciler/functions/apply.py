@@ -10,6 +10,7 @@ from gpu_platform.adapters.kube.paths import GPU_FUNCTIONS, GPU_UNITS
 from gpu_platform.adapters.kube.requests import find
 from gpu_platform.domain import names
 from gpu_platform.domain.gpu_functions import GPUFunctionSpec, GPUFunctionStatus
+from gpu_platform.domain.object_counts import describe_reached, parse_exceeded
 from gpu_platform.domain.stock import Claim, is_from
 from reconciler.children import MANAGER
 from reconciler.functions.observed import Observed
@@ -45,8 +46,13 @@ async def apply_workers(
         except KubeError as error:
             if not error.is_refusal:
                 raise
-            refusal = refusal or error.message
+            refusal = refusal or _describe(error)
     return refusal
+
+
+def _describe(refusal: KubeError) -> str:
+    reached = parse_exceeded(refusal.message)
+    return describe_reached(reached) if reached else refusal.message
 
 
 async def apply_status(status: GPUFunctionStatus, function: Json, client: ReadingWriter, own_writes: OwnWrites) -> None:
