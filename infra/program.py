@@ -41,9 +41,10 @@ def platform() -> None:
 
     definitions = CustomResourceDefinitions("definitions", DefinitionsArgs(settings.protect), opts)
     priorities = PriorityClasses("priorities", opts)
-    namespaces = PlatformNamespaces(
-        "namespaces", PlatformNamespacesArgs(settings.namespaces, settings.tenants, settings.protect), opts
+    namespace_args = PlatformNamespacesArgs(
+        settings.namespaces, settings.tenants, settings.tenant_limits, settings.protect
     )
+    namespaces = PlatformNamespaces("namespaces", namespace_args, opts)
     declared: list[pulumi.Resource] = [definitions, priorities, namespaces]
     access = _declare_access(settings, namespaces, opts)
     program_roles = ProgramRoles("program-roles", ProgramRolesArgs(PROVIDER_RULES, after=[namespaces]), opts)

@@ -1,6 +1,7 @@
 """A namespace and what bounds it."""
 
-from gpu_platform.domain import names
+from gpu_platform.domain import names, object_counts
+from gpu_platform.domain.tenant_limits import TenantLimits
 from infra.objects.amounts import build_amounts, canonical
 from infra.objects.metadata import Json, build_metadata
 from infra.sections import ContainerDefaults
@@ -25,6 +26,16 @@ def build_quota(namespace: str, hard: dict[str, str]) -> Json:
         "kind": "ResourceQuota",
         "metadata": build_metadata(QUOTA, namespace),
         "spec": {"hard": canonical(hard)},
+    }
+
+
+def build_object_counts(namespace: str, limits: TenantLimits) -> Json:
+    """Separate from the quota that the settings name: that one stays as it is."""
+    return {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": build_metadata(object_counts.QUOTA, namespace),
+        "spec": {"hard": canonical(object_counts.build_hard(limits))},
     }
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from gpu_platform.adapters.kube import KubeClient
 from gpu_platform.adapters.kube.paths import GPU_SPECS, NAMESPACES, SECRETS
-from gpu_platform.domain import names
+from gpu_platform.domain import names, object_counts
 from gpu_platform.domain.api_keys import KEYS_SECRET
 from infra.objects.namespaces import LIMITS, QUOTA
 from infra.objects.workloads import API, RECONCILER, STACK_WORKER
@@ -134,6 +134,7 @@ def test_a_new_tenant_is_a_namespace_with_bounds_and_rights(stack: BootstrapStac
         f"LimitRange {TENANT}/{LIMITS}",
         f"Namespace {TENANT}",
         f"NetworkPolicy {TENANT}/platform-default-deny",
+        f"ResourceQuota {TENANT}/{object_counts.QUOTA}",
         f"ResourceQuota {TENANT}/{QUOTA}",
         f"RoleBinding {TENANT}/{API}",
         f"RoleBinding {TENANT}/{RECONCILER}",

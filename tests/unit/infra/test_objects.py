@@ -17,9 +17,16 @@ from gpu_platform.domain import names
 from gpu_platform.domain.api_keys import KEYS_SECRET
 from gpu_platform.domain.network_peers import KUBE_DNS
 from gpu_platform.domain.queue_keyring import Keyring
+from gpu_platform.domain.tenant_limits import TenantLimits
 from infra.objects.catalogue import build_gpu_spec, build_stock_pool
 from infra.objects.keys import build_keys
-from infra.objects.namespaces import build_container_defaults, build_namespace, build_priority_classes, build_quota
+from infra.objects.namespaces import (
+    build_container_defaults,
+    build_namespace,
+    build_object_counts,
+    build_priority_classes,
+    build_quota,
+)
 from infra.objects.nats import build_nats, nats_url, peer_hosts, render_configuration
 from infra.objects.workloads import (
     API,
@@ -132,6 +139,18 @@ def test_amounts_are_written_as_the_api_server_gives_them_back() -> None:
 
     assert quota["spec"] == {"hard": {"requests.memory": "1Ti", "pods": "10"}}
     assert set(limits["spec"]["limits"][0]["default"]) == {"cpu", "memory"}
+
+
+def test_the_counts_of_a_tenant_are_a_quota_of_their_own_in_the_form_of_the_api_server() -> None:
+    """`2k` for 2000: as it is given back, so that nothing looks changed after a refresh."""
+    counts = build_object_counts("a", TenantLimits(units=2_000, storages=1, functions=1, operations=10))
+    assert counts["metadata"]["name"] != build_quota("a", {})["metadata"]["name"]
+    assert counts["spec"]["hard"] == {
+        "count/gpuunits.runtime.lokiwager.io": "2k",
+        "count/gpustorages.runtime.lokiwager.io": "1",
+        "count/gpufunctions.runtime.lokiwager.io": "1",
+        "count/operations.runtime.lokiwager.io": "2012",
+    }
 
 
 def test_the_api_reads_the_settings_that_are_rendered_for_it(tmp_path: Path) -> None:
