@@ -5,7 +5,7 @@ Pure: a directory and a record in, values out. The supervisor runs them.
 
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from gpu_platform.devcluster.certificates import key_pair, service_account_key
@@ -33,6 +33,10 @@ BOOTSTRAP = "bootstrap"
 
 STACK = "dev"
 """Whose settings are in `Pulumi.dev.yaml`."""
+
+QUOTA_PERIOD_SECONDS = 15
+"""Between two full counts of the objects under quotas, so that kinds that come after the start are counted soon: with
+the default of five minutes their creation is refused for as long."""
 
 AUDIT_PERIOD_SECONDS = 60
 """Few stacks, and a person who looks on."""
@@ -71,6 +75,9 @@ class ProcessSpec:
     """Processes that must be ready before this one starts; it stops before them."""
 
     environment: Mapping[str, str] = field(default_factory=dict)
+    needs_definitions: bool = False
+    """Whether it starts only once our custom resource definitions exist; see `definitions`."""
+
     store: Store | None = None
     """What the process writes to, if it is restarted when it can write there again; see `store_repair`."""
 
@@ -176,7 +183,7 @@ def _api_server(directory: ClusterDirectory, record: ClusterRecord) -> ProcessSp
 
 
 def _controller_manager(directory: ClusterDirectory, record: ClusterRecord) -> ProcessSpec:
-    return _kubernetes_client_process(
+    spec = _kubernetes_client_process(
         directory,
         record,
         "kube-controller-manager",
@@ -184,8 +191,10 @@ def _controller_manager(directory: ClusterDirectory, record: ClusterRecord) -> P
             f"--service-account-private-key-file={service_account_key(directory.pki)}",
             f"--root-ca-file={key_pair(directory.pki, 'ca').certificate}",
             "--use-service-account-credentials=true",
+            f"--resource-quota-sync-period={QUOTA_PERIOD_SECONDS}s",
         ),
     )
+    return replace(spec, needs_definitions=record.platform)
 
 
 def _scheduler(directory: ClusterDirectory, record: ClusterRecord) -> ProcessSpec:

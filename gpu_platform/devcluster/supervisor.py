@@ -18,6 +18,7 @@ from pathlib import Path
 
 from gpu_platform.devcluster.child_process import CLUSTER_MARK, dies_with_parent, kill_marked
 from gpu_platform.devcluster.configuration import write_configuration
+from gpu_platform.devcluster.definitions import ensure_definitions
 from gpu_platform.devcluster.directory import ClusterDirectory
 from gpu_platform.devcluster.last_words import last_words
 from gpu_platform.devcluster.locks import try_exclusive_lock
@@ -105,6 +106,8 @@ class Supervisor:
         """Start the process once its needs are ready, and again whenever it ends."""
         for needed in spec.after:
             await self._ready[needed].wait()
+        if spec.needs_definitions:
+            await ensure_definitions(self._directory, self._record)
         if isinstance(spec.ready, Finished):
             await self._finish(spec)
         process = self._by_name[spec.name]

@@ -15,18 +15,21 @@ from cryptography import x509
 from gpu_platform.devcluster import ports
 from gpu_platform.devcluster.certificates import IDENTITIES, ensure_certificates, key_pair
 from gpu_platform.devcluster.configuration import write_configuration
+from gpu_platform.devcluster.definitions import URN, field_manager
 from gpu_platform.devcluster.directory import ClusterDirectory
 from gpu_platform.devcluster.environment import cluster_environment, shell_exports
 from gpu_platform.devcluster.errors import DevClusterError
 from gpu_platform.devcluster.nodes import MODELS, plan_nodes
 from gpu_platform.devcluster.ports import LOOPBACK, OURS, PORT_NAMES, close_all, reserve_ports
-from gpu_platform.devcluster.processes import HttpReady, plan_processes
+from gpu_platform.devcluster.processes import STACK, HttpReady, plan_processes
 from gpu_platform.devcluster.pulumi_plugins import OWN_PLUGIN, STAND_IN
 from gpu_platform.devcluster.queue_identity import credentials_file, ensure_identities, signing_key_file
 from gpu_platform.devcluster.record import ClusterRecord, find_record, get_record, save_record
 from gpu_platform.domain.queue_permissions import QueueUser
 from gpu_platform.domain.queue_tokens import parse_credentials, read_claims
+from infra.program import PROJECT
 from platform_api.settings import load_api_settings
+from providers.kubernetes.ownership import field_manager_name
 from reconciler.settings import load_reconciler_settings
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
@@ -169,6 +172,20 @@ def test_a_bare_cluster_has_no_process_of_the_platform(directory: ClusterDirecto
     names = {spec.name for spec in plan_processes(directory, replace(record, platform=False), PATH)}
     platform = {"bootstrap", "reconciler", "api", "stack-worker"}
     assert names == {spec.name for spec in plan_processes(directory, record, PATH)} - platform
+
+
+@pytest.mark.parametrize("platform", [True, False])
+def test_the_controller_manager_of_a_platform_starts_once_our_kinds_exist(
+    directory: ClusterDirectory, record: ClusterRecord, platform: bool
+) -> None:
+    specs = plan_processes(directory, replace(record, platform=platform), PATH)
+    assert [spec.name for spec in specs if spec.needs_definitions] == ["kube-controller-manager"] * platform
+
+
+def test_the_bootstrap_owns_the_definitions_that_the_cluster_starts_with() -> None:
+    urn = f"{URN}gpuunits.runtime.lokiwager.io"
+    assert f"urn:pulumi:{STACK}::{PROJECT}::" in urn
+    assert field_manager("gpuunits.runtime.lokiwager.io") == field_manager_name(urn)
 
 
 def test_the_stack_worker_can_be_left_out(directory: ClusterDirectory, record: ClusterRecord) -> None:

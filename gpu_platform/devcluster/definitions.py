@@ -1,0 +1,88 @@
+"""Our custom resource definitions, created before kube-controller-manager starts.
+
+Its quota controller and its garbage collector learn of kinds when they start, and then every 30 s; the quota controller
+counts objects of a kind that it learned of later only with its next full pass. Where `dev up` bootstraps the platform,
+the definitions are there before: tenants' objects are counted from the start. The bootstrap takes them over.
+"""
+
+import asyncio
+import hashlib
+import logging
+import time
+from typing import Any
+
+import aiohttp
+
+from gpu_platform.adapters.kube import KubeClient, KubeError, NotFoundError, PatchType, ResourcePath, open_client
+from gpu_platform.devcluster.directory import ClusterDirectory
+from gpu_platform.devcluster.readiness import admin_tls
+from gpu_platform.devcluster.record import ClusterRecord
+from gpu_platform.domain.crds import build_crds
+from gpu_platform.domain.names import GROUP
+
+log = logging.getLogger(__name__)
+
+Json = dict[str, Any]
+
+DEFINITIONS = ResourcePath("apiextensions.k8s.io/v1", "customresourcedefinitions", namespaced=False)
+
+URN = (
+    "urn:pulumi:dev::gpu-platform::gpu-platform:infra:CustomResourceDefinitions"
+    "$kubernetes:apiextensions.k8s.io/v1:CustomResourceDefinition::"
+)
+"""Of a definition in the stack `dev`, before its name."""
+
+AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+"""What kube-controller-manager asks for."""
+
+SECONDS = 30.0
+"""For all of it, which takes about one; chosen by feel. After that the cluster starts without."""
+
+POLL_SECONDS = 0.05
+
+
+async def ensure_definitions(directory: ClusterDirectory, record: ClusterRecord) -> None:
+    """Creates the definitions that are missing, and waits until their kinds are discovered."""
+    deadline = time.monotonic() + SECONDS
+    while time.monotonic() < deadline:
+        try:
+            async with await open_client(directory.kubeconfig) as kube:
+                await asyncio.gather(*(_create_missing(kube, definition) for definition in build_crds()))
+            if await _are_discovered(directory, record):
+                return
+        except (KubeError, aiohttp.ClientError, TimeoutError) as error:
+            log.debug("definitions: %s", error)
+        await asyncio.sleep(POLL_SECONDS)
+    log.warning("the custom resource definitions are not served after %.0f s; the bootstrap creates them", SECONDS)
+
+
+def field_manager(name: str) -> str:
+    """Returns the field manager of the bootstrap's own resource, so that the bootstrap owns all fields alone."""
+    return f"pulumi-kubernetes-{hashlib.sha256(f'{URN}{name}'.encode()).hexdigest()[:10]}"
+
+
+async def _create_missing(kube: KubeClient, definition: Json) -> None:
+    """Leaves one that exists as it is: to change it is up to the bootstrap."""
+    name = definition["metadata"]["name"]
+    try:
+        await kube.get(DEFINITIONS.item(name))
+    except NotFoundError:
+        params = {"fieldManager": field_manager(name)}
+        await kube.patch(DEFINITIONS.item(name), definition, PatchType.APPLY, params)
+
+
+async def _are_discovered(directory: ClusterDirectory, record: ClusterRecord) -> bool:
+    timeout = aiohttp.ClientTimeout(total=SECONDS)
+    async with (
+        aiohttp.ClientSession(timeout=timeout, headers={"Accept": AGGREGATED}) as session,
+        session.get(f"{record.api_server_url}/apis", ssl=admin_tls(directory)) as response,
+    ):
+        groups = (await response.json(content_type=None)).get("items", [])
+    wanted = {definition["spec"]["names"]["plural"] for definition in build_crds()}
+    return wanted <= {
+        resource["resource"]
+        for group in groups
+        if group["metadata"]["name"] == GROUP
+        for version in group["versions"]
+        for resource in version.get("resources", [])
+    }
