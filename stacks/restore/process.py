@@ -5,10 +5,11 @@ import os
 import secrets
 import signal
 import socket
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from gpu_platform.adapters.clock import now_utc
 from gpu_platform.adapters.kube import KubeClient, KubeError, UnreachableError
@@ -17,6 +18,7 @@ from gpu_platform.adapters.stack_leases import Holder
 from gpu_platform.domain.stacks import StackAddress, StackKind
 from providers.cluster.hosting import hosted
 from stacks.restore.checkpoints import Kept, NotKept
+from stacks.restore.counts import wait_for_counts
 from stacks.restore.failures import MisusedError
 from stacks.restore.observe import take_snapshot
 from stacks.restore.outcomes import Outcome, Result, outcome_of
@@ -28,6 +30,8 @@ from stacks.restore.stock import wait_for_stock
 from stacks.runner import StackRunner
 from stacks.worker.runner_settings import build_runner_settings
 from stacks.worker.settings import StackWorkerSettings
+
+T = TypeVar("T")
 
 COMPONENT = "gpu-platform-restore"
 
@@ -121,6 +125,8 @@ class _Work:
         done = {
             address: outcome_of(address, step) for address, step in planned.steps.items() if step.action not in RUNS
         }
+        if len(done) < len(planned.steps):
+            await self._until_interrupted(wait_for_counts(self._client, self._telling))
         for kind in STAGES:
             runs = planned.list_runs(kind)
             if kind is StackKind.GPU_UNIT:
@@ -165,20 +171,25 @@ class _Work:
     async def _wait_for_stock(self, units: Sequence[Kept]) -> None:
         if not any(kept.runs for kept in units) or self._interrupted.is_set() or self._lost is not None:
             return
-        waiting = asyncio.create_task(wait_for_stock(self._client, units, self._telling))
+        if lacking := await self._until_interrupted(wait_for_stock(self._client, units, self._telling)):
+            self._telling.say(
+                f"{lacking} units find no stock now; those that do not get any later are made without, and run "
+                "once their GPUs are free"
+            )
+
+    async def _until_interrupted(self, wait: Coroutine[Any, Any, T]) -> T | None:
+        """Returns what was waited for; None when the restore was interrupted, or the API server did not answer: what
+        needs the API server next reports that."""
+        waiting = asyncio.create_task(wait)
         stopping = asyncio.create_task(self._interrupted.wait())
         await asyncio.wait({waiting, stopping}, return_when=asyncio.FIRST_COMPLETED)
         stopping.cancel()
         if not waiting.done():
             waiting.cancel()
-            return
+            return None
         with suppress(KubeError):
-            # Whoever needs the API server next says that it is away.
-            if lacking := waiting.result():
-                self._telling.say(
-                    f"{lacking} units find no stock now; those that do not get any later are made without, and run "
-                    "once their GPUs are free"
-                )
+            return waiting.result()
+        return None
 
 
 @asynccontextmanager

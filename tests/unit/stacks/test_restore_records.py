@@ -14,16 +14,19 @@ from rich.console import Console
 from gpu_platform.domain.gpu_functions import GPUFunctionSpec
 from gpu_platform.domain.gpu_storages import GPUStorageSpec
 from gpu_platform.domain.gpu_units import GPUUnitSpec
+from gpu_platform.domain.object_counts import build_hard
 from gpu_platform.domain.operations import OperationKind, OperationSpec
 from gpu_platform.domain.pool_requests import PoolRequest, StockUnitsRequest, seed_pool_name
 from gpu_platform.domain.stack_plan import Action, Records, plan_stack
 from gpu_platform.domain.stack_records import StackRecord
 from gpu_platform.domain.stacks import Intent, StackAddress, StackKind
 from gpu_platform.domain.stock_pools import StockPoolSpec
+from gpu_platform.domain.tenant_limits import TenantLimits
 from gpu_platform.domain.unit_requests import accepted_text
 from gpu_platform.domain.value import Value
 from stacks.restore.__main__ import choose_exit_code
 from stacks.restore.checkpoints import Kept, NotKept, find_salt, parse_checkpoint
+from stacks.restore.counts import COUNTED_SECONDS, wait_for_counts
 from stacks.restore.creations import build_creation
 from stacks.restore.outcomes import Outcome, Result
 from stacks.restore.report import Lines, Silence
@@ -200,6 +203,32 @@ async def test_stock_is_waited_for_until_it_is_there_or_no_more_comes(
     units = [Kept(intent(), None)] * 2
     assert await wait_for_stock(stock, units, Silence(), lambda: stock.time) == lacking
     assert stock.time <= longest
+
+
+class Quotas:
+    """A tenant's quota that is counted after so many looks, each a second apart."""
+
+    def __init__(self, uncounted: int) -> None:
+        self._uncounted = uncounted
+        self.time = 0.0
+
+    async def get(self, path: str, params: dict[str, str] | None = None) -> Json:  # noqa: ARG002 - the client's own
+        hard = build_hard(TenantLimits())
+        used = dict.fromkeys(hard, "0") if self.time >= self._uncounted else {}
+        self.time += 1
+        return {"items": [{"spec": {"hard": hard}, "status": {"hard": hard, "used": used}}]}
+
+
+@pytest.mark.parametrize(
+    ("uncounted", "is_counted", "looks"), [(0, True, 1), (300, True, 301), (10_000, False, COUNTED_SECONDS + 2)]
+)
+async def test_a_restore_waits_until_tenants_objects_are_counted(
+    uncounted: int, is_counted: bool, looks: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("stacks.restore.counts.LOOK_SECONDS", 0)
+    quotas = Quotas(uncounted)
+    assert await wait_for_counts(quotas, Silence(), lambda: quotas.time) is is_counted
+    assert quotas.time <= looks
 
 
 def test_the_stacks_of_a_root_are_found_by_their_files(tmp_path: Path) -> None:
