@@ -19,6 +19,7 @@ from tests.support.access_reviews import is_declared, list_allowed, list_questio
 from tests.support.audit_log import AuditLog
 from tests.support.bootstrap import BootstrapStack, list_remains, read_config
 from tests.support.clusters import RunningCluster
+from tests.support.object_counts import wait_counted
 from tests.support.operator_api import POOLS, STOCK_UNITS, seed_request, wait_job
 from tests.support.service_accounts import (
     keep_stacks,
@@ -66,6 +67,7 @@ async def test_the_processes_do_all_their_work_with_these_rights(
     stack: BootstrapStack, bare_cluster: RunningCluster, bare_kube: KubeClient, tmp_path: Path
 ) -> None:
     """A pool of the stack fills and shrinks, is not to be changed by others, and units come out of it."""
+    await wait_counted(bare_kube)
     audit = AuditLog.from_here(bare_cluster.directory.audit_log)
 
     key = build_key(KEY_ID, KEY_SECRET)
