@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 
-from gpu_platform.adapters.kube import AlreadyExistsError, KubeError, UnreachableError
+from gpu_platform.adapters.kube import AlreadyExistsError, KubeError, QuotaBusyError, UnreachableError
 from gpu_platform.domain.names import INSTANCE_NAMESPACE_PREFIX
 from gpu_platform.domain.object_counts import ReachedLimit, describe_reached, is_uncounted, parse_exceeded
 from platform_api.http.envelope import ErrorDetail
@@ -120,24 +120,14 @@ def from_kube(error: KubeError) -> ApiError:
     they are about the caller's request: others name hosts, paths and accounts."""
     if isinstance(error, UnreachableError):
         return unavailable("Kubernetes does not answer just now")
+    if (refusal := _from_quota(error)) is not None:
+        return refusal
     if error.status in (400, 422):
         return invalid_field("", f"Kubernetes refuses this: {error.message}")
     if isinstance(error, AlreadyExistsError):
         return conflict("an object of this name exists already; choose another name, or try again when it is deleted")
     if error.status == 409:
         return conflict("it was modified concurrently; look at it and try again")
-    if error.status == 403 and is_uncounted(error.message):
-        return ApiError(
-            503,
-            "service_unavailable",
-            "Kubernetes has not counted the objects of the tenant's namespace yet, which takes minutes after the "
-            "platform was installed; try again",
-            headers={"Retry-After": str(UNCOUNTED_SECONDS)},
-        )
-    if error.status == 403 and (reached := parse_exceeded(error.message)) is not None:
-        return quota_exceeded(reached)
-    if error.status == 403 and QUOTA in error.message:
-        return forbidden(f"{error.message[error.message.index(QUOTA) :]}; ask an operator for more")
     if error.status == 403 and ENDING in error.message:
         return forbidden("the tenant's namespace is being deleted; ask an operator")
     if error.status == 403 and (unbound := NO_RIGHTS.search(error.message)):
@@ -148,3 +138,24 @@ def from_kube(error: KubeError) -> ApiError:
     if error.status == 429 or error.status >= 500:
         return unavailable(f"Kubernetes answered with status {error.status}; try again")
     return ApiError(500, "internal_error", "Kubernetes refused what the platform asked of it; the log knows more")
+
+
+def _from_quota(error: KubeError) -> ApiError | None:
+    """Returns what the quotas of the tenant's namespace mean to our caller, if they are the cause."""
+    if isinstance(error, QuotaBusyError):
+        return unavailable("Kubernetes is busy with counting the tenant's objects; try again")
+    if error.status != 403:
+        return None
+    if is_uncounted(error.message):
+        return ApiError(
+            503,
+            "service_unavailable",
+            "Kubernetes has not counted the objects of the tenant's namespace yet, which takes minutes after the "
+            "platform was installed; try again",
+            headers={"Retry-After": str(UNCOUNTED_SECONDS)},
+        )
+    if (reached := parse_exceeded(error.message)) is not None:
+        return quota_exceeded(reached)
+    if QUOTA in error.message:
+        return forbidden(f"{error.message[error.message.index(QUOTA) :]}; ask an operator for more")
+    return None

@@ -8,6 +8,7 @@ from gpu_platform.adapters.kube.errors import (
     GoneError,
     KubeError,
     NotFoundError,
+    QuotaBusyError,
     UnreachableError,
 )
 from gpu_platform.adapters.kube.paths import ResourcePath
@@ -22,6 +23,7 @@ __all__ = [
     "NoConnectionError",
     "NotFoundError",
     "PatchType",
+    "QuotaBusyError",
     "ResourcePath",
     "UnreachableError",
     "WatchEvent",

@@ -4,6 +4,7 @@ The generated model classes are left aside on purpose: custom resources have non
 into classes and back costs more than the request.
 """
 
+import asyncio
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -16,7 +17,7 @@ from aiohttp.http_exceptions import LineTooLong
 from kubernetes.aio import client as aio_client
 
 from gpu_platform.adapters.kube.answers import parse_answer
-from gpu_platform.adapters.kube.errors import UnreachableError, error_from_status
+from gpu_platform.adapters.kube.errors import QuotaBusyError, UnreachableError, error_from_status
 
 Json = dict[str, Any]
 Params = Mapping[str, str]
@@ -24,6 +25,9 @@ Params = Mapping[str, str]
 DEFAULT_TIMEOUT = 10.0
 """Seconds for one call. The API server answers in milliseconds; ten seconds means that it is not there."""
 
+
+QUOTA_PAUSES = (0.01, 0.02, 0.05, 0.1, 0.2)
+"""Seconds before an object is counted again. Chosen by feel: a count takes the API server a few milliseconds."""
 
 LINE_BYTES = 16 * 1_024**2
 """Of a streamed answer. The API server refuses objects over 3 MiB; aiohttp's own limit of 128 KiB would end every watch
@@ -63,6 +67,13 @@ class KubeClient:
     async def create(
         self, path: str, body: Json, params: Params | None = None, *, timeout: float = DEFAULT_TIMEOUT
     ) -> Json:
+        """Tries again where the API server could not count the object: it gives up after a few writers of the quota's
+        counts were faster, and has written nothing."""
+        for pause in QUOTA_PAUSES:
+            try:
+                return await self._json("POST", path, params, body, timeout=timeout)
+            except QuotaBusyError:
+                await asyncio.sleep(pause)
         return await self._json("POST", path, params, body, timeout=timeout)
 
     async def replace(

@@ -4,6 +4,7 @@ KubeError(status, reason, message)
 ├─ NotFoundError        404
 ├─ AlreadyExistsError   409, reason AlreadyExists: the name is taken
 ├─ ConflictError        409, any other reason: somebody wrote first, or a precondition failed
+├─ QuotaBusyError       409 about a ResourceQuota: nothing was written, as too many writers changed its counts
 ├─ GoneError            410: the resourceVersion is too old, list again
 └─ UnreachableError     no answer in time, or no connection (status 0)
 """
@@ -13,6 +14,9 @@ from typing import Any
 
 MESSAGE_LIMIT = 1_000
 """Characters of the server's words that we keep: enough to read, too few to flood a log."""
+
+QUOTAS = "resourcequotas"
+"""The object of a conflict that is not about what was to be written."""
 
 OVER_QUOTA = "exceeded quota: "
 """The API server's words in a 403. Its reason, Forbidden, is that of missing rights, too."""
@@ -48,6 +52,10 @@ class ConflictError(KubeError):
     pass
 
 
+class QuotaBusyError(KubeError):
+    pass
+
+
 class GoneError(KubeError):
     pass
 
@@ -60,6 +68,8 @@ def error_from_status(status: int, body: Mapping[str, Any]) -> KubeError:
     """Turn a `Status` object, or whatever a proxy answered instead of one, into the error it means."""
     reason = str(body.get("reason") or "Unknown")
     message = str(body.get("message") or "no message")
+    if status == 409 and (body.get("details") or {}).get("kind") == QUOTAS:
+        return QuotaBusyError(status, reason, message)
     return _error_class(status, reason)(status, reason, message)
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpu_platform.adapters.kube import AlreadyExistsError, ConflictError, KubeError
+from gpu_platform.adapters.kube import AlreadyExistsError, ConflictError, KubeError, QuotaBusyError
 from platform_api.http.errors import from_kube
 
 OVER_QUOTA = 'gpuunits "web" is forbidden: exceeded quota: tenant, requested: count/gpuunits=1, used: 5, limited: 5'
@@ -50,6 +50,11 @@ ENDING = 'gpuunits "web" is forbidden: unable to create new content in namespace
             "yet; ask an operator to make it",
         ),
         (KubeError(503, "ServiceUnavailable", "etcd"), 503, "Kubernetes answered with status 503; try again"),
+        (
+            QuotaBusyError(409, "Conflict", "x"),
+            503,
+            "Kubernetes is busy with counting the tenant's objects; try again",
+        ),
         (ConflictError(409, "Conflict", "x"), 409, "it was modified concurrently; look at it and try again"),
         (
             AlreadyExistsError(409, "AlreadyExists", "x"),
