@@ -229,6 +229,25 @@ async def expect_free_stock(kube: KubeClient, name: str, owner: Tenant) -> None:
     assert holder not in claims
 
 
+async def test_creations_go_on_while_others_change_the_counts(kube: KubeClient, bounded: Tenant) -> None:
+    """The API server gives a creation up with a conflict of the quota when others were faster a few times."""
+    await change_limits(kube, bounded.namespace, TenantLimits())
+    path = RESOURCE_QUOTAS.item(QUOTA, bounded.namespace)
+
+    async def write_for_ever(writer: int) -> None:
+        for number in itertools.count():
+            await kube.patch(path, {"metadata": {"annotations": {f"writer-{writer}": str(number)}}})
+
+    writers = [asyncio.create_task(write_for_ever(number)) for number in range(2)]
+    try:
+        for number in range(10):
+            made = await bounded.api.post(FUNCTIONS, json=build_function_request(f"counted-{number}"))
+            assert made.status_code in (200, 201), made.text
+    finally:
+        for writer in writers:
+            writer.cancel()
+
+
 async def test_a_quota_full_of_operations_hides_no_replay(kube: KubeClient, bounded: Tenant) -> None:
     await post_function(bounded.api, "kept")
     full = LIMITS.model_copy(update={"operations": 0, "units": 1, "storages": 0, "functions": 0})
