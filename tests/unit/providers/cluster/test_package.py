@@ -40,7 +40,7 @@ def test_the_schema_says_what_the_models_say() -> None:
 def test_the_provider_writes_units_of_tenants_and_only_claims_stock() -> None:
     stock = [rule for rule in RULES if "gpuunits" in rule.resources and Scope.STOCK in rule.scopes]
 
-    assert {verb for rule in stock for verb in rule.verbs} == {"list", "patch"}
+    assert {verb for rule in stock for verb in rule.verbs} == {"list", "patch", "manage"}
 
 
 async def test_cancelling_one_engine_leaves_the_others_at_work() -> None:
