@@ -44,7 +44,7 @@ class Ground:
 async def ground(cluster: RunningCluster, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Ground]:
     log: Path = tmp_path_factory.mktemp("probed") / "log"
     async with (
-        api_process(cluster.kubeconfig, log) as (daemon, url),
+        api_process(cluster.api_kubeconfig, log) as (daemon, url),
         open_api(url, cluster.record.api_key, patience=0) as api,
     ):
         await wait_ready(api)
@@ -83,7 +83,7 @@ async def test_probes_and_metrics_answer_although_the_public_port_is_full(
     }
     async with AsyncExitStack() as stack:
         _, url = await stack.enter_async_context(
-            api_process(cluster.kubeconfig, tmp_path / "log", {**PATIENT, **settings})
+            api_process(cluster.api_kubeconfig, tmp_path / "log", {**PATIENT, **settings})
         )
         api = await stack.enter_async_context(open_api(url, cluster.record.api_key, patience=0))
         await wait_ready(api)
@@ -142,7 +142,7 @@ def open_sockets(pid: int, url: str) -> int:
 
 async def test_a_process_whose_event_loop_hangs_is_not_alive(cluster: RunningCluster, tmp_path: Path) -> None:
     async with (
-        api_process(cluster.kubeconfig, tmp_path / "log") as (daemon, url),
+        api_process(cluster.api_kubeconfig, tmp_path / "log") as (daemon, url),
         open_api(url, cluster.record.api_key) as api,
     ):
         await wait_ready(api)
@@ -159,7 +159,7 @@ async def test_a_process_whose_event_loop_hangs_is_not_alive(cluster: RunningClu
 async def test_port_0_is_any_free_one_and_the_log_names_it(cluster: RunningCluster, tmp_path: Path) -> None:
     settings = {f"GPU_PLATFORM_API_{name}_ADDRESS": "127.0.0.1:0" for name in ("PROBE", "METRICS")}
     async with (
-        api_process(cluster.kubeconfig, tmp_path / "log", settings) as (daemon, _),
+        api_process(cluster.api_kubeconfig, tmp_path / "log", settings) as (daemon, _),
         httpx.AsyncClient(trust_env=False) as client,
     ):
         started = await daemon.says("api.started")
@@ -169,7 +169,7 @@ async def test_port_0_is_any_free_one_and_the_log_names_it(cluster: RunningClust
 
 async def test_a_process_that_stops_is_alive_and_not_ready(cluster: RunningCluster, tmp_path: Path) -> None:
     async with (
-        api_process(cluster.kubeconfig, tmp_path / "log") as (daemon, url),
+        api_process(cluster.api_kubeconfig, tmp_path / "log") as (daemon, url),
         open_api(url, cluster.record.api_key) as api,
     ):
         await wait_ready(api)

@@ -58,7 +58,7 @@ async def strict_url(cluster: RunningCluster, tmp_path_factory: pytest.TempPathF
     limits = {name: getattr(LIMITS, name) for name in LIMITS.model_fields_set}
     settings = {"GPU_PLATFORM_API_TENANT_LIMITS": json.dumps(limits)}
     log = tmp_path_factory.mktemp("strict") / "api.log"
-    async with api_process(cluster.kubeconfig, log, settings) as (_, url), open_api(url, None) as probe:
+    async with api_process(cluster.api_kubeconfig, log, settings) as (_, url), open_api(url, None) as probe:
         await wait_ready(probe)
         yield url
 
