@@ -16,12 +16,13 @@ from reconciler.units import rules as units
 LEASE: Final = "gpu-platform-reconciler"
 
 SHARED_RULES = (
-    # Its caches follow whole kinds: one watch each, however many tenants there are.
+    # Its caches follow whole kinds: one watch each, however many tenants there are. Where a cache that is behind would
+    # do harm, the API server itself is asked.
     Rule(
         (Scope.CLUSTER,),
         GROUP,
         ("gpufunctions", "gpuspecs", "gpustorages", "gpuunits", "operations", "stockpools"),
-        ("list", "watch"),
+        ("get", "list", "watch"),
     ),
     Rule(
         (Scope.CLUSTER,),

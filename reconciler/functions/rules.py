@@ -4,13 +4,12 @@ from gpu_platform.domain.access import Rule, Scope
 from gpu_platform.domain.names import GROUP
 
 RULES = (
-    # A unit that takes calls of a function which does not exist makes it. Before a consumer is removed, the API server
-    # itself is asked for its function.
-    Rule((Scope.TENANTS,), GROUP, ("gpufunctions",), ("get", "create", "manage")),
+    # A unit that takes calls of a function which does not exist makes it.
+    Rule((Scope.TENANTS,), GROUP, ("gpufunctions",), ("create", "manage")),
     Rule((Scope.TENANTS,), GROUP, ("gpufunctions/status",), ("patch",)),
     # Its workers block their function's deletion, which some clusters allow only to those who may hold it up anyway.
     Rule((Scope.TENANTS,), GROUP, ("gpufunctions/finalizers",), ("update",)),
-    Rule((Scope.TENANTS,), GROUP, ("gpuunits",), ("get", "create", "update", "delete", "manage")),
+    Rule((Scope.TENANTS,), GROUP, ("gpuunits",), ("create", "update", "delete", "manage")),
     # What workers write outlives them: see `worker_logs`.
     Rule((Scope.TENANTS,), "", ("pods/log",), ("get",)),
     # Claims.

@@ -4,8 +4,6 @@ from gpu_platform.domain.access import UNIT_SCOPES, Rule, Scope
 from gpu_platform.domain.names import GROUP
 
 RULES = (
-    # Before a claim is released, the API server itself is asked for the unit.
-    Rule(UNIT_SCOPES, GROUP, ("gpuunits",), ("get",)),
     Rule((Scope.STOCK,), GROUP, ("gpuunits",), ("patch", "manage")),
     Rule(UNIT_SCOPES, "apps", ("deployments",), ("delete",)),
     Rule(UNIT_SCOPES, "networking.k8s.io", ("ingresses", "networkpolicies"), ("delete",)),

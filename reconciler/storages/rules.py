@@ -15,12 +15,10 @@ RULES = (
     Rule(TENANTS, "", ("services",), ("create", "update", "delete")),
     # The finalizer, and who holds it. Everywhere, because a namespace on its way out may lose its roles first, and
     # would wait for its storages for ever.
-    Rule((Scope.CLUSTER,), GROUP, ("gpustorages",), ("get", "patch", "manage")),
+    Rule((Scope.CLUSTER,), GROUP, ("gpustorages",), ("patch", "manage")),
     Rule(TENANTS, GROUP, ("gpustorages/status",), ("patch",)),
     # Its children block their owner's deletion, which some clusters allow only to those who may hold it up anyway.
     Rule(TENANTS, GROUP, ("gpustorages/finalizers",), ("update",)),
-    # Whether a holder still needs it is asked of the API server itself.
-    Rule((Scope.CLUSTER,), GROUP, ("gpuunits",), ("get",)),
     # A repeated Event is found by its name and counted up.
     Rule(TENANTS, "", ("events",), ("get", "create", "patch")),
 )
