@@ -70,8 +70,8 @@ async def remove_unit(api: httpx.AsyncClient, kube: KubeClient, name: str) -> No
     await delete_operations(kube, name)
 
 
-async def delete_operations(kube: KubeClient, name: str) -> None:
+async def delete_operations(kube: KubeClient, name: str, namespace: str = INSTANCES) -> None:
     """Every record of this name's operations."""
-    for operation in (await kube.get(OPERATIONS.collection(INSTANCES)))["items"]:
+    for operation in (await kube.get(OPERATIONS.collection(namespace)))["items"]:
         if operation["spec"]["target"]["name"] == name:
-            await kube.delete(OPERATIONS.item(operation["metadata"]["name"], INSTANCES))
+            await kube.delete(OPERATIONS.item(operation["metadata"]["name"], namespace))

@@ -13,13 +13,14 @@ import httpx
 import pytest
 
 from gpu_platform.adapters.clock import now_utc
-from gpu_platform.adapters.kube import ConflictError, KubeClient, NotFoundError
+from gpu_platform.adapters.kube import ConflictError, KubeClient, NotFoundError, open_client
 from gpu_platform.adapters.kube.paths import GPU_UNITS
 from gpu_platform.adapters.ledger import build_deletion, open_operation
 from gpu_platform.adapters.stack_leases import find_record
+from gpu_platform.domain.operations import OPERATORS
 from providers.cluster.kinds import KINDS
 from providers.cluster.lifecycle import Lifecycle
-from providers.cluster.package import GPU_UNIT
+from providers.cluster.package import GPU_FUNCTION, GPU_STORAGE, GPU_UNIT, STOCK_POOL
 from providers.cluster.sessions import Sessions
 from providers.protocol.failures import ResourceFailedError
 from providers.protocol.property_values import Properties
@@ -38,13 +39,19 @@ from tests.support.stack_workers import (
     expect_stack_deleted,
     unit_stack,
 )
-from tests.support.units_and_stock import INSTANCES, find, get_unit
+from tests.support.units_and_stock import INSTANCES, STOCK, find, get_unit
 from tests.support.units_api import delete_operations, post_unit
 from tests.support.waiting import NotYet, eventually
 
 Json = dict[str, Any]
 
 AT_ONCE = 5
+SPECS: dict[str, Json] = {
+    GPU_UNIT: {"specName": SPEC, "image": "example/train", "running": False},
+    GPU_STORAGE: {"size": "1Gi"},
+    GPU_FUNCTION: {"specName": SPEC, "image": "example/train"},
+    STOCK_POOL: {"specName": SPEC, "replicas": 0},
+}
 BACKLOG_SECONDS = 300
 """For a hundred runs of Pulumi, on a machine that has other things to do."""
 
@@ -59,37 +66,44 @@ async def worker(
 
 
 @pytest.mark.parametrize("is_late", [False, True])
+@pytest.mark.parametrize("token", SPECS)
 async def test_a_recording_that_comes_too_late_makes_nothing_whose_end_was_asked_for(
-    kube: KubeClient, monkeypatch: pytest.MonkeyPatch, is_late: bool
+    cluster: RunningCluster, kube: KubeClient, monkeypatch: pytest.MonkeyPatch, token: str, is_late: bool
 ) -> None:
-    """The wish is written before the recording looks, or between its look and its write. No worker runs yet."""
-    name = f"drift-late-{is_late}".lower()
-    gone: Json = {"kind": "GPUUnit", "metadata": {"name": name, "namespace": INSTANCES, "uid": f"uid-of-{name}"}}
-    create = kube.create
+    """The deletion is accepted before the recording looks, or between its look and its write. The recording has the
+    roles of the stack worker. No worker runs yet."""
+    kind = KINDS[token]
+    name = f"drift-late-{kind.name}-{is_late}".lower()
+    tenant, namespace = ("default", INSTANCES) if kind.is_of_tenant else (OPERATORS, STOCK)
+    gone: Json = {"kind": kind.name, "metadata": {"name": name, "namespace": namespace, "uid": f"uid-of-{name}"}}
+    resource = Resource(f"urn:pulumi:{tenant}.{name}::recorded::{token}::{name}", token)
+    inputs = {"name": name, "spec": SPECS[token], "objectUID": gone["metadata"]["uid"]}
+    if kind.is_of_tenant:
+        inputs["tenant"] = tenant
 
-    async def create_and_wish(path: str, body: Json, *options: Any) -> Json:
-        made = await create(path, body, *options)
-        if body["kind"] == "GPUUnit":
-            await open_operation(kube, build_deletion(gone, "default"))
-        return made
+    async with await open_client(cluster.stack_worker_kubeconfig) as client:
+        create = client.create
 
-    if is_late:
-        monkeypatch.setattr(kube, "create", create_and_wish)
-    else:
-        await open_operation(kube, build_deletion(gone, "default"))
-    resource = Resource(f"urn:pulumi:default.{name}::gpu-unit::{GPU_UNIT}::{name}", GPU_UNIT)
-    spec = {"specName": SPEC, "image": "example/train", "running": False}
-    inputs = {"tenant": "default", "name": name, "spec": spec, "objectUID": gone["metadata"]["uid"]}
-    lifecycle = Lifecycle(kube, KINDS[GPU_UNIT], Sessions().of("engine"), now_utc)
+        async def create_and_ask(path: str, body: Json, *options: Any) -> Json:
+            made = await create(path, body, *options)
+            if body["kind"] == kind.name:
+                await open_operation(kube, build_deletion(gone, tenant))
+            return made
 
-    with pytest.raises(ResourceFailedError, match="its end was asked for"):
-        await lifecycle.create(resource, Properties(inputs))
+        if is_late:
+            monkeypatch.setattr(client, "create", create_and_ask)
+        else:
+            await open_operation(kube, build_deletion(gone, tenant))
+        lifecycle = Lifecycle(client, kind, Sessions().of("engine"), now_utc)
+
+        with pytest.raises(ResourceFailedError, match="its end was asked for"):
+            await lifecycle.create(resource, Properties(inputs))
 
     async def is_gone() -> bool:
-        return await find(kube, GPU_UNITS.item(name, INSTANCES)) is None
+        return await find(kube, kind.path.item(name, namespace)) is None
 
     await eventually(is_gone)
-    await delete_operations(kube, name)
+    await delete_operations(kube, name, namespace)
 
 
 @pytest.mark.usefixtures("worker")
