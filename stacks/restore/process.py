@@ -125,7 +125,7 @@ class _Work:
         done = {
             address: outcome_of(address, step) for address, step in planned.steps.items() if step.action not in RUNS
         }
-        if len(done) < len(planned.steps):
+        if any(planned.list_runs(kind) for kind in STAGES if kind is not StackKind.STOCK_POOL):
             await self._until_interrupted(wait_for_counts(self._client, self._telling))
         for kind in STAGES:
             runs = planned.list_runs(kind)

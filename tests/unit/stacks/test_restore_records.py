@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from gpu_platform.adapters.kube import KubeError, UnreachableError
 from gpu_platform.domain.gpu_functions import GPUFunctionSpec
 from gpu_platform.domain.gpu_storages import GPUStorageSpec
 from gpu_platform.domain.gpu_units import GPUUnitSpec
@@ -26,7 +27,7 @@ from gpu_platform.domain.unit_requests import accepted_text
 from gpu_platform.domain.value import Value
 from stacks.restore.__main__ import choose_exit_code
 from stacks.restore.checkpoints import Kept, NotKept, find_salt, parse_checkpoint
-from stacks.restore.counts import COUNTED_SECONDS, wait_for_counts
+from stacks.restore.counts import COUNTED_SECONDS, SILENT_SECONDS, wait_for_counts
 from stacks.restore.creations import build_creation
 from stacks.restore.outcomes import Outcome, Result
 from stacks.restore.report import Lines, Silence
@@ -39,6 +40,7 @@ Json = dict[str, Any]
 
 NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)
 HASH = "ab" * 32
+UNANSWERED = UnreachableError(0, "Timeout", "no answer")
 UNIT = StackAddress(StackKind.GPU_UNIT, "acme", "train")
 POOL = StackAddress(StackKind.STOCK_POOL, "stock", "warm")
 SPEC = GPUUnitSpec(spec_name="g1.1", image="example/train")
@@ -206,29 +208,60 @@ async def test_stock_is_waited_for_until_it_is_there_or_no_more_comes(
 
 
 class Quotas:
-    """A tenant's quota that is counted after so many looks, each a second apart."""
+    """A tenant's quota that is counted after so many looks, each a second apart, of which the first fail."""
 
-    def __init__(self, uncounted: int) -> None:
+    def __init__(self, uncounted: int, failures: int = 0, error: KubeError = UNANSWERED) -> None:
         self._uncounted = uncounted
+        self._failures = failures
+        self._error = error
         self.time = 0.0
+        self.said: list[str] = []
+
+    def begin(self, what: str, total: int) -> None: ...
+
+    def advance(self, done: int) -> None: ...
+
+    def say(self, line: str) -> None:
+        self.said.append(line)
 
     async def get(self, path: str, params: dict[str, str] | None = None) -> Json:  # noqa: ARG002 - the client's own
         hard = build_hard(TenantLimits())
         used = dict.fromkeys(hard, "0") if self.time >= self._uncounted else {}
         self.time += 1
-        return {"items": [{"spec": {"hard": hard}, "status": {"hard": hard, "used": used}}]}
+        if self.time <= self._failures:
+            raise self._error
+        return {
+            "items": [
+                {
+                    "metadata": {"namespace": "runtime-instance-acme"},
+                    "spec": {"hard": hard},
+                    "status": {"hard": hard, "used": used},
+                }
+            ]
+        }
 
 
 @pytest.mark.parametrize(
-    ("uncounted", "is_counted", "looks"), [(0, True, 1), (300, True, 301), (10_000, False, COUNTED_SECONDS + 2)]
+    ("quotas", "end", "looks"),
+    [
+        (Quotas(0), None, 1),
+        (Quotas(300), None, 301),
+        (Quotas(10_000), "does not count the objects in runtime-instance-acme yet: goes on", COUNTED_SECONDS + 2),
+        # One that does not answer this time may answer the next.
+        (Quotas(300, failures=10), None, 301),
+        (Quotas(300, failures=1_000), "cannot be listed (0 Timeout: no answer): goes on", SILENT_SECONDS + 2),
+        (Quotas(300, failures=1_000, error=KubeError(403, "Forbidden", "no right")), "no right): goes on", 1),
+    ],
+    ids=["counted", "soon", "never", "silent for a moment", "silent", "no right"],
 )
-async def test_a_restore_waits_until_tenants_objects_are_counted(
-    uncounted: int, is_counted: bool, looks: float, monkeypatch: pytest.MonkeyPatch
+async def test_a_restore_waits_until_tenants_objects_are_counted_and_says_when_it_gives_up(
+    quotas: Quotas, end: str | None, looks: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("stacks.restore.counts.LOOK_SECONDS", 0)
-    quotas = Quotas(uncounted)
-    assert await wait_for_counts(quotas, Silence(), lambda: quotas.time) is is_counted
+    await wait_for_counts(quotas, quotas, lambda: quotas.time)
     assert quotas.time <= looks
+    assert (end is None) == all("goes on" not in line for line in quotas.said)
+    assert end is None or end in quotas.said[-1]
 
 
 def test_the_stacks_of_a_root_are_found_by_their_files(tmp_path: Path) -> None:
