@@ -49,6 +49,8 @@ class ReachedLimit:
 
     limit: int
     used: int
+    has_reserve: bool = False
+    """Whether `limit` is that of the ResourceQuota, which has a reserve for deletions."""
 
 
 def find_reached(kind: OperationKind, limits: TenantLimits, used: Mapping[str, int]) -> ReachedLimit | None:
@@ -91,7 +93,8 @@ def parse_exceeded(message: str) -> ReachedLimit | None:
     used, limited = (dict(_COUNT.findall(found[part])) for part in ("used", "limited"))
     for name, plural in PLURALS.items():
         if plural in used and plural in limited:
-            return ReachedLimit(name, _parse_count(limited[plural]), _parse_count(used[plural]))
+            limit, count = _parse_count(limited[plural]), _parse_count(used[plural])
+            return ReachedLimit(name, limit, count, has_reserve=name == OPERATIONS)
     return None
 
 
@@ -115,7 +118,8 @@ def is_counted(quota: dict[str, Any]) -> bool:
 
 
 def describe_reached(reached: ReachedLimit) -> str:
-    have = f"the tenant has {reached.used} {reached.name}, and its limit {reached.name} is {reached.limit}"
+    reserve = ", with the reserve for deletions" if reached.has_reserve else ""
+    have = f"the tenant has {reached.used} {reached.name}, and its limit {reached.name} is {reached.limit}{reserve}"
     match reached.name:
         case "units":
             return f"{have}; workers of functions count, too: delete units, or ask an operator for more"

@@ -258,7 +258,10 @@ async def test_a_quota_full_of_operations_hides_no_replay(kube: KubeClient, boun
     assert replay.status_code == 200, replay.text
     refused = await bounded.api.post(FUNCTIONS, json=build_function_request("more"))
     assert (refused.status_code, code_of(refused)) == (403, "quota_exceeded")
-    assert "its limit operations is 1" in refused.json()["error"]["message"]
+    assert (
+        "its limit operations is 1, with the reserve for deletions; they are the records"
+        in refused.json()["error"]["message"]
+    )
 
 
 async def test_a_function_whose_worker_is_refused_says_why_and_has_it_once_there_is_room(

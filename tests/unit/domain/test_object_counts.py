@@ -71,7 +71,7 @@ def test_the_quota_leaves_room_for_the_deletion_of_every_object() -> None:
         (
             "exceeded quota: platform-object-counts, requested: count/operations.runtime.lokiwager.io=1, "
             "used: count/operations.runtime.lokiwager.io=27500, limited: count/operations.runtime.lokiwager.io=27500",
-            ReachedLimit("operations", 27_500, 27_500),
+            ReachedLimit("operations", 27_500, 27_500, has_reserve=True),
         ),
         (
             "exceeded quota: mine, requested: count/gpuunits.runtime.lokiwager.io=1,pods=1, "
