@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from gpu_platform.adapters.creations import NameTakenError
-from gpu_platform.adapters.kube import ConflictError, KubeError, NotFoundError, ResourcePath
+from gpu_platform.adapters.kube import ConflictError, KubeError, NotFoundError, QuotaBusyError, ResourcePath
 from gpu_platform.adapters.kube.paths import OPERATIONS
 from gpu_platform.adapters.kube.requests import delete_that, find
 from gpu_platform.adapters.ledger import (
@@ -120,14 +120,14 @@ async def check_catalogue(cluster: Cluster, spec_name: str) -> None:
 
 
 def as_refusal(error: ApiError | KubeError | NameTakenError, what: str) -> ApiError | None:
-    """What the caller is told when the answer is no for good; None when nobody knows what happened. `what` it is that
-    was to be made, in words."""
+    """What the caller is told when nothing was created for certain, so that the operation is undone; None when that is
+    unknown. `what` is the kind that was to be created."""
     match error:
         case NameTakenError():
             return conflict(f"there is a {what} {error} already, made by another operation; choose another name")
         case ApiError(status=400 | 403 | 404 | 409):
             return error
-        case KubeError(is_refusal=True):
+        case KubeError(is_refusal=True) | QuotaBusyError():
             return from_kube(error)
     return None
 

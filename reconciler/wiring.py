@@ -83,6 +83,7 @@ def build_loops(
     functions = FunctionsController(
         world,
         writer,
+        events,
         queue,
         _build_signer(settings),
         scaler,

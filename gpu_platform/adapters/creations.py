@@ -30,8 +30,8 @@ async def create_or_adopt(client: CreationClient, path: ResourcePath, body: Json
             return await client.create(path.collection(metadata["namespace"]), body)
         except KubeError as error:
             is_taken = isinstance(error, AlreadyExistsError)
-            # The API server looks at the quota first: a full one hides that the name is taken.
-            if not is_taken and not error.is_over_quota:
+            # The API server looks at the quota first, which hides that the name is taken.
+            if not is_taken and not error.is_about_quota:
                 raise
             existing = await find(client, path, metadata["name"], metadata["namespace"])
             if existing is None and not is_taken:

@@ -90,8 +90,8 @@ async def open_operation(client: LedgerClient, operation: Json) -> Opened:
             return Opened(await client.create(OPERATIONS.collection(metadata["namespace"]), operation), is_new=True)
         except KubeError as error:
             is_taken = isinstance(error, AlreadyExistsError)
-            # The API server looks at the quota first: a full one hides that the name is taken.
-            if not is_taken and not error.is_over_quota:
+            # The API server looks at the quota first, which hides that the name is taken.
+            if not is_taken and not error.is_about_quota:
                 raise
             found = await find(client, OPERATIONS, metadata["name"], metadata["namespace"])
             # None: it was removed between the two looks.

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from gpu_platform.adapters.creations import NameTakenError, create_or_adopt
 from gpu_platform.adapters.fault_points import pass_point
-from gpu_platform.adapters.kube.errors import ConflictError, KubeError, NotFoundError
+from gpu_platform.adapters.kube.errors import KubeError
 from gpu_platform.adapters.kube.paths import GPU_UNITS
 from gpu_platform.adapters.kube.requests import find
 from gpu_platform.adapters.storage_mounts import hold_storages, release_storages
@@ -45,8 +45,8 @@ async def create_or_adopt_unit(client: UnitClient, body: Json, now: datetime) ->
         await release_storages(client, held)
         raise
     except KubeError as error:
-        # When nobody knows whether it was made, its storages are left to it; the reconciler ends holds without a unit.
-        if error.is_refusal:
+        # Where it is unknown whether the unit exists, it keeps its storages; the reconciler ends holds without a unit.
+        if error.wrote_nothing:
             await release_storages(client, held)
         raise
 
@@ -66,7 +66,7 @@ async def replace_mounting_unit(client: UnitClient, before: Json, after: Json, n
     try:
         return await replace_unit(client, after)
     except KubeError as error:
-        if error.is_refusal or isinstance(error, ConflictError | NotFoundError):
+        if error.wrote_nothing:
             await release_storages(client, held)
         raise
 

@@ -155,8 +155,8 @@ class Lifecycle:
             await self._give_back(wanted, taken)
             return None
         except KubeError as error:
-            # When nobody knows whether it was made, the claim is left to the unit, or to the janitor.
-            if error.is_refusal or isinstance(error, NotFoundError):
+            # Where it is unknown whether it was created, the claim is left to the unit, or to the orphans controller.
+            if error.wrote_nothing:
                 await self._give_back(wanted, taken)
             raise self._failure(error, wanted.namespace, wanted.name) from error
         # Whoever asks for its end writes that down and looks then, as it is made and looked here: one sees the other.

@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any
 
 from gpu_platform.adapters.claims import release_claim, try_claim
-from gpu_platform.adapters.kube import AlreadyExistsError, KubeError, NotFoundError
+from gpu_platform.adapters.kube import AlreadyExistsError, KubeError
 from gpu_platform.adapters.kube.paths import GPU_FUNCTIONS, GPU_UNITS
 from gpu_platform.adapters.kube.requests import find
 from gpu_platform.domain import names
@@ -46,11 +46,12 @@ async def apply_workers(
         except KubeError as error:
             if not error.is_refusal:
                 raise
-            refusal = refusal or _describe(error)
+            refusal = refusal or describe_refusal(error)
     return refusal
 
 
-def _describe(refusal: KubeError) -> str:
+def describe_refusal(refusal: KubeError) -> str:
+    """What a tenant is told of a creation that the API server refused."""
     reached = parse_exceeded(refusal.message)
     return describe_reached(reached) if reached else refusal.message
 
@@ -101,17 +102,14 @@ async def _create(
     body = build_worker(function, spec, write.ordinal, stock, woken_at=woken_at, claimed_at=now())
     try:
         await client.create(GPU_UNITS.collection(namespace), body, MANAGER)
-    except AlreadyExistsError:
-        # It may stand on this very stock: an earlier try arrived though nobody heard of it.
-        live = await find(client, GPU_UNITS, name, namespace)
-        if live is None or not is_from(live, stock):
-            await release_claim(client, stock, claim)
-        raise
     except KubeError as error:
-        if error.is_refusal or isinstance(error, NotFoundError):
-            await release_claim(client, stock, claim)
+        if isinstance(error, AlreadyExistsError) or error.wrote_nothing:
+            # The worker may stand on this very stock: an earlier try, whose answer was lost, may have created it.
+            live = await find(client, GPU_UNITS, name, namespace)
+            if live is None or not is_from(live, stock):
+                await release_claim(client, stock, claim)
         else:
-            # Nobody knows whether it was made: the next pass waits until the watch had time to show it.
+            # It is unknown whether it was created: the next pass waits until the watch had time to show it.
             own_writes.remember(place_of_unit(namespace, name), None)
         raise
     own_writes.remember(place_of_unit(namespace, name), None)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Protocol
 
-from gpu_platform.adapters.kube import AlreadyExistsError
+from gpu_platform.adapters.kube import AlreadyExistsError, KubeError
 from gpu_platform.adapters.kube.paths import GPU_FUNCTIONS
 from gpu_platform.adapters.kube.requests import find
 from gpu_platform.adapters.queue.consumers import Backlog
@@ -15,7 +15,7 @@ from gpu_platform.control.results import Done, RequeueAfter, Result
 from gpu_platform.domain import names
 from gpu_platform.domain.tenants import tenant_namespace, tenant_of
 from reconciler.children import MANAGER
-from reconciler.functions.apply import apply_status, apply_workers, place_of, place_of_unit
+from reconciler.functions.apply import apply_status, apply_workers, describe_refusal, place_of, place_of_unit
 from reconciler.functions.credentials import CredentialsError, Signer, ensure_secret
 from reconciler.functions.observe import build_after_unit, is_put_back, observe_function
 from reconciler.functions.observed import Observed
@@ -25,7 +25,7 @@ from reconciler.functions.scaling import Scaler
 from reconciler.functions.starts import WorkerStarts
 from reconciler.own_writes import PATIENCE, OwnWrites, Place
 from reconciler.world import World, function_key_of, key_of
-from reconciler.writer import ReadingWriter
+from reconciler.writer import ReadingWriter, Recorder
 
 Json = dict[str, Any]
 
@@ -77,6 +77,7 @@ class FunctionsController:
         self,
         world: World,
         client: ReadingWriter,
+        events: Recorder,
         queue: Queue,
         signer: Signer,
         scaler: Scaler,
@@ -87,6 +88,7 @@ class FunctionsController:
         """`setup_problem`: why no unit can take calls at all."""
         self._world = world
         self._client = client
+        self._events = events
         self._queue = queue
         self._signer = signer
         self._scaler = scaler
@@ -209,11 +211,11 @@ class FunctionsController:
         tenant = tenant_of(namespace)
         if tenant is None:
             return Done()
-        if (body := build_after_unit(self._world, namespace, name)) is not None:
+        if (found := build_after_unit(self._world, namespace, name)) is not None:
             if is_put_back(self._world, namespace, name):
                 return RequeueAfter(PUT_BACK, "the stack worker puts it back")
-            return await self._make(namespace, body)
-        # Where the namespace is gone, there is nothing to ask for, and no right to ask.
+            return await self._make(*found)
+        # Where the namespace is gone, there is nothing to ask for.
         has_namespace = self._world.namespaces.get(None, namespace) is not None
         if has_namespace and await find(self._client, GPU_FUNCTIONS, name, namespace) is not None:
             # The cache will show it in a moment.
@@ -224,11 +226,18 @@ class FunctionsController:
             return RequeueAfter(RETRY, str(error))
         return Done()
 
-    async def _make(self, namespace: str, body: Json) -> Result:
+    async def _make(self, unit: Json, function: Json) -> Result:
+        metadata = function["metadata"]
         try:
-            await self._client.create(GPU_FUNCTIONS.collection(namespace), body, MANAGER)
+            await self._client.create(GPU_FUNCTIONS.collection(metadata["namespace"]), function, MANAGER)
         except AlreadyExistsError:
             return RequeueAfter(PATIENCE, "the watch has not shown the function yet")
+        except KubeError as error:
+            if not error.is_refusal:
+                raise
+            words = f"the function {metadata['name']!r} cannot be created for this unit: {describe_refusal(error)}"
+            await self._events.record(unit, "Warning", "FunctionRefused", words)
+            return RequeueAfter(REFUSED, words)
         return Done()
 
     async def _sweep(self) -> Result:

@@ -42,18 +42,20 @@ def observe_function(world: World, namespace: str, name: str, setup_problem: str
     )
 
 
-def build_after_unit(world: World, namespace: str, name: str) -> Json | None:
-    """The function that does not exist, made after the oldest unit that takes its calls and was not made by one."""
+def build_after_unit(world: World, namespace: str, name: str) -> tuple[Json, Json] | None:
+    """The oldest unit that takes calls of a function that does not exist, and the function, built from the unit.
+    Workers of functions do not count."""
     units = [unit for unit in world.workers_of(namespace, name) if not unit["metadata"].get("ownerReferences")]
     living = [as_accepted(unit) for unit in units if "deletionTimestamp" not in unit["metadata"]]
     if not living:
         return None
     oldest = min(living, key=lambda unit: (unit["metadata"]["creationTimestamp"], unit["metadata"]["name"]))
     try:
-        return function_of_unit(oldest)
+        function = function_of_unit(oldest)
     except ValidationError:
         # The unit itself says what is wrong with it.
         return None
+    return (oldest, function) if function is not None else None
 
 
 def is_put_back(world: World, namespace: str, name: str) -> bool:

@@ -10,6 +10,8 @@ RULES = (
     # Its workers block their function's deletion, which some clusters allow only to those who may hold it up anyway.
     Rule((Scope.TENANTS,), GROUP, ("gpufunctions/finalizers",), ("update",)),
     Rule((Scope.TENANTS,), GROUP, ("gpuunits",), ("create", "update", "delete", "manage")),
+    # A unit is told that its function is refused. A repeated Event is found by its name and counted up.
+    Rule((Scope.TENANTS,), "", ("events",), ("get", "create", "patch")),
     # What workers write outlives them: see `worker_logs`.
     Rule((Scope.TENANTS,), "", ("pods/log",), ("get",)),
     # Claims.

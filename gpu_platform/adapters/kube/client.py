@@ -6,6 +6,7 @@ into classes and back costs more than the request.
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from enum import StrEnum
@@ -67,14 +68,17 @@ class KubeClient:
     async def create(
         self, path: str, body: Json, params: Params | None = None, *, timeout: float = DEFAULT_TIMEOUT
     ) -> Json:
-        """Tries again where the API server could not count the object: it gives up after a few writers of the quota's
-        counts were faster, and has written nothing."""
+        """Tries again, within the same timeout, where the API server could not count the object: it gives up after a
+        few writers of the quota's counts were faster, and has written nothing."""
+        end = time.monotonic() + timeout
         for pause in QUOTA_PAUSES:
             try:
-                return await self._json("POST", path, params, body, timeout=timeout)
+                return await self._json("POST", path, params, body, timeout=end - time.monotonic())
             except QuotaBusyError:
+                if time.monotonic() + pause >= end:
+                    raise
                 await asyncio.sleep(pause)
-        return await self._json("POST", path, params, body, timeout=timeout)
+        return await self._json("POST", path, params, body, timeout=end - time.monotonic())
 
     async def replace(
         self, path: str, body: Json, params: Params | None = None, *, timeout: float = DEFAULT_TIMEOUT

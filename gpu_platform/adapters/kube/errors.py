@@ -3,8 +3,8 @@
 KubeError(status, reason, message)
 ├─ NotFoundError        404
 ├─ AlreadyExistsError   409, reason AlreadyExists: the name is taken
-├─ ConflictError        409, any other reason: somebody wrote first, or a precondition failed
-├─ QuotaBusyError       409 about a ResourceQuota: nothing was written, as too many writers changed its counts
+├─ ConflictError        409, any other reason: modified concurrently, or a precondition failed
+│  └─ QuotaBusyError    409 about a ResourceQuota: too many writers changed its counts
 ├─ GoneError            410: the resourceVersion is too old, list again
 └─ UnreachableError     no answer in time, or no connection (status 0)
 """
@@ -36,8 +36,15 @@ class KubeError(Exception):
         return self.status in (400, 403, 422)
 
     @property
-    def is_over_quota(self) -> bool:
-        return self.status == 403 and OVER_QUOTA in self.message
+    def wrote_nothing(self) -> bool:
+        """Whether this request wrote nothing for certain. An earlier try of the same creation may have: the API server
+        looks at quotas before it looks at names."""
+        return self.is_refusal or isinstance(self, ConflictError | NotFoundError)
+
+    @property
+    def is_about_quota(self) -> bool:
+        """Whether a quota prevented a creation, before the API server looked whether the name is taken."""
+        return isinstance(self, QuotaBusyError) or (self.status == 403 and OVER_QUOTA in self.message)
 
 
 class NotFoundError(KubeError):
@@ -52,7 +59,7 @@ class ConflictError(KubeError):
     pass
 
 
-class QuotaBusyError(KubeError):
+class QuotaBusyError(ConflictError):
     pass
 
 

@@ -46,3 +46,10 @@ async def test_any_other_conflict_is_not_tried_again() -> None:
     client = Answers(error_from_status(409, {"reason": "Conflict", "details": {"kind": "operations"}}))
     with pytest.raises(ConflictError):
         await client.create("/x", {})
+
+
+async def test_a_creation_is_not_tried_again_beyond_its_timeout() -> None:
+    client = Answers(*(error_from_status(409, BUSY) for _ in range(100)))
+    with pytest.raises(QuotaBusyError):
+        await client.create("/x", {}, timeout=QUOTA_PAUSES[0] / 2)
+    assert len(client.errors) == 99

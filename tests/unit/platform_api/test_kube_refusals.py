@@ -7,8 +7,8 @@ from platform_api.http.errors import from_kube
 
 OVER_QUOTA = 'gpuunits "web" is forbidden: exceeded quota: tenant, requested: count/gpuunits=1, used: 5, limited: 5'
 NO_NAMESPACE = (
-    'gpuunits.runtime.lokiwager.io "web" is forbidden: User "system:serviceaccount:runtime-system:gpu-platform-api" '
-    'cannot get resource "gpuunits" in API group "runtime.lokiwager.io" in the namespace "runtime-instance-acme"'
+    'operations.runtime.lokiwager.io is forbidden: User "system:serviceaccount:runtime-system:gpu-platform-api" '
+    'cannot create resource "operations" in API group "runtime.lokiwager.io" in the namespace "runtime-instance-acme"'
 )
 OVER_COUNT = (
     'gpuunits.runtime.lokiwager.io "web" is forbidden: exceeded quota: platform-object-counts, requested: '

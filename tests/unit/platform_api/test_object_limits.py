@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from gpu_platform.adapters.creations import create_or_adopt
-from gpu_platform.adapters.kube import KubeError
+from gpu_platform.adapters.kube import KubeError, UnreachableError
 from gpu_platform.adapters.kube.cache import ObjectCache
+from gpu_platform.adapters.kube.errors import error_from_status
 from gpu_platform.adapters.kube.paths import GPU_UNITS, OPERATIONS
 from gpu_platform.adapters.kube.watch import WatchEvent, WatchTiming
 from gpu_platform.adapters.ledger import build_deletion, open_operation
@@ -19,7 +20,7 @@ from platform_api.cluster import Cluster
 from platform_api.http.errors import ApiError
 from platform_api.keys.key_ring import Caller
 from platform_api.object_limits import ObjectLimits
-from platform_api.tenant_operations import build_creation
+from platform_api.tenant_operations import as_refusal, build_creation
 from tests.support.builders import make_unit
 from tests.support.scripted_kube import StoredObjects
 
@@ -101,22 +102,34 @@ def test_of_an_operation_that_is_no_preview_only_the_identity_is_kept() -> None:
     assert platform.cluster.operations.count(BOB.namespace) == 0
 
 
-def make_full_server() -> StoredObjects:
+BUSY = {"reason": "Conflict", "message": "the object has been modified", "details": {"kind": "resourcequotas"}}
+QUOTA_ERRORS = pytest.mark.parametrize(
+    "error",
+    [
+        KubeError(403, "Forbidden", "x is forbidden: exceeded quota: platform-object-counts"),
+        error_from_status(409, BUSY),
+    ],
+    ids=["full", "busy"],
+)
+
+
+def make_full_server(error: KubeError) -> StoredObjects:
     """Looks at the quota before it looks at the name, as the API server does."""
 
-    def refuse(method: str, path: str) -> None:
+    def refuse(method: str, _path: str) -> None:
         if method == "create":
-            raise KubeError(403, "Forbidden", f"{path} is forbidden: exceeded quota: platform-object-counts")
+            raise error
 
     server = StoredObjects()
     server.fault = refuse
     return server
 
 
-async def test_a_full_quota_does_not_hide_a_recorded_deletion() -> None:
-    server = make_full_server()
+@QUOTA_ERRORS
+async def test_a_full_or_busy_quota_does_not_hide_a_recorded_deletion(error: KubeError) -> None:
+    server = make_full_server(error)
     deletion = build_deletion(make_unit("demo", ALICE.namespace), "default")
-    with pytest.raises(KubeError, match="exceeded quota"):
+    with pytest.raises(type(error)):
         await open_operation(server, deletion)
     path = OPERATIONS.item(deletion["metadata"]["name"], ALICE.namespace)
     server.store.objects[path] = deletion
@@ -124,10 +137,19 @@ async def test_a_full_quota_does_not_hide_a_recorded_deletion() -> None:
     assert not opened.is_new
 
 
-async def test_a_full_quota_does_not_hide_the_object_of_an_earlier_try() -> None:
-    server = make_full_server()
+@QUOTA_ERRORS
+async def test_a_full_or_busy_quota_does_not_hide_the_object_of_an_earlier_try(error: KubeError) -> None:
+    server = make_full_server(error)
     unit = make_unit("demo", ALICE.namespace)
-    with pytest.raises(KubeError, match="exceeded quota"):
+    with pytest.raises(type(error)):
         await create_or_adopt(server, GPU_UNITS, unit)
     server.store.objects[GPU_UNITS.item("demo", ALICE.namespace)] = unit
     assert await create_or_adopt(server, GPU_UNITS, unit) == unit
+
+
+def test_a_creation_that_could_not_be_counted_is_undone_and_may_be_sent_again() -> None:
+    refusal = as_refusal(error_from_status(409, BUSY), "unit")
+    assert refusal is not None
+    assert (refusal.status, refusal.headers["Retry-After"]) == (503, "1")
+    # An answer that was lost says nothing.
+    assert as_refusal(UnreachableError(0, "Timeout", "no answer"), "unit") is None

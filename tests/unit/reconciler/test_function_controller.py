@@ -1,12 +1,13 @@
 """The functions controller where Kubernetes refuses, is slow, or has lost what the queue still knows."""
 
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
 
-from gpu_platform.adapters.kube import AlreadyExistsError, KubeError, UnreachableError
+from gpu_platform.adapters.kube import AlreadyExistsError, KubeError, QuotaBusyError, UnreachableError
 from gpu_platform.adapters.kube.cache import ObjectCache
 from gpu_platform.adapters.kube.paths import GPU_FUNCTIONS, GPU_UNITS
 from gpu_platform.adapters.kube.watch import WatchTiming
@@ -64,9 +65,11 @@ class Scene:
         self.world = World(self.client, WatchTiming(resync=timedelta(hours=1)))
         self.queue = Queue()
         self.time = NOW
+        self.events: list[tuple[str, str]] = []
         self.controller = FunctionsController(
             self.world,
             self.client,
+            self,
             self.queue,
             Signer(None, None),
             Scaler(self.now),
@@ -78,6 +81,10 @@ class Scene:
 
     def now(self) -> datetime:
         return self.time
+
+    async def record(self, regarding: Json, type_: str, reason: str, message: str) -> None:
+        assert (type_, reason) == ("Warning", "FunctionRefused")
+        self.events.append((regarding["metadata"]["name"], message))
 
     def show(self, cache: ObjectCache, item: Json) -> None:
         metadata = {"uid": f"uid-{item['metadata']['name']}", "resourceVersion": "7", **item["metadata"]}
@@ -152,6 +159,46 @@ async def test_a_worker_that_an_earlier_try_made_keeps_its_stock(scene: Scene) -
         await scene.look()
 
     assert scene.is_claimed()
+
+
+@pytest.mark.parametrize(
+    "hidden",
+    [KubeError(403, "Forbidden", "exceeded quota: gpus"), QuotaBusyError(409, "Conflict", "try again")],
+    ids=["full quota", "busy quota"],
+)
+async def test_a_quota_that_hides_such_a_worker_frees_none_of_its_stock(scene: Scene, hidden: KubeError) -> None:
+    """The API server looks at quotas before names."""
+
+    def hide(method: str, path: str) -> None:
+        if (method, path) == ("create", WORKERS):
+            raise hidden
+
+    scene.declare()
+    seen = observe_function(scene.world, HOME, "words")
+    assert seen is not None
+    assert seen.spec is not None
+    put(scene.store, GPU_UNITS, build_worker(seen.function, seen.spec, 0, make_stock(), woken_at=NOW, claimed_at=NOW))
+    scene.client.fault = hide
+
+    with suppress(QuotaBusyError):
+        await scene.look()
+
+    assert scene.tries() == 1
+    assert scene.is_claimed()
+
+
+async def test_a_unit_is_told_that_its_function_is_refused(scene: Scene) -> None:
+    def refuse(method: str, path: str) -> None:
+        if (method, path) == ("create", GPU_FUNCTIONS.collection(HOME)):
+            full = "count/gpufunctions.runtime.lokiwager.io=2"
+            raise KubeError(403, "Forbidden", f"exceeded quota: q, requested: {full}, used: {full}, limited: {full}")
+
+    scene.show(scene.world.units, make_unit("own", serverless={"requestID": "words"}))
+    scene.client.fault = refuse
+
+    assert await scene.look() == RequeueAfter(REFUSED, scene.events[0][1])
+    [(unit, message)] = scene.events
+    assert (unit, "its limit functions is 2" in message) == ("own", True)
 
 
 async def test_stock_for_a_name_that_somebody_else_took_is_given_back(scene: Scene) -> None:
