@@ -1,4 +1,5 @@
-"""The `RateLimit` fields on every answer to a request with a key. Plain ASGI, as the frame around it."""
+"""The `RateLimit` fields on every answer to a request with a key, and on the 429 for failed logins. Plain ASGI, as the
+frame around it."""
 
 from collections.abc import Iterable
 

@@ -77,12 +77,15 @@ def _authenticate(request: Request) -> Caller:
 
 
 def _refuse(request: Request, message: str) -> ApiError:
-    """401, or 429 for a source that fails too often."""
+    """401, or 429 with its rate for a source that fails too often."""
     address = request.client.host if request.client else ""
-    wait_seconds = deps_of(request).failed_logins.note(address, time.monotonic())
-    if wait_seconds == 0:
+    verdict = deps_of(request).failed_logins.note(address, time.monotonic())
+    if verdict.is_let_in:
         return unauthenticated(message)
-    return too_many(f"too many requests without a valid API key come from {address}; check the key", wait_seconds)
+    setattr(request.state, RATE_LIMIT_HEADERS, build_headers(verdict.allowances))
+    return too_many(
+        f"too many requests without a valid API key come from {address}; check the key", verdict.retry_seconds
+    )
 
 
 def find_tenant(deps: Deps, authorization: str) -> str | None:

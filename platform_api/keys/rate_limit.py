@@ -130,13 +130,13 @@ class FailedLogins:
         self._rate = Rate(per_minute / 60, per_minute)
         self._sources = Buckets("failed-logins", most)
 
-    def note(self, address: str, now: float) -> int:
-        """Returns how many seconds the source has to wait; 0 while it has not failed too often."""
+    def note(self, address: str, now: float) -> Verdict:
+        """Returns whether the source is told why it failed, and not to wait."""
         source = find_source(address)
-        if (seen := self._sources.look(source, self._rate, now)).tokens < 1:
-            return max(1, seen.retry_seconds)
-        self._sources.take(source, self._rate, now)
-        return 0
+        seen = self._sources.look(source, self._rate, now)
+        if seen.tokens < 1:
+            return Verdict(is_let_in=False, allowances=(seen,))
+        return Verdict(is_let_in=True, allowances=(self._sources.take(source, self._rate, now),))
 
 
 def find_source(address: str) -> str:
