@@ -1,6 +1,8 @@
 """`/openapi.json`, and the page that shows it."""
 
-from fastapi import APIRouter, Request
+from functools import lru_cache
+
+from fastapi import APIRouter, FastAPI, Request
 from fastapi.responses import FileResponse, HTMLResponse, Response
 
 from gpu_platform.domain.value import Value
@@ -14,7 +16,7 @@ from platform_api.documents.page import (
     build_page,
     build_start,
 )
-from platform_api.http.envelope import json_response
+from platform_api.http.envelope import JSON, encode_json
 from platform_api.http.errors import not_found
 from platform_api.http.openapi import describe
 
@@ -25,12 +27,15 @@ DOCUMENT = "/openapi.json"
 router = APIRouter(include_in_schema=False)
 
 
+@lru_cache(maxsize=1)
+def _encode_description(app: FastAPI) -> bytes:
+    """Once: it takes the event loop milliseconds, and anyone may ask for it."""
+    return encode_json(describe(app, app.state.bodies))
+
+
 @router.get(DOCUMENT)
 async def read_description(request: Request) -> Response:
-    app = request.app
-    if app.openapi_schema is None:
-        app.openapi_schema = describe(app, app.state.bodies)
-    return json_response(app.openapi_schema, 200)
+    return Response(_encode_description(request.app), media_type=JSON)
 
 
 @router.get("/docs")
