@@ -51,6 +51,9 @@ STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 STOP_SECONDS = 5
 """For the requests under way; a stream is cut then."""
 
+UNSENT_BYTES = 64 << 10
+"""What the kernel takes of an answer before it is sent."""
+
 FIRST_CONTACT_SECONDS = 10.0
 """How long `kubeMode: required` waits for Kubernetes at the start."""
 
@@ -212,6 +215,9 @@ def _listen(address: str) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    # Of each connection. Without it the kernel takes megabytes of an answer that its client does not read, which count
+    # as the pod's memory.
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)
     try:
         listener.bind((host, port))
     except OSError as error:

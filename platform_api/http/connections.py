@@ -1,8 +1,8 @@
 """A client's connection: what may arrive on it, how much, and in how much time.
 
 Uvicorn's protocol parses what arrives after an answer, and waits without a limit for the end of a head. This one has a
-deadline for each phase (`limits`), refuses ambiguous framing (`framing`), and closes the connection after an answer to
-a request whose body was not read to its end.
+deadline for each phase (`limits`) and for a client that does not read its answer, refuses ambiguous framing
+(`framing`), and closes the connection after an answer to a request whose body was not read to its end.
 """
 
 import asyncio
@@ -21,7 +21,14 @@ from uvicorn.protocols.http.h11_impl import RequestResponseCycle
 from platform_api.http.envelope import JSON, error_body
 from platform_api.http.frame import Application, Message, Receive, Scope, Send
 from platform_api.http.framing import StrictConnection
-from platform_api.http.limits import DRAIN_PAUSE_SECONDS, Connections, Phase, is_drained, phase_seconds
+from platform_api.http.limits import (
+    DRAIN_PAUSE_SECONDS,
+    Connections,
+    Phase,
+    answer_seconds,
+    is_drained,
+    phase_seconds,
+)
 from platform_api.http.security_headers import OWN_SECURITY_HEADERS
 from platform_api.http.upgrades import UpgradableProtocol
 
@@ -30,6 +37,9 @@ log = logging.getLogger(__name__)
 CLOSE = (b"connection", b"close")
 UNREAD = (h11.SEND_BODY, h11.ERROR)
 """States of a client whose request was not parsed to its end."""
+
+OWN_DEADLINE = "has_own_deadline"
+"""In the state of a request: its answer may wait for the client for as long as what sends it allows."""
 
 WAITING = (Phase.SILENT, Phase.HEAD, Phase.IDLE, Phase.CLOSING)
 ENDING = (Phase.DRAINING, Phase.CLOSING)
@@ -55,6 +65,10 @@ class ClientConnection(UpgradableProtocol):
         self._deadline: asyncio.TimerHandle | None = None
         self._drained_bytes = 0
         self._drained_reads = 0
+        self._written = 0
+        self._waited = 0.0
+        self._waits_since: float | None = None
+        self._answer_deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -73,6 +87,18 @@ class ClientConnection(UpgradableProtocol):
         elif self._phase is not Phase.CLOSING:
             super().data_received(data)
             self._follow_parser()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._waits_since = self.loop.time()
+        self._start_answer_clock()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._stop_answer_clock()
+        if self._waits_since is not None:
+            self._waited += self.loop.time() - self._waits_since
+            self._waits_since = None
 
     def on_response_complete(self) -> None:
         if self._phase in ENDING:
@@ -98,6 +124,10 @@ class ClientConnection(UpgradableProtocol):
     def abort(self) -> None:
         self.transport.abort()
 
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self._written += len(data)
+        self.transport.write(data)
+
     def hang_up(self) -> None:
         """Closes the connection. A client that is still sending would be reset and not get to read the answer, so that
         what arrives is discarded for a while before."""
@@ -113,6 +143,10 @@ class ClientConnection(UpgradableProtocol):
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.cycle.transport = _AnswerTransport(self)
+        self._written, self._waited = 0, 0.0
+        if self._waits_since is not None:
+            # The client has not read the answer before this one yet.
+            self._start_answer_clock()
 
         async def send_and_close(message: Message) -> None:
             if message["type"] == "http.response.start" and self.conn.their_state in UNREAD:
@@ -150,8 +184,30 @@ class ClientConnection(UpgradableProtocol):
         else:
             self._all_connections.mark_busy(self)
 
+    def _start_answer_clock(self) -> None:
+        self._stop_answer_clock()
+        sent = self._written - self.transport.get_write_buffer_size()
+        seconds = answer_seconds(max(0, sent), self._client_seconds) - self._waited
+        self._answer_deadline = self.loop.call_later(seconds, self._give_up)
+
+    def _stop_answer_clock(self) -> None:
+        if self._answer_deadline is not None:
+            self._answer_deadline.cancel()
+            self._answer_deadline = None
+
+    def _give_up(self) -> None:
+        """Closes a connection whose client does not read its answer. The request ends as if the client had done so."""
+        self._answer_deadline = None
+        if self.scope["state"].get(OWN_DEADLINE):
+            return
+        self._all_connections.count_refused("answer_timeout")
+        client = self.client[0] if self.client else None
+        log.info("connection.closed", extra={"client": client, "error": "the client reads its answer too slowly"})
+        self.transport.abort()
+
     def _forget(self) -> None:
         self._stop_clock()
+        self._stop_answer_clock()
         self._all_connections.remove(self)
 
     def _stop_clock(self) -> None:
@@ -208,7 +264,7 @@ class _AnswerTransport(asyncio.Transport):
         self._connection = connection
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        self._connection.transport.write(data)
+        self._connection.write(data)
 
     def is_closing(self) -> bool:
         return self._connection.transport.is_closing()

@@ -8,6 +8,7 @@ from fastapi.responses import Response
 from pydantic import Field
 
 from gpu_platform.domain.value import Value
+from platform_api.http.holding import hold
 
 T = TypeVar("T")
 
@@ -52,9 +53,12 @@ def answer(
     *,
     beside: Mapping[str, Any] | None = None,
 ) -> Response:
-    """`beside` are fields next to the data."""
+    """`beside` are fields next to the data. A list is held: one of 500 units may have many MiB."""
     shown = data.to_json() if isinstance(data, Value) else [each.to_json() for each in data]
-    return json_response({"data": shown, **(beside or {})}, status, headers)
+    response = json_response({"data": shown, **(beside or {})}, status, headers)
+    if not isinstance(data, Value):
+        hold(len(response.body))
+    return response
 
 
 def error_response(

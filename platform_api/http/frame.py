@@ -18,7 +18,8 @@ from fastapi.responses import Response
 
 from platform_api.http.envelope import error_response
 from platform_api.http.errors import ApiError, body_too_large, body_too_slow, caller_gone
-from platform_api.http.limits import Slots, body_seconds
+from platform_api.http.holding import Holding, current_holding
+from platform_api.http.limits import HeldBytes, Slots, body_seconds
 from platform_api.http.security_headers import build_security_headers
 from platform_api.http.upgrades import Upgrade, find_upgrade, with_upgrade
 from platform_api.metrics import ApiMetrics
@@ -35,6 +36,10 @@ Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 REQUEST_ID = re.compile("[A-Za-z0-9._-]{1,64}")
 NO_LIMIT = sys.maxsize
 BODY_HEADERS = (b"content-length", b"transfer-encoding")
+
+PART_BYTES = 65_536
+"""An answer is written in parts of this size, each when the client has read most of the one before: the server writes
+all that it is given at once, and keeps what the client does not read."""
 
 UNEXPECTED = "something broke here; the log knows more"
 
@@ -61,6 +66,7 @@ class Frame:
         self._larger_limits = dict(larger_limits or {})
         self._passed_on = passed_on
         self._slots = Slots(in_flight_limit)
+        self._held = HeldBytes()
         self._client_seconds = client_seconds
         self._tenant_of = tenant_of
         self._metrics = metrics
@@ -71,8 +77,9 @@ class Frame:
             return
         limit = self._limit_of(scope["method"], scope["path"])
         tenant = self._tenant_of(_find_header(scope, b"authorization"))
-        request = _Request(scope, receive, send, limit, self._client_seconds, is_keyless=tenant is None)
-        token = current_request_id.set(request.id)
+        held = self._held.open(tenant)
+        request = _Request(scope, receive, send, limit, self._client_seconds, held)
+        token, holding = current_request_id.set(request.id), current_holding.set(held)
         refusal = self._slots.take(tenant)
         try:
             if refusal is not None:
@@ -92,6 +99,8 @@ class Frame:
         finally:
             if refusal is None:
                 self._slots.release(tenant)
+            held.release()
+            current_holding.reset(holding)
             current_request_id.reset(token)
             self._note(scope, request)
 
@@ -130,16 +139,14 @@ class _Request:
         send: Send,
         body_limit: int,
         client_seconds: float,
-        *,
-        is_keyless: bool,
+        held: Holding,
     ) -> None:
         self._scope = scope
         self._receive = receive
         self._send = send
         self._body_limit = body_limit
         self._client_seconds = client_seconds
-        self._is_keyless = is_keyless
-        self._is_stalled = False
+        self._held = held
         self._has_body = any(name in BODY_HEADERS for name, _ in scope["headers"])
         self._is_body_over = False
         self._received = 0
@@ -147,7 +154,8 @@ class _Request:
         given = _find_header(scope, b"x-request-id")
         self.id = given if REQUEST_ID.fullmatch(given) else secrets.token_hex(8)
         length = _find_header(scope, b"content-length")
-        self.is_too_large = length.isdecimal() and int(length) > body_limit
+        self._announced = int(length) if length.isdecimal() else 0
+        self.is_too_large = self._announced > body_limit
         self.status = 0
         self.began_at = time.perf_counter()
         if (upgrade := find_upgrade(scope)) is not None:
@@ -157,6 +165,7 @@ class _Request:
         """A body that is forwarded has no limit here: the reverse proxy has a deadline of its own."""
         if self._is_body_over or self._body_limit == NO_LIMIT:
             return await self._receive()
+        self._held.grow_to(self._announced)
         message = await self._receive_in_time()
         if message["type"] == "http.disconnect" and self._has_body:
             raise caller_gone("the caller hung up before the end of the body")
@@ -164,6 +173,7 @@ class _Request:
         self._is_body_over = not message.get("more_body")
         if self._received > self._body_limit:
             raise body_too_large(self._body_limit)
+        self._held.grow_to(self._received)
         return message
 
     async def _receive_in_time(self) -> Message:
@@ -181,21 +191,13 @@ class _Request:
         if message["type"] == "http.response.start":
             self.status = message["status"]
             message["headers"] = self._with_own(message.get("headers", ()))
-        if self._is_keyless:
-            await self._send_in_time(message)
-        else:
-            await self._send(message)
-
-    async def _send_in_time(self, message: Message) -> None:
-        """Gives up on a client that does not read its answer, and frees the slot: callers without a key share theirs,
-        while a tenant only holds its own. The server closes a connection on which an answer is not complete."""
-        if self._is_stalled:
-            return
-        try:
-            async with asyncio.timeout(self._client_seconds):
-                await self._send(message)
-        except TimeoutError:
-            self._is_stalled = True
+        body = message.get("body", b"")
+        if len(body) > PART_BYTES:
+            for start in range(0, len(body), PART_BYTES):
+                await self._send({**message, "body": body[start : start + PART_BYTES], "more_body": True})
+            # The server sends the end when it has room again: until then the request goes on, and what it holds counts.
+            message = {**message, "body": b""}
+        await self._send(message)
 
     def _upgrade(
         self, upgrade: Upgrade, headers: Sequence[Header]

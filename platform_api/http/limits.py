@@ -1,4 +1,5 @@
-"""How much of the API process clients may hold: request slots, connections, and time. Decisions are pure functions.
+"""How much of the API process clients may hold: request slots, memory, connections, and time. Decisions are pure
+functions.
 
 A connection is always in one phase. One that stays in it for too long ends like this (`client` is the setting
 `clientTimeoutSeconds`):
@@ -7,10 +8,13 @@ A connection is always in one phase. One that stays in it for too long ends like
 | -------- | --------------------------------------------- | ------- | ------------------ |
 | silent   | the connection                                | client  | closed             |
 | head     | the first byte of a head                      | client  | 408, closed        |
-| request  | the end of a head                             | none    | see `body_seconds` |
+| request  | the end of a head                             | none    | see below          |
 | idle     | the end of an answer                          | 30      | closed             |
 | draining | the end of an answer to an unread body        | 5       | closed             |
 | closing  | closing, with bytes that the client must read | client  | reset              |
+
+Within a request, a body is waited for as long as `body_seconds` says, and a client that reads its answer too slowly is
+waited for as long as `answer_seconds` says.
 """
 
 from collections import Counter, OrderedDict
@@ -31,6 +35,13 @@ NEWCOMERS_SHARE = 4
 """Connections that have not shown a valid key may be this part of all before they make room for one another: a quarter.
 So a flood of them does not close the idle connections of tenants, and tenants do not keep newcomers out."""
 
+HELD_BYTES = 128 << 20
+"""Bytes of bodies and answers that requests may keep in memory together: a quarter of what the API's pod has by
+default. While a body is stored or a result is read, there is a second copy of it."""
+
+FREE_BYTES = 64 << 10
+"""A body or an answer of this size is not counted: request slots limit them already."""
+
 DRAINING_LIMIT = 32
 """Connections on which an unread body is discarded at the same time. On further ones the sender may miss the answer."""
 
@@ -45,6 +56,9 @@ DRAINED_READS = 1_000
 
 BODY_SECONDS = 300.0
 BODY_BYTES_PER_SECOND = 1_024
+
+ANSWER_BYTES_PER_SECOND = 32 << 10
+"""The slowest client that may read a large answer. The page at /docs loads 1.5 MB without a key: within a minute."""
 
 
 class Phase(StrEnum):
@@ -78,6 +92,19 @@ def body_seconds(received: int, client_seconds: float) -> float:
     | 16 MiB   | 10     | 300     |
     """
     return min(client_seconds + received / BODY_BYTES_PER_SECOND, max(BODY_SECONDS, client_seconds))
+
+
+def answer_seconds(sent: int, client_seconds: float) -> float:
+    """Returns for how long in all an answer waits for its client, of which so many bytes were sent: 32 KiB/s. The time
+    in which the client waits for the answer does not count, so that streams go on without a limit.
+
+    | sent    | client | seconds |
+    | ------- | ------ | ------- |
+    | 0       | 10     | 10      |
+    | 1.5 MiB | 10     | 58      |
+    | 16 MiB  | 10     | 522     |
+    """
+    return client_seconds + sent / ANSWER_BYTES_PER_SECOND
 
 
 def is_drained(size: int, reads: int) -> bool:
@@ -143,6 +170,66 @@ class Slots:
         self._held[tenant] += change
         if not self._held[tenant]:
             del self._held[tenant]
+
+
+def find_bytes_refusal(limit: int, size: int, *, own: int, total: int) -> ApiError | None:
+    """Returns why a request may not hold `size` bytes. The others of its tenant hold `own`, all others `total`.
+
+    | limit   | size    | own     | total   | refusal                                |
+    | ------- | ------- | ------- | ------- | -------------------------------------- |
+    | 128 MiB | 64 KiB  | 32 MiB  | 128 MiB | none: it is not counted                |
+    | 128 MiB | 16 MiB  | 16 MiB  | 112 MiB | none                                   |
+    | 128 MiB | 17 MiB  | 16 MiB  | 16 MiB  | 429                                    |
+    | 128 MiB | 48 MiB  | 0       | 0       | none: one of a tenant may be any size  |
+    | 128 MiB | 16 MiB  | 0       | 113 MiB | 503                                    |
+    """
+    if size <= FREE_BYTES:
+        return None
+    if own and own + size > (share := share_of(limit)):
+        return too_many(
+            f"requests of this tenant hold {own} bytes of bodies and unread answers, and they may hold {share}; "
+            "wait for one to end"
+        )
+    return unavailable("too many large requests and answers are under way; try again") if total + size > limit else None
+
+
+class HeldBytes:
+    """The bytes that requests keep in memory, by tenant."""
+
+    def __init__(self, limit: int = HELD_BYTES) -> None:
+        self._limit = limit
+        self._held: Counter[str | None] = Counter()
+
+    def open(self, tenant: str | None) -> "Held":
+        return Held(self, tenant)
+
+    def change(self, tenant: str | None, before: int, after: int) -> None:
+        """Raises the refusal of a request that holds `before` and wants to hold `after`."""
+        own, total = self._held[tenant] - before, self._held.total() - before
+        refusal = find_bytes_refusal(self._limit, after, own=own, total=total)
+        if refusal is not None:
+            raise refusal
+        self._held[tenant] = own + after
+        if not self._held[tenant]:
+            del self._held[tenant]
+
+
+class Held:
+    """What one request holds."""
+
+    def __init__(self, all_held: HeldBytes, tenant: str | None) -> None:
+        self._all_held = all_held
+        self._tenant = tenant
+        self._size = 0
+
+    def grow_to(self, size: int) -> None:
+        if size > max(self._size, FREE_BYTES):
+            self._all_held.change(self._tenant, self._size, size)
+            self._size = size
+
+    def release(self) -> None:
+        self._all_held.change(self._tenant, self._size, 0)
+        self._size = 0
 
 
 class Connection(Protocol):

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from gpu_platform.adapters.queue.bodies import MissingBodyError
 from gpu_platform.adapters.queue.records import Seen
 from gpu_platform.domain.invocations import Invocation, InvocationState
+from platform_api.http.errors import ApiError
+from platform_api.http.holding import hold
 from platform_api.invocations.errors import invocation_not_found
 from platform_api.invocations.parsing import TextThreads, check_result
 from platform_api.invocations.schemas import InvocationView, view_of
@@ -45,6 +47,7 @@ class CallReads:
         body = call.result_body
         if call.result is None or body is None or body.size > self._largest_body:
             return Shown(view_of(call, call.result))
+        _hold_result(call, body.size)
         try:
             content = await store.bodies.get_result(call, body)
             await self._threads.run(call.tenant, content, lambda: check_result(content))
@@ -80,3 +83,12 @@ class CallReads:
             sequence = page.next_sequence
             if page.is_last or scanned >= SCANNED:
                 return found, None if page.is_last else sequence
+
+
+def _hold_result(call: Invocation, size: int) -> None:
+    """Refuses before the result is read. The refusal names the id, which a caller who waited may not know."""
+    try:
+        hold(size)
+    except ApiError as error:
+        message = f"the invocation {call.id!r} is over, and its result has {size} bytes: {error.message}"
+        raise ApiError(error.status, error.code, message, headers=error.headers) from None

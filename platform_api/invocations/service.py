@@ -8,6 +8,7 @@ from gpu_platform.adapters.queue.errors import QueueUnavailableError
 from gpu_platform.domain.invocations import Invocation, InvocationRequest, InvocationState
 from platform_api.cluster import Cluster
 from platform_api.http.errors import ApiError
+from platform_api.http.holding import release_held
 from platform_api.invocations.acceptance import AcceptedCall, CallAcceptance
 from platform_api.invocations.changes import CallChanges
 from platform_api.invocations.figures import QueueCounts
@@ -111,6 +112,8 @@ class InvocationService:
         except QueueUnavailableError:
             self._metrics.count_refused_call("service_unavailable")
             raise
+        # Its payload is stored: a caller may wait for the result for minutes, with others beside it.
+        release_held()
         if accepted.is_new:
             self._metrics.count_accepted_call(request.mode)
         return store, accepted

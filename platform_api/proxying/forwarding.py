@@ -13,6 +13,7 @@ from typing import Any
 from fastapi import Request
 from fastapi.responses import Response
 
+from platform_api.http.connections import OWN_DEADLINE
 from platform_api.http.errors import ApiError, bad_gateway, caller_gone, gateway_timeout, not_found, unauthenticated
 from platform_api.http.frame import Receive, Send, current_request_id
 from platform_api.http.upgrades import find_upgrade
@@ -179,6 +180,7 @@ class _PassedOn(Response):
             headers = build_upgrade_headers(self._exchange.head.headers, self._passage)
             await run_tunnel(upgrade, headers, self._exchange.upstream, self._exchange.lifeline)
             return "upgraded"
+        scope["state"][OWN_DEADLINE] = True  # The lifeline: a caller may pause a download or a film.
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         async for part in self._exchange.upstream.read_body():
             self._exchange.lifeline.touch()

@@ -2,12 +2,15 @@
 
 import asyncio
 import json
+import socket
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import repeat
 from typing import Any
 from urllib.parse import urlsplit
 
 CHUNK_OF_ONE = b"1\r\nx\r\n"
+SMALL_BUFFER = 16 << 10
 LARGE_CHUNK = b"10000\r\n" + b"x" * 0x10000 + b"\r\n"
 
 
@@ -57,6 +60,15 @@ class RawClient:
             sent += len(data)
         return sent
 
+    async def read_slowly(self, size: int, every: float) -> RawAnswer:
+        """Reads at most so many bytes at a time until the server closes the connection, or resets it."""
+        data = bytearray()
+        with suppress(ConnectionResetError):
+            while part := await self._reader.read(size):
+                data += part
+                await asyncio.sleep(every)
+        return RawAnswer(bytes(data))
+
     async def read_to_end(self) -> RawAnswer:
         """Reads until the server closes the connection, or resets it."""
         data = bytearray()
@@ -71,9 +83,16 @@ class RawClient:
         self._writer.transport.abort()
 
 
-async def open_raw(url: str) -> RawClient:
+async def open_raw(url: str, *, receive_buffer: int | None = None) -> RawClient:
+    """`receive_buffer`: bytes that the kernel takes for a client that does not read."""
     parts = urlsplit(url)
-    return RawClient(*await asyncio.open_connection(parts.hostname, parts.port))
+    if receive_buffer is None:
+        return RawClient(*await asyncio.open_connection(parts.hostname, parts.port))
+    plain = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+    plain.setblocking(False)
+    await asyncio.get_running_loop().sock_connect(plain, (parts.hostname, parts.port))
+    return RawClient(*await asyncio.open_connection(sock=plain, limit=receive_buffer))
 
 
 def build_head(line: str, *headers: str) -> bytes:

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -13,7 +14,7 @@ from gpu_platform.adapters.kube import KubeClient
 from gpu_platform.domain.tenants import Role
 from tests.support.api import UNITS, api_process, open_api, scrape, wait_ready
 from tests.support.clusters import RunningCluster
-from tests.support.raw_http import CHUNK_OF_ONE, LARGE_CHUNK, RawAnswer, RawClient, build_head, open_raw
+from tests.support.raw_http import CHUNK_OF_ONE, LARGE_CHUNK, SMALL_BUFFER, RawAnswer, RawClient, build_head, open_raw
 from tests.support.tenants import tenant, wait_key_known
 from tests.support.waiting import NotYet, eventually
 
@@ -29,6 +30,7 @@ SETTINGS = {
     "GPU_PLATFORM_API_CLIENT_TIMEOUT_SECONDS": str(CLIENT_SECONDS),
     "GPU_PLATFORM_API_MAX_CONNECTIONS": str(CONNECTIONS),
 }
+BUNDLE = "/docs/assets/swagger-ui-bundle.js"
 CHUNKED = ("Transfer-Encoding: chunked", "Content-Type: application/json")
 
 
@@ -234,3 +236,29 @@ async def test_ambiguous_framing_is_refused_and_the_connection_closed(ground: Gr
     client.close()
     assert (answer.status, answer.error["code"]) == (400, "invalid_request")
     assert (answer.headers["connection"], answer.data.count(b"HTTP/1.1 ")) == ("close", 1)
+
+
+async def test_slow_readers_without_a_key_do_not_keep_their_slots(cluster: RunningCluster, tmp_path: Path) -> None:
+    """Each reads fast enough for every single write to end in time, and slower than an answer may be read in all."""
+    settings = {**SETTINGS, "GPU_PLATFORM_API_CLIENT_TIMEOUT_SECONDS": "4"}
+    async with (
+        api_process(cluster.api_kubeconfig, tmp_path / "log", settings) as (_, url),
+        open_api(url, None, patience=0) as stranger,
+    ):
+        await wait_ready(stranger)
+
+        async def is_served(*, wanted: bool) -> bool:
+            return ((await stranger.get("/api/v1/health")).status_code == 200) is wanted
+
+        whole = len((await stranger.get(BUNDLE)).content)
+        clients = [await open_raw(url, receive_buffer=SMALL_BUFFER) for _ in range(SLOTS // 8)]
+        reading = [asyncio.create_task(client.read_slowly(4 << 10, every=0.2)) for client in clients]
+        for client in clients:
+            await client.send(build_head(f"GET {BUNDLE}", "Connection: close"))
+        await eventually(partial(is_served, wanted=False))
+        answers = await asyncio.gather(*reading)
+        await eventually(partial(is_served, wanted=True))
+    for client in clients:
+        client.close()
+    assert {answer.status for answer in answers} == {200}
+    assert max(len(answer.data) for answer in answers) < whole / 2

@@ -2,7 +2,6 @@
 
 import asyncio
 import re
-import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -20,12 +19,16 @@ from platform_api.http.frame import Frame
 from platform_api.http.limits import Connections
 from platform_api.keys.key_ring import EVERYBODY
 from platform_api.metrics import ApiMetrics
+from platform_api.process import _listen
 from platform_api.proxying.endpoints import METHODS
 from platform_api.proxying.forwarding import Forwarder
 from platform_api.proxying.target import Target
 from tests.support.waiting import eventually
 
 PREFIX = "/api/v1/gpu-units/web/proxy/http"
+LARGE, LARGE_BYTES = "/large", 8 << 20
+"""An answer of the platform itself."""
+
 BODY_LIMIT = 1_000
 CLIENT_SECONDS = 10
 
@@ -94,7 +97,8 @@ async def platform(
     metrics = ApiMetrics()
     target = Target("the unit 'web'", "127.0.0.1", port, "unit-web:8000", is_tls)
     forwarder = Forwarder(limit, idle_seconds, metrics, public_scheme=public_scheme)
-    listener = socket.create_server(("127.0.0.1", 0))
+    listener = _listen("127.0.0.1:0")
+    listener.listen()
     made = Platform(listener.getsockname()[1], metrics)
 
     async def find() -> Target:
@@ -105,6 +109,7 @@ async def platform(
 
     app = FastAPI()
     app.add_api_route(f"{PREFIX}/{{path:path}}", call, methods=list(METHODS))
+    app.add_api_route(LARGE, lambda: Response(bytes(LARGE_BYTES)))
     app.add_exception_handler(ApiError, _answer_error)
     framed = Frame(
         app,

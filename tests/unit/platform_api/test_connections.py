@@ -4,8 +4,19 @@ import asyncio
 
 import pytest
 
+from tests.support.raw_http import SMALL_BUFFER, build_head, open_raw
 from tests.support.waiting import eventually
-from tests.unit.platform_api.passages import PREFIX, Platform, answer_echo, hang, listening, platform, read_head
+from tests.unit.platform_api.passages import (
+    LARGE,
+    LARGE_BYTES,
+    PREFIX,
+    Platform,
+    answer_echo,
+    hang,
+    listening,
+    platform,
+    read_head,
+)
 from tests.unit.platform_api.test_tunnel import UPGRADE, shake_hands
 
 SHORT = 1.0
@@ -53,6 +64,32 @@ async def test_a_slow_answer_of_a_unit_is_not_cut() -> None:
         assert (await read_head(reader))[0] == "HTTP/1.1 200 OK"
         assert await reader.readexactly(3) == b"xxx"
         writer.close()
+
+
+async def test_a_client_that_does_not_read_is_cut_and_one_that_pauses_the_answer_of_a_unit_is_not() -> None:
+    async def speak(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read_head(reader)
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % LARGE_BYTES + bytes(LARGE_BYTES))
+        await writer.drain()
+
+    async with asyncio.timeout(120), listening(speak) as port, platform(port, client_seconds=SHORT) as door:
+        url = f"http://127.0.0.1:{door.port}"
+        pausing, stalling = [await open_raw(url, receive_buffer=SMALL_BUFFER) for _ in range(2)]
+        await pausing.send(build_head(f"GET {PREFIX}/", "Connection: close"))
+        await door.holds(1)
+        await stalling.send(build_head(f"GET {LARGE}") * 2)
+        await eventually(lambda: count_stalled(door, 1))
+        cut = await stalling.read_to_end()
+        assert (cut.status, len(cut.data) < LARGE_BYTES) == (200, True)
+        assert len((await pausing.read_to_end()).data) > LARGE_BYTES
+        assert await count_stalled(door, 1)
+        stalling.close()
+        pausing.close()
+
+
+async def count_stalled(door: Platform, wanted: int) -> bool:
+    labels = {"reason": "answer_timeout"}
+    return door.metrics.registry.get_sample_value("gpu_platform_api_connections_refused_total", labels) == wanted
 
 
 async def test_a_silent_websocket_is_not_cut_and_not_counted() -> None:

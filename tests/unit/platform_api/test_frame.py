@@ -4,12 +4,15 @@ import asyncio
 import json
 import logging
 import re
+import secrets
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 
-from platform_api.http.frame import Application, Frame, Message, Receive, Scope, Send, current_request_id
+from platform_api.http.frame import PART_BYTES, Application, Frame, Message, Receive, Scope, Send, current_request_id
+from platform_api.http.holding import release_held
+from platform_api.http.limits import FREE_BYTES, HELD_BYTES, TENANT_SHARE
 from platform_api.metrics import ApiMetrics
 
 Json = dict[str, Any]
@@ -62,14 +65,17 @@ def frame(
     in_flight: int = 10,
     metrics: ApiMetrics | None = None,
     client_seconds: float = CLIENT_SECONDS,
+    body_limit: int = BODY_LIMIT,
+    passed_on: re.Pattern[str] | None = None,
 ) -> Frame:
     return Frame(
         application,
-        body_limit=BODY_LIMIT,
+        body_limit=body_limit,
         in_flight_limit=in_flight,
         client_seconds=client_seconds,
         tenant_of=find_tenant,
         metrics=metrics or ApiMetrics(),
+        passed_on=passed_on,
     )
 
 
@@ -216,21 +222,77 @@ async def test_a_body_that_does_not_arrive_is_refused_and_frees_its_slot() -> No
     assert (await ask(framed, headers=(key_of("slow"),))).status == 200
 
 
-async def test_a_caller_without_a_key_who_reads_no_answer_frees_the_slot() -> None:
-    framed = frame(in_flight=4, client_seconds=0.05)
-    sent: list[str] = []
+async def test_a_large_answer_is_written_in_parts_and_ends_after_them() -> None:
+    content = secrets.token_bytes(2 * PART_BYTES + 1)
+
+    async def answer_all(_: Scope, __: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": content})
+
+    sent: list[tuple[int, bool]] = []
+    answer = Answer()
 
     async def send(message: Message) -> None:
-        sent.append(message["type"])
         if message["type"] == "http.response.body":
-            await asyncio.Future()
+            sent.append((len(message["body"]), message.get("more_body", False)))
+        await answer.send(message)
 
     async def receive() -> Message:
         return {"type": "http.request", "body": b"", "more_body": False}
 
-    await framed(scope_of(), receive, send)
-    assert sent == ["http.response.start", "http.response.body"]
-    assert (await ask(framed)).status == 200
+    await frame(answer_all)(scope_of(), receive, send)
+    assert answer.body == content
+    assert sent == [(PART_BYTES, True), (PART_BYTES, True), (1, True), (0, False)]
+
+
+@pytest.mark.parametrize("is_announced", [True, False], ids=["announced", "counted"])
+async def test_bodies_that_a_tenant_parks_are_bounded_and_small_ones_pass(is_announced: bool) -> None:
+    go_on, waiting = asyncio.Event(), asyncio.Semaphore(0)
+    large = HELD_BYTES // TENANT_SHARE // 2
+
+    async def wait(scope: Scope, receive: Receive, send: Send) -> None:
+        await receive()
+        if scope["path"] == "/x":
+            waiting.release()
+            await go_on.wait()
+        await read_all(scope, receive, send)
+
+    framed = frame(wait, in_flight=100, body_limit=2 * large, passed_on=re.compile("/on/"))
+
+    async def post(tenant: str, size: int, path: str = "/x") -> Answer:
+        headers = (key_of(tenant), *([(b"content-length", str(size).encode())] if is_announced else []))
+        return await ask(framed, bytes(size), headers=headers, path=path)
+
+    parked = [asyncio.create_task(post("greedy", large)) for _ in range(2)]
+    for _ in parked:
+        await waiting.acquire()
+    refused = await post("greedy", large, "/y")
+    assert (refused.status, refused.error["code"], refused.headers["retry-after"]) == (429, "too_many_requests", "1")
+    assert (await post("greedy", FREE_BYTES, "/y")).status == 200
+    assert (await post("greedy", large, "/on/y")).status == 200
+    assert (await post("modest", large, "/y")).status == 200
+    go_on.set()
+    assert [answer.status for answer in await asyncio.gather(*parked)] == [200, 200]
+    assert (await post("greedy", large, "/y")).status == 200
+
+
+async def test_a_body_that_was_dropped_counts_no_longer() -> None:
+    large = HELD_BYTES // TENANT_SHARE
+    go_on, waiting = asyncio.Event(), asyncio.Semaphore(0)
+
+    async def drop(_: Scope, receive: Receive, send: Send) -> None:
+        await receive()
+        release_held()
+        waiting.release()
+        await go_on.wait()
+        await read_all(_, receive, send)
+
+    framed = frame(drop, body_limit=large, in_flight=100)
+    asking = [asyncio.create_task(ask(framed, bytes(large), headers=(key_of("one"),))) for _ in range(3)]
+    for _ in asking:
+        await waiting.acquire()
+    go_on.set()
+    assert [answer.status for answer in await asyncio.gather(*asking)] == [200] * 3
 
 
 async def test_a_caller_who_leaves_before_the_end_of_the_body_is_no_error_of_ours(

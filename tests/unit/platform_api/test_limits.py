@@ -2,12 +2,16 @@
 
 import pytest
 
+from platform_api.http.errors import ApiError
 from platform_api.http.limits import (
     DRAINING_LIMIT,
     Connections,
+    HeldBytes,
     Phase,
     Slots,
+    answer_seconds,
     body_seconds,
+    find_bytes_refusal,
     find_refusal,
     is_drained,
     is_newcomer_evicted,
@@ -15,6 +19,8 @@ from platform_api.http.limits import (
     share_of,
 )
 from platform_api.metrics import ApiMetrics
+
+MIB = 1 << 20
 
 
 @pytest.mark.parametrize(
@@ -44,6 +50,43 @@ def test_slots_are_counted_by_tenant_and_come_back() -> None:
     assert slots.take(None) is None
 
 
+@pytest.mark.parametrize(
+    ("size", "own", "total", "status"),
+    [
+        (64 << 10, 32 * MIB, 128 * MIB, None),
+        (16 * MIB, 16 * MIB, 112 * MIB, None),
+        (17 * MIB, 16 * MIB, 16 * MIB, 429),
+        (48 * MIB, 0, 0, None),
+        (16 * MIB, 0, 113 * MIB, 503),
+    ],
+)
+def test_bytes_are_refused_by_share_and_by_total(size: int, own: int, total: int, status: int | None) -> None:
+    refusal = find_bytes_refusal(128 * MIB, size, own=own, total=total)
+    assert (refusal.status if refusal else None) == status
+    assert refusal is None or refusal.headers == {"Retry-After": "1"}
+
+
+def test_held_bytes_are_counted_by_tenant_as_they_grow_and_come_back() -> None:
+    held = HeldBytes(8 * MIB)
+    first, second, other = held.open("one"), held.open("one"), held.open("two")
+    for size in (MIB, 2 * MIB, MIB):
+        first.grow_to(size)
+    second.grow_to(64 << 10)
+    for one_more in (second, held.open("one")):
+        with pytest.raises(ApiError) as refused:
+            one_more.grow_to(MIB)
+        assert refused.value.status == 429
+    other.grow_to(6 * MIB)
+    with pytest.raises(ApiError) as full:
+        held.open("three").grow_to(MIB)
+    assert full.value.status == 503
+    first.release()
+    first.release()
+    second.grow_to(2 * MIB)
+    second.release()
+    first.grow_to(2 * MIB)
+
+
 @pytest.mark.parametrize(("limit", "share"), [(1, 1), (3, 1), (8, 2), (512, 128)])
 def test_a_share_is_never_nothing(limit: int, share: int) -> None:
     assert share_of(limit) == share
@@ -69,6 +112,11 @@ def test_each_phase_has_its_time(phase: Phase, seconds: float | None) -> None:
 )
 def test_a_body_earns_time_with_its_bytes(received: int, client: float, seconds: float) -> None:
     assert body_seconds(received, client) == seconds
+
+
+@pytest.mark.parametrize(("sent", "client", "seconds"), [(0, 10, 10), (1_536 << 10, 10, 58), (16 << 20, 10, 522)])
+def test_a_reader_earns_time_with_what_was_sent(sent: int, client: float, seconds: float) -> None:
+    assert answer_seconds(sent, client) == seconds
 
 
 @pytest.mark.parametrize(
