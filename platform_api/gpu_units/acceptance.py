@@ -2,8 +2,8 @@
 
 | step | what                                       | who repairs it when this process dies right after          |
 | ---- | ------------------------------------------ | ---------------------------------------------------------- |
-| 1    | check and hash the request; then its token; | nothing was written                                       |
-|      | the tenant's limits                        |                                                            |
+| 1    | check the request and the tenant's limits, | nothing was written                                        |
+|      | then hash them; a token's digest comes last |                                                           |
 | 2    | record the Operation, if there is none     | the operations controller removes it: nothing was accepted |
 | 2a   | of one with a token: keep it in a Secret   | it goes with the Operation                                 |
 | 3    | claim stock by compare-and-swap            | the operations controller goes on from here                |
@@ -22,7 +22,8 @@ from gpu_platform.adapters.claims import release_claim
 from gpu_platform.adapters.creations import NameTakenError
 from gpu_platform.adapters.fault_points import pass_point
 from gpu_platform.adapters.kube import KubeError
-from gpu_platform.adapters.kube.paths import GPU_UNITS
+from gpu_platform.adapters.kube.paths import GPU_UNITS, OPERATIONS
+from gpu_platform.adapters.kube.requests import find
 from gpu_platform.adapters.ledger import remove_operation
 from gpu_platform.adapters.ssh_tokens import UnitToken, ensure_token_secret
 from gpu_platform.adapters.unit_writes import create_or_adopt_unit, find_unit
@@ -88,6 +89,7 @@ class Acceptance:
         request = normalise_request(body.to_request())
         said, token = token_of(body.ssh), None
         if said is not None:
+            await self._check_before_digest(caller, _build_operation(caller, body, request), request.spec_name)
             token = await self._digests.find(caller.namespace, request.name, said)
             request = with_token_hash(request, token.digest)
         operation = _build_operation(caller, body, request)
@@ -107,6 +109,19 @@ class Acceptance:
             if (made := await self.ends.find_made(opened.operation, wanted, GPU_UNITS, "unit")) is not None:
                 return Accepted(made, is_new=False)
         raise being_undone(body.operation_id)
+
+    async def _check_before_digest(self, caller: Caller, operation: Json, spec_name: str) -> None:
+        """Refuses what would be refused after the token's digest, too, but for a replay: of one, only the digest shows
+        whether it is the same request. `operation` has the name of the one to come; its hash lacks the token."""
+        if await self._limits.find_replay(caller, operation) is not None:
+            return
+        try:
+            await check_catalogue(self._cluster, spec_name)
+        except ApiError:
+            metadata = operation["metadata"]
+            # The cache of operations may be behind, and a replay needs no spec.
+            if await find(self._client, OPERATIONS, metadata["name"], metadata["namespace"]) is None:
+                raise
 
     async def _carry_out(self, operation: Json, request: UnitRequest, token: UnitToken | None) -> Json:
         """Steps 2a to 6. What ends without a refusal and without the mark is for the operations controller."""

@@ -1,6 +1,8 @@
 """FRP tokens: those that an earlier version recorded, and what a flood of them costs other tenants."""
 
 import asyncio
+import os
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -9,11 +11,11 @@ import httpx
 import pytest
 
 from gpu_platform.adapters.kube import KubeClient
-from gpu_platform.adapters.kube.paths import DEPLOYMENTS, GPU_UNITS, OPERATIONS, SECRETS
+from gpu_platform.adapters.kube.paths import DEPLOYMENTS, GPU_SPECS, GPU_UNITS, OPERATIONS, SECRETS
 from gpu_platform.domain import names
 from gpu_platform.domain.ssh import hash_token
 from gpu_platform.domain.tenants import Role
-from tests.support.api import UNITS, code_of
+from tests.support.api import UNITS, api_process, code_of, open_api, wait_ready
 from tests.support.cluster_processes import pid_of
 from tests.support.clusters import RunningCluster
 from tests.support.earlier_version import EARLIER_TOKEN_UNIT
@@ -21,6 +23,7 @@ from tests.support.ssh_blocks import ssh_block
 from tests.support.tenants import tenant
 from tests.support.units_and_stock import INSTANCES, ensure_spec, find, stock_pool
 from tests.support.units_api import post_ready_unit, remove_unit, rest_unit, spec_body, wait_unit_view
+from tests.support.waiting import NotYet, eventually
 
 Json = dict[str, Any]
 
@@ -33,6 +36,7 @@ FLOOD = 200
 
 AT_ONCE = 32
 REFUSED = 200
+FLEETING = "fleeting.1"
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -139,6 +143,74 @@ async def test_a_refused_request_costs_no_digest(api: httpx.AsyncClient, cluster
     await spend()
     with_token, without = await spend(token=TOKEN), await spend()
     assert with_token < 3 * without
+
+
+async def test_a_request_beyond_a_limit_or_without_a_spec_costs_no_digest_and_replays_are_answered(
+    cluster: RunningCluster, kube: KubeClient, tmp_path: Path
+) -> None:
+    await ensure_spec(kube, spec_body(FLEETING))
+    settings = {"GPU_PLATFORM_API_TENANT_LIMITS": '{"units": 1}'}
+    async with (
+        api_process(cluster.api_kubeconfig, tmp_path / "log", settings) as (daemon, url),
+        open_api(url, cluster.record.api_key) as probe,
+    ):
+        await wait_ready(probe)
+        async with (
+            stock_pool(kube, "fleeting", 1, specName=FLEETING),
+            tenant(kube, url, Role.EDITOR) as small,
+        ):
+
+            async def spend(code: str, *, has_token: bool, **fields: Any) -> int:
+                """Returns the time that the API computes for refusing a request again and again, in clock ticks."""
+                before = cpu_ticks(daemon.pid)
+                for number in range(REFUSED):
+                    block = ssh_block(**({"token": f"{TOKEN}-{number}"} if has_token else {}))
+                    answer = await small.api.post(UNITS, json=rest_unit(f"other-{number}", ssh=block, **fields))
+                    assert code_of(answer) == code, answer.text
+                return cpu_ticks(daemon.pid) - before
+
+            async def spend_on_tokens(code: str, **fields: Any) -> int:
+                without = await spend(code, has_token=False, **fields)
+                return await spend(code, has_token=True, **fields) - without
+
+            digests = digest_ticks(REFUSED)
+            assert await spend_on_tokens("invalid_request", specName="no-such-spec") < digests / 2
+            body = rest_unit("lab", specName=FLEETING, ssh=ssh_block(token=TOKEN))
+            assert (await small.api.post(UNITS, json=body)).status_code == 201
+            await wait_limited(small.api)
+            assert await spend_on_tokens("quota_exceeded", specName=FLEETING) < digests / 2
+
+            await kube.delete(GPU_SPECS.item(FLEETING))
+            await wait_spec_gone(probe)
+            replay = await small.api.post(UNITS, json=body)
+            assert (replay.status_code, replay.json()["data"]["name"]) == (200, "lab"), replay.text
+            other = await small.api.post(UNITS, json={**body, "ssh": ssh_block(token=f"{TOKEN}-other")})
+            assert (other.status_code, code_of(other)) == (409, "operation_conflict")
+
+
+def digest_ticks(count: int) -> float:
+    """Returns the time that so many digests take on this machine, in clock ticks."""
+    before = time.process_time()
+    for number in range(count):
+        hash_token(f"{TOKEN}-{number}", INSTANCES, NAME)
+    return (time.process_time() - before) * os.sysconf("SC_CLK_TCK")
+
+
+async def wait_limited(api: httpx.AsyncClient) -> None:
+    """Once the API's cache shows the unit."""
+
+    async def is_limited() -> bool | NotYet:
+        answer = await api.post(UNITS, json=rest_unit("other", specName="no-such-spec"))
+        return code_of(answer) == "quota_exceeded" or NotYet(answer.text)
+
+    await eventually(is_limited)
+
+
+async def wait_spec_gone(api: httpx.AsyncClient) -> None:
+    async def is_gone() -> bool:
+        return FLEETING not in (await api.get("/api/v1/operator/specs")).text
+
+    await eventually(is_gone)
 
 
 def cpu_ticks(pid: int) -> int:
