@@ -23,7 +23,7 @@ from gpu_platform.domain import names
 from gpu_platform.domain.metadata import labels_of
 from gpu_platform.domain.stack_records import LABEL_KIND
 from gpu_platform.domain.stock import is_available
-from platform_api.bounded_client import BoundedClient
+from platform_api.bounded_client import BoundedClient, NoteWritten
 from platform_api.http.errors import unavailable
 from platform_api.pulse import Pulse
 from platform_api.stacks import active_previews
@@ -41,9 +41,9 @@ MANAGED = f"{names.LABEL_MANAGED_BY}={names.MANAGED_BY_VALUE}"
 
 
 class Cluster:
-    def __init__(self, client: KubeClient, timing: WatchTiming) -> None:
+    def __init__(self, client: KubeClient, timing: WatchTiming, note_written: NoteWritten | None = None) -> None:
         self.pulse = Pulse(client)
-        self.client = BoundedClient(client, self.pulse)
+        self.client = BoundedClient(client, self.pulse, note_written)
         self.units = ObjectCache(client, GPU_UNITS, indexes={AVAILABLE: _available_for}, timing=timing)
         self.specs = ObjectCache(client, GPU_SPECS, timing=timing)
         self.pools = ObjectCache(client, STOCK_POOLS, timing=timing)

@@ -17,7 +17,7 @@ from platform_api.http.errors import unavailable
 from platform_api.http.streams import Streams
 from platform_api.invocations.service import InvocationService
 from platform_api.keys.key_ring import Caller, KeyRing
-from platform_api.keys.rate_limit import FailedLogins, RateLimit
+from platform_api.keys.rate_limit import FailedLogins, RateLimit, WriteLimit
 from platform_api.metrics import ApiMetrics
 from platform_api.proxying.forwarding import Forwarder
 from platform_api.queue_link import QueueLink
@@ -46,6 +46,7 @@ class Deps:
     key_ring: KeyRing
     limits: TenantLimitReader
     rate_limit: RateLimit
+    write_limit: WriteLimit
     failed_logins: FailedLogins
     streams: Streams
     forwarder: Forwarder

@@ -35,7 +35,7 @@ from platform_api.http.streams import Streams
 from platform_api.invocations.figures import QueueCounts
 from platform_api.invocations.service import InvocationService
 from platform_api.keys.key_ring import KeyRing
-from platform_api.keys.rate_limit import FailedLogins, Rate, RateLimit
+from platform_api.keys.rate_limit import FailedLogins, Rate, RateLimit, WriteLimit
 from platform_api.metrics import ApiMetrics
 from platform_api.object_limits import ObjectLimits
 from platform_api.proxying.forwarding import Forwarder
@@ -92,7 +92,8 @@ async def run_api(settings: ApiSettings) -> None:
 
 
 def build_deps(settings: ApiSettings, client: KubeClient | None) -> Deps:
-    cluster = Cluster(client, WatchTiming(settings.resync)) if client else None
+    write_limit = WriteLimit()
+    cluster = Cluster(client, WatchTiming(settings.resync), write_limit.charge) if client else None
     metrics = ApiMetrics()
     queue = build_queue_link(settings, f"{COMPONENT}/{os.getpid()}")
     counts = QueueCounts(queue)
@@ -117,6 +118,7 @@ def build_deps(settings: ApiSettings, client: KubeClient | None) -> Deps:
         key_ring=KeyRing(now_utc),
         limits=limits,
         rate_limit=RateLimit(Rate(settings.requests_per_second, settings.burst)),
+        write_limit=write_limit,
         failed_logins=FailedLogins(settings.failed_logins_per_minute),
         streams=Streams(settings.max_streams, metrics),
         forwarder=Forwarder(

@@ -45,6 +45,10 @@ class TenantLimits(Value):
     requests_per_second: Annotated[int, Field(ge=1)] = 1_000
     """Of all of the tenant's keys together, per API process; twice as many at once after a pause."""
 
+    write_bytes_per_second: Annotated[int, Field(ge=1)] = 512 << 10
+    """Of objects that the tenant's requests make Kubernetes store, per API process; 32 times as many at once after a
+    pause."""
+
     def override(self, other: "TenantLimits") -> "TenantLimits":
         """Returns these limits with the ones that `other` sets."""
         return self.model_copy(update={name: getattr(other, name) for name in other.model_fields_set})

@@ -14,7 +14,7 @@ from platform_api.functions.service import FunctionService
 from platform_api.http.decoding import body_of, decoded
 from platform_api.http.envelope import Envelope, Page, answer
 from platform_api.http.etags import etag_of
-from platform_api.keys.access import Editor, Viewer
+from platform_api.keys.access import Editor, Viewer, WritingEditor
 from platform_api.parameters import PAGE_LIMIT, PageToken, WaitRecorded
 from platform_api.stacks.schemas import StackView
 from platform_api.stacks.service import get_stack
@@ -34,7 +34,7 @@ Functions = Annotated[FunctionService, Depends(functions_of)]
     openapi_extra=body_of(CreateFunction),
 )
 async def create_function(
-    caller: Editor,
+    caller: WritingEditor,
     functions: Functions,
     body: Annotated[CreateFunction, Depends(decoded(CreateFunction))],
     wait: WaitRecorded = None,
@@ -66,7 +66,7 @@ async def get_function(caller: Viewer, functions: Functions, name: str) -> Respo
 
 @router.put("/{name}", response_model=Envelope[FunctionView], openapi_extra=body_of(FunctionChange))
 async def change_function(
-    caller: Editor,
+    caller: WritingEditor,
     functions: Functions,
     name: str,
     body: Annotated[FunctionChange, Depends(decoded(FunctionChange))],

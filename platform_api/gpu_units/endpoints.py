@@ -18,7 +18,7 @@ from platform_api.http.decoding import body_of, decoded
 from platform_api.http.envelope import Envelope, Page, answer
 from platform_api.http.etags import etag_of
 from platform_api.http.streams import EVENT_STREAM
-from platform_api.keys.access import Editor, Viewer
+from platform_api.keys.access import Editor, Viewer, WritingEditor
 from platform_api.logs import LogOptions, read_logs
 from platform_api.parameters import PAGE_LIMIT, PageToken, WaitRecorded
 
@@ -37,7 +37,7 @@ Units = Annotated[UnitService, Depends(units_of)]
     openapi_extra=body_of(CreateUnit),
 )
 async def create_unit(
-    caller: Editor,
+    caller: WritingEditor,
     units: Units,
     request: Request,
     body: Annotated[CreateUnit, Depends(decoded(CreateUnit))],
@@ -84,7 +84,7 @@ async def get_unit(caller: Viewer, units: Units, request: Request, name: str) ->
 
 @router.put("/{name}", response_model=Envelope[UnitView], openapi_extra=body_of(UnitChange))
 async def update_unit(
-    caller: Editor,
+    caller: WritingEditor,
     units: Units,
     request: Request,
     name: str,
@@ -108,19 +108,19 @@ async def delete_unit(
 
 
 @router.post("/{name}/stop", response_model=Envelope[UnitView])
-async def stop_unit(caller: Editor, units: Units, request: Request, name: str) -> Response:
+async def stop_unit(caller: WritingEditor, units: Units, request: Request, name: str) -> Response:
     """Free its GPUs and keep the unit."""
     return _answer_unit(request, units, await units.changes.stop(caller, name))
 
 
 @router.post("/{name}/start", response_model=Envelope[UnitView])
-async def start_unit(caller: Editor, units: Units, request: Request, name: str) -> Response:
+async def start_unit(caller: WritingEditor, units: Units, request: Request, name: str) -> Response:
     """Run a stopped unit again, in the place of other stock of its spec."""
     return _answer_unit(request, units, await units.changes.start(caller, name))
 
 
 @router.post("/{name}/restart", response_model=Envelope[UnitView])
-async def restart_unit(caller: Editor, units: Units, request: Request, name: str) -> Response:
+async def restart_unit(caller: WritingEditor, units: Units, request: Request, name: str) -> Response:
     """Start the unit's container anew."""
     return _answer_unit(request, units, await units.changes.restart(caller, name))
 

@@ -11,10 +11,13 @@ from platform_api.deps import Deps, deps_of
 from platform_api.http.errors import ApiError, forbidden, too_many, unauthenticated, unavailable
 from platform_api.http.rate_limit_headers import STATE as RATE_LIMIT_HEADERS
 from platform_api.keys.key_ring import EVERYBODY, Caller
-from platform_api.keys.rate_limit import Rate, build_headers
+from platform_api.keys.rate_limit import Allowance, Rate, build_headers
 
 TENANT_BURST_SECONDS = 2
 """After a pause, a tenant may send the requests of as many seconds at once."""
+
+WRITE_BURST_SECONDS = 32
+"""After a pause, a tenant may write the bytes of as many seconds at once: a thousand ordinary units are created so."""
 
 
 class Requires:
@@ -28,6 +31,22 @@ class Requires:
         if not may(caller.roles, self.roles):
             needed = " or ".join(sorted(self.roles))
             raise forbidden(f"this needs the role {needed}; the key has {', '.join(sorted(caller.roles)) or 'none'}")
+        return caller
+
+
+class Writes(Requires):
+    """Lets callers pass whose request makes Kubernetes store something, unless their tenant has written too much. For
+    deletions there is `Requires`: with them a tenant gets out."""
+
+    async def __call__(self, request: Request) -> Caller:
+        caller = await super().__call__(request)
+        deps = deps_of(request)
+        per_second = deps.limits.of(caller.tenant).write_bytes_per_second
+        rate = Rate(per_second, WRITE_BURST_SECONDS * per_second)
+        allowance = deps.write_limit.look(caller.namespace, rate, time.monotonic())
+        _show_allowances(request, allowance)
+        if allowance.tokens < 1:
+            raise too_many("this tenant writes more bytes than its limit; slow down", max(1, allowance.retry_seconds))
         return caller
 
 
@@ -54,10 +73,17 @@ def admit(request: Request) -> Caller:
     per_second = deps.limits.of(caller.tenant).requests_per_second
     rate = Rate(per_second, TENANT_BURST_SECONDS * per_second)
     verdict = deps.rate_limit.take(caller.key_id, caller.tenant, rate, time.monotonic())
-    setattr(request.state, RATE_LIMIT_HEADERS, build_headers(verdict.allowances))
+    _show_allowances(request, *verdict.allowances)
     if not verdict.is_let_in:
         raise too_many(f"this {verdict.exhausted} asks faster than its limit; slow down", verdict.retry_seconds)
     return caller
+
+
+def _show_allowances(request: Request, *allowances: Allowance) -> None:
+    """Adds them to what the answer says about limits."""
+    shown = (*getattr(request.state, "allowances", ()), *allowances)
+    request.state.allowances = shown
+    setattr(request.state, RATE_LIMIT_HEADERS, build_headers(shown))
 
 
 def _authenticate(request: Request) -> Caller:
@@ -104,6 +130,7 @@ def _find_key(authorization: str) -> str:
 
 Viewer = Annotated[Caller, Depends(Requires(Role.VIEWER))]
 Editor = Annotated[Caller, Depends(Requires(Role.EDITOR))]
+WritingEditor = Annotated[Caller, Depends(Writes(Role.EDITOR))]
 Invoker = Annotated[Caller, Depends(Requires(Role.INVOKER))]
 Operator = Annotated[Caller, Depends(Requires(Role.OPERATOR))]
 AnyCaller = Annotated[Caller | None, Depends(find_caller)]

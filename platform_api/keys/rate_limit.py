@@ -1,4 +1,5 @@
-"""How fast callers may ask, in this process: buckets of tokens per key, per tenant, and per source of failed logins."""
+"""How fast callers may ask and write, in this process: buckets of tokens per key, per tenant, and per source of failed
+logins."""
 
 import math
 from collections import OrderedDict
@@ -32,10 +33,11 @@ class Allowance:
     policy: str
     rate: Rate
     tokens: float
+    """Less than 0 where more was charged than there was."""
 
     @property
     def remaining(self) -> int:
-        return math.floor(self.tokens)
+        return max(0, math.floor(self.tokens))
 
     @property
     def retry_seconds(self) -> int:
@@ -72,15 +74,20 @@ class Buckets:
             tokens = min(tokens, bucket.tokens + (now - bucket.at) * rate.per_second)
         return Allowance(self._policy, rate, tokens)
 
-    def take(self, name: str, rate: Rate, now: float) -> Allowance:
-        """Takes one token, and returns what is left; of an empty bucket, nothing is taken."""
+    def take(self, name: str, rate: Rate, now: float, cost: int = 1) -> Allowance:
+        """Takes the tokens that a request costs, and returns what is left; of an empty bucket, nothing is taken."""
         seen = self.look(name, rate, now)
-        left = seen.tokens - 1 if seen.tokens >= 1 else seen.tokens
+        left = seen.tokens - cost if seen.tokens >= 1 else seen.tokens
         self._buckets[name] = _Bucket(left, now)
         self._buckets.move_to_end(name)
         if len(self._buckets) > self._most:
             self._buckets.popitem(last=False)
         return Allowance(self._policy, rate, left)
+
+    def charge(self, name: str, cost: int) -> None:
+        """Takes what a request of before has turned out to cost; the bucket may be in debt afterwards."""
+        if (bucket := self._buckets.get(name)) is not None:
+            bucket.tokens -= cost
 
 
 @dataclass(frozen=True)
@@ -121,6 +128,25 @@ class RateLimit:
         return Verdict(
             is_let_in=True, allowances=tuple(buckets.take(name, rate, now) for buckets, name, rate in wanted)
         )
+
+
+class WriteLimit:
+    """The bytes that a tenant's requests make Kubernetes store.
+
+    A request of a few bytes may store a large object again, so that its cost is known once it was written: a request is
+    let in while the bucket is not empty, and pays afterwards.
+    """
+
+    def __init__(self) -> None:
+        self._namespaces = Buckets("tenant-written-bytes")
+
+    def look(self, namespace: str, rate: Rate, now: float) -> Allowance:
+        """Returns what the tenant of this namespace may still write: of less than one byte, its request is refused."""
+        return self._namespaces.take(namespace, rate, now, cost=0)
+
+    def charge(self, namespace: str, written: int) -> None:
+        """Other namespaces than those of tenants that were let in are not counted."""
+        self._namespaces.charge(namespace, written)
 
 
 class FailedLogins:

@@ -10,7 +10,7 @@ from platform_api.deps import cluster_of, deps_of, units_of
 from platform_api.gpu_units.service import UnitService
 from platform_api.http.decoding import decoded, optional_body_of
 from platform_api.http.envelope import Envelope, answer
-from platform_api.keys.access import Editor, Operator, Viewer
+from platform_api.keys.access import Operator, Viewer, WritingEditor
 from platform_api.stacks import service
 from platform_api.stacks.schemas import PreviewUnit, PreviewView, StackView
 from platform_api.stock_pools.service import get_pool
@@ -48,7 +48,7 @@ async def get_pool_stack(_: Operator, request: Request, name: str) -> Response:
     openapi_extra=optional_body_of(PreviewUnit),
 )
 async def preview_unit(
-    caller: Editor,
+    caller: WritingEditor,
     request: Request,
     units: Units,
     name: str,

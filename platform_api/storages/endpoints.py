@@ -13,7 +13,7 @@ from platform_api.events import EventView
 from platform_api.http.decoding import body_of, decoded
 from platform_api.http.envelope import Envelope, Page, answer
 from platform_api.http.etags import etag_of
-from platform_api.keys.access import Editor, Viewer
+from platform_api.keys.access import Editor, Viewer, WritingEditor
 from platform_api.logs import LogOptions, read_logs
 from platform_api.parameters import PAGE_LIMIT, PageToken, WaitRecorded
 from platform_api.stacks.schemas import StackView
@@ -37,7 +37,7 @@ Storages = Annotated[StorageService, Depends(storages_of)]
     openapi_extra=body_of(CreateStorage),
 )
 async def create_storage(
-    caller: Editor,
+    caller: WritingEditor,
     storages: Storages,
     request: Request,
     body: Annotated[CreateStorage, Depends(decoded(CreateStorage))],
@@ -73,7 +73,7 @@ async def get_storage(caller: Viewer, storages: Storages, request: Request, name
 
 @router.put("/{name}", response_model=Envelope[StorageView], openapi_extra=body_of(StorageChange))
 async def change_storage(
-    caller: Editor,
+    caller: WritingEditor,
     storages: Storages,
     request: Request,
     name: str,
@@ -86,7 +86,7 @@ async def change_storage(
 
 @router.post("/{name}/recover", response_model=Envelope[StorageView], openapi_extra=body_of(RecoverStorage))
 async def recover_storage(
-    caller: Editor,
+    caller: WritingEditor,
     storages: Storages,
     request: Request,
     name: str,

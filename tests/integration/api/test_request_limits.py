@@ -1,6 +1,7 @@
 """What holds callers back: failed logins by source, requests by key and tenant; and what a stranger is shown."""
 
 import asyncio
+import json
 import re
 import time
 from collections import Counter
@@ -8,18 +9,27 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 import httpx
+import pytest
 
 from gpu_platform.adapters.kube import KubeClient
+from gpu_platform.adapters.kube.paths import GPU_FUNCTIONS
 from gpu_platform.domain.tenants import Role
+from platform_api.keys.access import WRITE_BURST_SECONDS
 from tests.support.api import UNITS, api_process, code_of, open_api, wait_ready
 from tests.support.clusters import RunningCluster
+from tests.support.functions_api import FUNCTIONS, post_function
 from tests.support.tenants import key_of, tenant
+from tests.support.units_and_stock import ensure_spec
+from tests.support.units_api import SPEC, spec_body
 
 ATTEMPTS = 200
 PER_MINUTE = 6
 PER_SECOND = 2
 KEYS = 3
 ANOTHER_SOURCE = "127.0.0.2"
+WRITE_BYTES_PER_SECOND = 32 << 10
+PADDING = 100_000
+WRITES = 40
 
 
 def wrong_keys(known: str) -> list[dict[str, str]]:
@@ -98,6 +108,52 @@ async def test_the_keys_of_a_tenant_share_its_limit_and_others_are_served(
             assert '"tenant";q=4;w=2' in answer.headers["RateLimit-Policy"]
             assert '"tenant";r=0;t=2' in answer.headers["RateLimit"]
         assert (await modest.get(f"{UNITS}/none")).status_code == 404
+
+
+@pytest.mark.parametrize("is_large", [True, False], ids=["large requests", "small changes of a large function"])
+async def test_the_bytes_that_a_tenant_writes_are_limited_and_others_are_served(
+    cluster: RunningCluster, kube: KubeClient, tmp_path: Path, is_large: bool
+) -> None:
+    settings = {"GPU_PLATFORM_API_TENANT_LIMITS": f'{{"writeBytesPerSecond": {WRITE_BYTES_PER_SECOND}}}'}
+    await ensure_spec(kube, spec_body(SPEC))
+    async with AsyncExitStack() as stack:
+        _, url = await stack.enter_async_context(api_process(cluster.api_kubeconfig, tmp_path / "log", settings))
+        await wait_ready(await stack.enter_async_context(open_api(url, cluster.record.api_key)))
+        greedy = await stack.enter_async_context(tenant(kube, url, Role.EDITOR))
+        modest = await stack.enter_async_context(tenant(kube, url, Role.EDITOR))
+        began_at = time.monotonic()
+        view = await post_function(greedy.api, "large", template=build_large("first"))
+        size = len(json.dumps(await kube.get(GPU_FUNCTIONS.item("large", greedy.namespace))))
+        assert size > 2 * PADDING, view
+        answers = []
+        for number in range(WRITES):
+            change = {"template": build_large(str(number))} if is_large else {"image": f"example/words-{number}"}
+            answers.append(await greedy.api.put(f"{FUNCTIONS}/large", json=change))
+        most = WRITE_BURST_SECONDS * WRITE_BYTES_PER_SECOND + WRITE_BYTES_PER_SECOND * (time.monotonic() - began_at)
+
+        let_in = [answer for answer in answers if answer.status_code == 200]
+        refused = [answer for answer in answers if answer.status_code == 429]
+        assert len(let_in) + len(refused) == len(answers)
+        # The last one that was let in may cost more than was left.
+        assert let_in
+        assert len(let_in) * size <= most
+        assert len(refused) > len(let_in)
+        for answer in refused:
+            assert code_of(answer) == "too_many_requests"
+            assert "writes more bytes than its limit" in answer.json()["error"]["message"]
+            assert int(answer.headers["Retry-After"]) >= 1
+            assert f'"tenant-written-bytes";q={32 * WRITE_BYTES_PER_SECOND};w=32' in answer.headers["RateLimit-Policy"]
+            assert '"tenant-written-bytes";r=0;t=' in answer.headers["RateLimit"]
+        function = await kube.get(GPU_FUNCTIONS.item("large", greedy.namespace))
+        assert function["metadata"]["generation"] == len(let_in) + 1
+        # Another tenant writes; and the greedy one reads, and gets out.
+        await post_function(modest.api, "small")
+        assert (await greedy.api.get(f"{FUNCTIONS}/large")).status_code == 200
+        assert (await greedy.api.delete(f"{FUNCTIONS}/large")).status_code == 204
+
+
+def build_large(value: str) -> dict[str, object]:
+    return {"envs": [{"name": "PADDING", "value": value + "x" * PADDING}]}
 
 
 async def test_answers_to_requests_with_a_key_say_what_is_left(cluster: RunningCluster, api: httpx.AsyncClient) -> None:

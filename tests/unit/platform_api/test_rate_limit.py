@@ -3,7 +3,16 @@
 import pytest
 
 from platform_api.http.rate_limit_headers import add_fields
-from platform_api.keys.rate_limit import Allowance, Buckets, FailedLogins, Rate, RateLimit, build_headers, find_source
+from platform_api.keys.rate_limit import (
+    Allowance,
+    Buckets,
+    FailedLogins,
+    Rate,
+    RateLimit,
+    WriteLimit,
+    build_headers,
+    find_source,
+)
 
 PLENTY = Rate(1_000, 2_000)
 
@@ -62,6 +71,34 @@ def test_what_is_remembered_is_bounded() -> None:
     assert len(buckets) == 100
     assert buckets.look("key-9999", Rate(1, 5), 0.0).tokens == 4
     assert buckets.look("key-0", Rate(1, 5), 0.0).tokens == 5
+
+
+def test_written_bytes_are_bounded_by_the_burst_and_the_rate() -> None:
+    """Requests for an hour, a hundred per second, each of which stores 200 KB."""
+    limit, rate, size = WriteLimit(), Rate(512 << 10, 16 << 20), 200_000
+    written = 0
+    for number in range(100 * 3_600):
+        if limit.look("acme", rate, number / 100).tokens >= 1:
+            limit.charge("acme", size)
+            written += size
+    most = rate.burst + rate.per_second * 3_600 + size
+    assert most - 2 * size <= written <= most
+
+
+def test_a_debt_is_paid_before_the_next_write_and_others_write_meanwhile() -> None:
+    limit, rate = WriteLimit(), Rate(10, 100)
+    assert limit.look("acme", rate, 0.0).tokens == 100
+    limit.charge("acme", 150)
+    refused = limit.look("acme", rate, 1.0)
+    assert (refused.tokens, refused.remaining, refused.retry_seconds) == (-40, 0, 5)
+    assert limit.look("acme", rate, 6.0).tokens >= 1
+    assert limit.look("other", rate, 1.0).tokens == 100
+
+
+def test_what_is_written_elsewhere_is_not_counted() -> None:
+    limit, rate = WriteLimit(), Rate(10, 100)
+    limit.charge("runtime-stock", 1_000)
+    assert limit.look("runtime-stock", rate, 0.0).tokens == 100
 
 
 def test_a_source_that_fails_too_often_waits_and_others_do_not() -> None:

@@ -7,7 +7,7 @@ from fastapi.routing import APIRoute
 
 from gpu_platform.domain.tenants import Role
 from platform_api.app import ROUTERS
-from platform_api.keys.access import Requires
+from platform_api.keys.access import Requires, Writes
 from platform_api.proxying.endpoints import METHODS, READING_METHODS
 
 UNITS = "/api/v1/gpu-units"
@@ -87,6 +87,18 @@ LOCKED = {
 }
 
 
+WRITING = {
+    *(
+        (method, path)
+        for path in (UNITS, STORAGES, FUNCTIONS)
+        for method, path in [("POST", path), ("PUT", f"{path}/{{name}}")]
+    ),
+    *(("POST", f"{UNITS}/{{name}}/{act}") for act in ("stop", "start", "restart", "preview")),
+    ("POST", f"{STORAGES}/{{name}}/recover"),
+}
+"""Routes by which a tenant makes Kubernetes store something, but for deletions."""
+
+
 def routes() -> Iterator[tuple[str, APIRoute]]:
     for router in ROUTERS:
         for route in router.routes:
@@ -111,6 +123,13 @@ def test_every_route_is_in_the_table_or_open() -> None:
 def test_a_route_lets_in_whom_the_table_says(method: str, route: APIRoute) -> None:
     expected = [] if route.path in OPEN else [LOCKED[method, route.path]]
     assert [lock.roles for lock in locks(route)] == expected
+
+
+def test_the_routes_that_write_to_kubernetes_are_limited_by_what_they_write() -> None:
+    limited = {
+        (method, route.path) for method, route in routes() if any(isinstance(each, Writes) for each in locks(route))
+    }
+    assert limited == WRITING
 
 
 def test_the_lock_is_looked_at_before_anything_else() -> None:
