@@ -19,6 +19,14 @@ EARLIER: dict[str, Json] = yaml.safe_load(
 EARLIER_TOKEN_UNIT: Json = yaml.safe_load((Path(__file__).parent / "token_unit_0_1_0.yaml").read_text(encoding="utf-8"))
 """A request for a unit with an FRP token, and the Operation, the unit and the Secret that version 0.1.0 made of it."""
 
+_STACKS: Json = yaml.safe_load((Path(__file__).parent / "earlier_stacks_0_1_0.yaml").read_text(encoding="utf-8"))
+
+EARLIER_STACKS: dict[str, Json] = _STACKS["cases"]
+"""By kind, in the order in which they were made: all that version 0.1.0 left of a request that it had recorded."""
+
+EARLIER_CLAIMED_STOCK: Json = _STACKS["claimedStock"]
+"""The stock of the case `unit`, while the unit took it over."""
+
 OLD_GRACE_SECONDS = 29
 """Of templates that no version has made: what a test sees of them, whatever today's builders make."""
 

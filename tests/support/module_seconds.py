@@ -14,6 +14,7 @@ MODULE_SECONDS: dict[str, float] = {
     "tests/integration/infra/test_infra_rights.py": 119,
     "tests/integration/infra/test_infra_production.py": 180,
     "tests/integration/storages/test_storage_programs.py": 110,
+    "tests/integration/stacks/test_earlier_stacks.py": 70,
     "tests/integration/reconciler/test_machinery.py": 90,
     "tests/integration/reconciler/test_rubbish_objects.py": 60,
     "tests/integration/units/test_quiet_and_scale.py": 74,
