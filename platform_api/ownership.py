@@ -3,7 +3,7 @@
 from typing import Any
 
 from gpu_platform.domain import names
-from gpu_platform.domain.metadata import annotations_of
+from gpu_platform.domain.metadata import annotations_of, controller_of
 from platform_api.http.errors import conflict
 
 Json = dict[str, Any]
@@ -30,5 +30,5 @@ def is_worker(unit: Json) -> bool:
 
 
 def _find_function(unit: Json) -> str | None:
-    owners = unit["metadata"].get("ownerReferences") or ()
-    return next((owner["name"] for owner in owners if owner.get("controller") and owner["kind"] == "GPUFunction"), None)
+    owner = controller_of(unit)
+    return owner["name"] if owner is not None and owner["kind"] == "GPUFunction" else None

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+from gpu_platform.domain import names
 from gpu_platform.domain.json_text import JsonBoundsError, check_bounds, parse_json
 
 Json = dict[str, Any]
@@ -46,6 +47,14 @@ def labels_of(item: Json) -> dict[str, str]:
 
 def annotations_of(item: Json) -> dict[str, str]:
     return item["metadata"].get("annotations") or {}
+
+
+def controller_of(item: Json) -> Json | None:
+    """The reference to the object of ours that made this one. Only the platform may write one; a reference to another
+    group's object is its writer's own."""
+    owners = item["metadata"].get("ownerReferences") or ()
+    ours = (owner for owner in owners if owner.get("controller") and owner["apiVersion"].startswith(f"{names.GROUP}/"))
+    return next(ours, None)
 
 
 def bad_metadata(item: Json, key: str, reason: str) -> BadMetadata:

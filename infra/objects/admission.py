@@ -11,7 +11,11 @@ RBAC grants like any other verb.
 | writes a status                                                     | refused          |
 | sets, changes or removes an annotation or label of the platform     | refused          |
 | adds or removes a finalizer of the platform                         | refused          |
+| names an object of the platform as the controller of another one    | refused          |
 | any other                                                           | allowed          |
+
+Also with it, an object has at most 1,000 annotations, labels, finalizers and owner references each. One that has more
+already may keep or lose them.
 """
 
 from gpu_platform.domain.access import MANAGE
@@ -28,6 +32,12 @@ _IS_STATUS = "has(request.subResource) && request.subResource == 'status'"
 _NAMESPACE = "has(request.namespace) ? request.namespace : ''"
 """Fields of the request that are empty are missing in CEL."""
 
+ENTRY_LIMIT = 1_000
+"""Kubernetes has none for labels and finalizers. Looking at them one by one takes time with their square: with 30,000
+the API server gives up after half a minute, so that no status is written any more."""
+
+_MAPS = ("annotations", "labels")
+_FIELDS = (*_MAPS, "finalizers", "ownerReferences")
 _IS_GONE = "request.operation == 'DELETE'"
 
 
@@ -52,10 +62,11 @@ def build_policy() -> Json:
             "variables": [
                 {"name": "managed", "expression": _managed()},
                 *(
-                    {"name": f"{age}{field.capitalize()}", "expression": _read(source, field)}
+                    {"name": f"{age}{_capitalise(field)}", "expression": _read(source, field)}
                     for age, source in (("new", "object"), ("old", "oldObject"))
-                    for field in ("annotations", "labels", "finalizers")
+                    for field in _FIELDS
                 ),
+                *({"name": f"many{_capitalise(field)}", "expression": _has_too_many(field)} for field in _FIELDS),
             ],
             "validations": [
                 _validation(
@@ -72,6 +83,11 @@ def build_policy() -> Json:
                 _validation(
                     f"{_IS_GONE} || ({_is_same_list()})", f"only the platform writes finalizers under {GROUP}/"
                 ),
+                _validation(
+                    f"{_IS_GONE} || ({_has_same_controller()})",
+                    f"only the platform makes an object of {GROUP} a controller",
+                ),
+                *map(_limit, _FIELDS),
             ],
         },
     }
@@ -104,22 +120,63 @@ def _validation(expression: str, fact: str) -> Json:
     }
 
 
+def _limit(field: str) -> Json:
+    return {
+        "expression": f"!variables.many{_capitalise(field)}",
+        "message": f"at most {ENTRY_LIMIT} {field} are allowed",
+        "reason": "Invalid",
+    }
+
+
+def _has_too_many(field: str) -> str:
+    new, old = _name_variables(field)
+    return f"size({new}) > {ENTRY_LIMIT} && size({new}) > size({old})"
+
+
+def _name_variables(field: str) -> tuple[str, str]:
+    """The field after the request, and before."""
+    return f"variables.new{_capitalise(field)}", f"variables.old{_capitalise(field)}"
+
+
+def _capitalise(field: str) -> str:
+    return field[0].upper() + field[1:]
+
+
 def _read(source: str, field: str) -> str:
-    empty = "[]" if field == "finalizers" else "{}"
+    empty = "{}" if field in _MAPS else "[]"
     return f"{source} != null && has({source}.metadata.{field}) ? {source}.metadata.{field} : {empty}"
 
 
 def _is_same_map(field: str) -> str:
-    new, old = (f"variables.{age}{field.capitalize()}" for age in ("new", "old"))
+    new, old = _name_variables(field)
     return (
-        f"{new}.all(key, !key.startsWith({_PREFIX}) || (key in {old} && {old}[key] == {new}[key])) && "
-        f"{old}.all(key, !key.startsWith({_PREFIX}) || key in {new})"
+        f"{_needs_no_look(field)} || "
+        f"({new}.all(key, !key.startsWith({_PREFIX}) || (key in {old} && {old}[key] == {new}[key])) && "
+        f"{old}.all(key, !key.startsWith({_PREFIX}) || key in {new}))"
     )
 
 
 def _is_same_list() -> str:
-    new, old = "variables.newFinalizers", "variables.oldFinalizers"
+    new, old = _name_variables("finalizers")
     return (
-        f"{new}.all(each, !each.startsWith({_PREFIX}) || each in {old}) && "
-        f"{old}.all(each, !each.startsWith({_PREFIX}) || each in {new})"
+        f"{_needs_no_look('finalizers')} || "
+        f"({new}.all(each, !each.startsWith({_PREFIX}) || each in {old}) && "
+        f"{old}.all(each, !each.startsWith({_PREFIX}) || each in {new}))"
     )
+
+
+def _has_same_controller() -> str:
+    """By its uid: the garbage collector changes the rest of a reference."""
+    new, old = _name_variables("ownerReferences")
+    is_controller = "has({0}.controller) && {0}.controller".format
+    return (
+        f"{_needs_no_look('ownerReferences')} || "
+        f"{new}.all(each, !(each.apiVersion.startsWith({_PREFIX}) && {is_controller('each')}) || "
+        f"{old}.exists(other, other.uid == each.uid && {is_controller('other')}))"
+    )
+
+
+def _needs_no_look(field: str) -> str:
+    """Too many are refused anyway, and most requests change none."""
+    new, old = _name_variables(field)
+    return f"variables.many{_capitalise(field)} || {new} == {old}"

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from gpu_platform.domain import names
 from gpu_platform.domain.gpu_functions import GPUFunctionSpec
 from gpu_platform.domain.gpu_units import GPUUnitSpec, Serverless
-from gpu_platform.domain.metadata import labels_of
+from gpu_platform.domain.metadata import controller_of, labels_of
 from gpu_platform.domain.unit_requests import source_annotations, source_labels
 
 Json = dict[str, Any]
@@ -28,7 +28,7 @@ def find_ordinal(function: Json, unit: Json) -> int | None:
 
 def is_made_by(unit: Json, function: Json) -> bool:
     """By this very function, not by an earlier one of its name."""
-    owner = _owner_of(unit)
+    owner = controller_of(unit)
     return owner is not None and owner["uid"] == function["metadata"]["uid"]
 
 
@@ -36,7 +36,7 @@ def is_leftover(unit: Json, function: Json) -> bool:
     """Of an earlier function of this name, or on its way out: its name will be free soon."""
     if "deletionTimestamp" in unit["metadata"]:
         return True
-    owner = _owner_of(unit)
+    owner = controller_of(unit)
     return (
         owner is not None
         and owner["kind"] == "GPUFunction"
@@ -103,8 +103,3 @@ def _as_wanted(unit: GPUUnitSpec, function: Json, spec: GPUFunctionSpec) -> GPUU
             ),
         }
     )
-
-
-def _owner_of(unit: Json) -> Json | None:
-    owners = unit["metadata"].get("ownerReferences") or []
-    return next((owner for owner in owners if owner.get("controller")), None)

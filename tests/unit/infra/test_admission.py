@@ -12,11 +12,15 @@ def test_a_policy_that_cannot_be_evaluated_refuses() -> None:
     assert build_policy_binding()["spec"] == {"policyName": POLICY, "validationActions": ["Deny"]}
 
 
-def test_every_rule_can_be_overridden_by_the_verb_and_names_it() -> None:
+def test_every_rule_but_the_limits_can_be_overridden_by_the_verb_and_names_it() -> None:
     spec = build_policy()["spec"]
     [managed] = [each["expression"] for each in spec["variables"] if each["name"] == "managed"]
     assert f"check('{MANAGE}')" in managed
-    for validation in spec["validations"]:
+    limits = [each for each in spec["validations"] if each["reason"] == "Invalid"]
+    rules = [each for each in spec["validations"] if each not in limits]
+    assert [each["message"].startswith("at most 1000 ") for each in limits] == [True] * 4
+    assert len(rules) == 6
+    for validation in rules:
         assert validation["expression"].endswith(" || variables.managed")
         assert f"the verb {MANAGE}" in validation["message"]
         assert validation["reason"] == "Forbidden"
@@ -25,7 +29,7 @@ def test_every_rule_can_be_overridden_by_the_verb_and_names_it() -> None:
 def test_it_reads_no_variable_that_it_does_not_define() -> None:
     spec = build_policy()["spec"]
     defined = {each["name"] for each in spec["variables"]}
-    expressions = " ".join(each["expression"] for each in spec["validations"])
+    expressions = " ".join(each["expression"] for each in (*spec["variables"], *spec["validations"]))
     assert set(re.findall(r"variables\.(\w+)", expressions)) == defined
 
 

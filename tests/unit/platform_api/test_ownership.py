@@ -20,3 +20,10 @@ def test_a_worker_is_changed_through_its_function() -> None:
 
 def test_a_unit_of_its_own_is_not_refused() -> None:
     refuse_worker(make_unit("own", serverless={"requestID": "words"}))
+
+
+def test_a_unit_of_another_groups_controller_is_its_tenants() -> None:
+    unit = make_unit("theirs")
+    owner = names.owner_reference("GPUFunction", "words", "uid-words")
+    unit["metadata"]["ownerReferences"] = [{**owner, "apiVersion": "example.com/v1"}]
+    refuse_worker(unit)
