@@ -14,6 +14,7 @@ from tests.support.module_seconds import MODULE_SECONDS
 
 FAULTS = Path(__file__).parent / "faults"
 SHOWN_MODULES = 50
+RIGHTS = {"rbac-seen": rbac_usage.seen, "rbac-missed": rbac_usage.missed}
 
 
 _seconds: dict[str, float] = defaultdict(float)
@@ -64,10 +65,13 @@ def faults(request: pytest.FixtureRequest) -> Iterator[FaultReport]:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """A worker sends its figures to the process that started it."""
+    """A worker sends its figures to the process that started it. That one fails when a process missed a right."""
     if hasattr(session.config, "workeroutput"):
-        # Only plain types cross over.
-        session.config.workeroutput["rbac"] = [[str(part) for part in right] for right in sorted(rbac_usage.seen)]
+        for name, rights in RIGHTS.items():
+            # Only plain types cross over.
+            session.config.workeroutput[name] = [[str(part) for part in right] for right in sorted(rights)]
+    elif rbac_usage.missed and session.exitstatus == pytest.ExitCode.OK:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 class _Workers:
@@ -75,8 +79,9 @@ class _Workers:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
-        sent = getattr(node, "workeroutput", {}).get("rbac", ())
-        rbac_usage.seen.update(rbac_usage.Right(*right) for right in sent)
+        for name, rights in RIGHTS.items():
+            sent = getattr(node, "workeroutput", {}).get(name, ())
+            rights.update(rbac_usage.Right(*right) for right in sent)
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
@@ -88,6 +93,7 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         return
     _show_costs(terminalreporter)
     _show_faults(terminalreporter)
+    _show_missed_rights(terminalreporter)
     _show_unused_rights(terminalreporter)
 
 
@@ -110,6 +116,13 @@ def _show_faults(terminal: Any) -> None:
         terminal.section("faults")
         for line in build_table(rows):
             terminal.write_line(line)
+
+
+def _show_missed_rights(terminal: Any) -> None:
+    if rbac_usage.missed:
+        terminal.section(f"RBAC: {len(rbac_usage.missed)} rights missed, the run fails", red=True)
+        for right in sorted(rbac_usage.missed):
+            terminal.write_line(str(right))
 
 
 def _show_unused_rights(terminal: Any) -> None:
