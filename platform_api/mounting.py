@@ -1,27 +1,26 @@
 """The storages that a unit mounts: looked at before anything is taken for it, and refused in words for the caller."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from gpu_platform.adapters.kube.paths import GPU_STORAGES
 from gpu_platform.adapters.kube.requests import find
 from gpu_platform.adapters.storage_mounts import StorageHeldError, StorageMissingError
 from gpu_platform.domain.storage_mounts import HolderKind, hold_of, unit_holder
-from gpu_platform.domain.unit_requests import UnitRequest
 from platform_api.bounded_client import BoundedClient
 from platform_api.http.errors import ApiError, not_found, storage_in_use
 
 
-async def check_mounts(client: BoundedClient, namespace: str, request: UnitRequest) -> None:
-    """It spares a claim that would have to be given back. Holding them is what decides."""
+async def check_mounts(client: BoundedClient, namespace: str, unit: str, storages: Iterable[str]) -> None:
+    """It spares a claim that would have to be given back, and a Secret. Holding them is what decides."""
     with mounts_refused_in_words():
-        for mount in request.storage_mounts:
-            storage = await find(client, GPU_STORAGES, mount.name, namespace)
+        for name in storages:
+            storage = await find(client, GPU_STORAGES, name, namespace)
             if storage is None or "deletionTimestamp" in storage["metadata"]:
-                raise StorageMissingError(mount.name)
+                raise StorageMissingError(name)
             hold = hold_of(storage)
-            if hold is not None and hold.holder != unit_holder(request.name):
-                raise StorageHeldError(mount.name, hold.holder)
+            if hold is not None and hold.holder != unit_holder(unit):
+                raise StorageHeldError(name, hold.holder)
 
 
 @contextmanager

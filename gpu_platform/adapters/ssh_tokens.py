@@ -1,7 +1,8 @@
 """The FRP tokens of units: one Secret for each, that only the sidecar of the unit reads.
 
 A token must be kept before the unit that needs it is there, so its Secret belongs to the Operation first, and goes with
-it when nothing comes of the request. The units controller gives it to the unit.
+it when nothing comes of the request. The units controller gives it to the unit. The Secret of a later token belongs to
+the unit from the start, which lists it before it is made (`domain.spare_tokens`).
 """
 
 import base64

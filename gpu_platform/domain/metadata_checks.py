@@ -4,7 +4,7 @@ from datetime import datetime
 from typing import Any
 
 from gpu_platform.domain import names
-from gpu_platform.domain.metadata import BadMetadata, annotations_of, bad_metadata, read_instant
+from gpu_platform.domain.metadata import BadMetadata, annotations_of, bad_metadata, read_instant, read_json
 from gpu_platform.domain.stacks import read_intent
 from gpu_platform.domain.storage_mounts import hold_of
 
@@ -19,10 +19,12 @@ def find_bad_metadata(item: Json, now: datetime) -> tuple[BadMetadata, ...]:
     | -------------------------------- | ----------------------------------------------------------------------- |
     | accepted-spec                    | it is no spec of the object's kind, or over a limit of `metadata`       |
     | claimed-at, woken-at, mounted-at | it is no instant, or in the future                                      |
+    | spare-tokens                     | it is no JSON object                                                    |
     | claimed-by                       | it is not `namespace/name`                                              |
     | mounted-by                       | it is neither `unit/name` nor `storage/name`                            |
     """
-    read = (read_intent(item), *(read_instant(item, key, now) for key in INSTANTS))
+    objects = (read_intent(item), read_json(item, names.ANNOTATION_SPARE_TOKENS))
+    read = (*objects, *(read_instant(item, key, now) for key in INSTANTS))
     return (*(each for each in read if isinstance(each, BadMetadata)), *_find_bad_holders(item))
 
 

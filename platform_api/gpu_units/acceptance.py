@@ -130,7 +130,8 @@ class Acceptance:
             async with asyncio.timeout(ACCEPT_SECONDS):
                 await check_catalogue(self._cluster, request.spec_name)
                 await self._check_name(operation, request.name)
-                await check_mounts(self._client, operation["metadata"]["namespace"], request)
+                mounts = (mount.name for mount in request.storage_mounts)
+                await check_mounts(self._client, operation["metadata"]["namespace"], request.name, mounts)
                 if token is not None:
                     # Before the claim: from there on the unit can come without this process, which alone knows it.
                     await ensure_token_secret(self._client, request.name, token, operation)

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -19,7 +20,7 @@ from gpu_platform.adapters.ledger import (
     settle_creation,
 )
 from gpu_platform.adapters.ssh_tokens import ensure_token_secret
-from gpu_platform.adapters.unit_writes import find_unit, replace_mounting_unit, replace_unit
+from gpu_platform.adapters.unit_writes import find_unit, mounted_storages, replace_mounting_unit, replace_unit
 from gpu_platform.domain import names
 from gpu_platform.domain.gpu_units import GPUUnitSpec
 from gpu_platform.domain.operations import (
@@ -32,6 +33,7 @@ from gpu_platform.domain.operations import (
     request_hash,
     start_operation_name,
 )
+from gpu_platform.domain.spare_tokens import MOST_SPARE, exchange_token, read_spare_tokens, with_spare_tokens
 from gpu_platform.domain.ssh import token_of
 from gpu_platform.domain.stacks import as_accepted
 from gpu_platform.domain.stock import Claim, is_from
@@ -50,13 +52,26 @@ from platform_api.gpu_units.token_digests import TokenDigests
 from platform_api.http.errors import ApiError, conflict, in_progress, no_capacity, not_found
 from platform_api.http.etags import etag_of
 from platform_api.keys.key_ring import Caller
-from platform_api.mounting import mounts_refused_in_words
+from platform_api.mounting import check_mounts, mounts_refused_in_words
 from platform_api.object_limits import ObjectLimits
 from platform_api.ownership import is_worker, refuse_owned, refuse_worker
 
 Json = dict[str, Any]
 Change = Callable[[GPUUnitSpec], GPUUnitSpec]
-Preparation = Callable[[Json, GPUUnitSpec], Awaitable[tuple[GPUUnitSpec, bool]]]
+Preparation = Callable[[Json, GPUUnitSpec], Awaitable["Prepared"]]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What a changed unit needs is there."""
+
+    unit: Json
+    """As it is by now."""
+
+    spec: GPUUnitSpec
+    """Names what was made."""
+
+    was_missing: bool
 
 
 class UnitChanges:
@@ -79,15 +94,21 @@ class UnitChanges:
     async def update(self, caller: Caller, name: str, change: UnitChange, if_match: str | None) -> Json:
         said = token_of(change.ssh)
 
-        async def keep_token(unit: Json, after: GPUUnitSpec) -> tuple[GPUUnitSpec, bool]:
-            """Also when nothing changes: a caller who sends the token again may do so because it was lost."""
+        async def keep_token(unit: Json, after: GPUUnitSpec) -> Prepared:
+            """Also when nothing changes: a caller who sends the token again may do so because it was lost. A Secret
+            without a request that needs it is only found again if it is listed first."""
             if said is None:
-                return after, False
+                return Prepared(unit, after, was_missing=False)
+            mounts = (mount.name for mount in after.storage_mounts if mount.name not in mounted_storages(unit))
+            await check_mounts(self._client, caller.namespace, name, mounts)
             known = (unit["spec"].get("ssh") or {}).get("tokenHash")
             token = await self._digests.find(caller.namespace, name, said, known)
+            if token.digest != known:
+                unit = await self._list_token(unit, token.digest)
+                pass_point("api.token-listed")
             is_new = await ensure_token_secret(self._client, name, token, unit)
             pass_point("api.token-kept")
-            return with_token_hash(after, token.digest), is_new
+            return Prepared(unit, with_token_hash(after, token.digest), is_new)
 
         return await self._change(caller, name, lambda spec: merge_change(spec, change), if_match, keep_token)
 
@@ -202,8 +223,7 @@ class UnitChanges:
         if_match: str | None = None,
         prepare: Preparation | None = None,
     ) -> Json:
-        """`prepare` makes what the changed unit needs, for the unit as it is, and returns the spec that names it and
-        whether it was missing."""
+        """`prepare` makes what the changed unit needs, for the unit as it is."""
         was_missing = False
 
         async def write(unit: Json) -> Json:
@@ -211,17 +231,29 @@ class UnitChanges:
             before = GPUUnitSpec.model_validate(unit["spec"])
             after = change(before)
             if prepare is not None:
-                after, is_new = await prepare(unit, after)
-                was_missing |= is_new
+                prepared = await prepare(unit, after)
+                unit, after = prepared.unit, prepared.spec
+                was_missing |= prepared.was_missing
             if was_missing and before.ssh is not None and after.ssh == before.ssh and after.running:
                 # What runs has begun without it, and reads it only once.
                 after = after.model_copy(update={"restarts": after.restarts + 1})
             if after == before:
                 return unit
+            now = self._now()
+            changed = exchange_token(with_accepted_spec(unit, after), _digest_of(before), _digest_of(after), now)
             with mounts_refused_in_words():
-                return await replace_mounting_unit(self._client, unit, with_accepted_spec(unit, after), self._now())
+                return await replace_mounting_unit(self._client, unit, changed, now)
 
         return await change_as_seen("unit", name, if_match, lambda: self._get_changeable(caller, name), write)
+
+    async def _list_token(self, unit: Json, digest: str) -> Json:
+        """Returns the unit that lists the token whose Secret is about to be made."""
+        name, now = unit["metadata"]["name"], self._now()
+        tokens = read_spare_tokens(unit, now)
+        is_marked = tokens.get(digest, now) is None
+        if is_marked or len(tokens.keys() - {digest}) >= MOST_SPARE:
+            raise in_progress(f"earlier tokens of the unit {name!r} are still being deleted; try again")
+        return as_accepted(await replace_unit(self._client, with_spare_tokens(unit, {**tokens, digest: now})))
 
     async def _get_changeable(self, caller: Caller, name: str) -> Json:
         """Unlike a deletion: a function makes another worker."""
@@ -237,6 +269,10 @@ class UnitChanges:
             raise unit_not_found(name)
         refuse_owned(unit, "unit")
         return as_accepted(unit)
+
+
+def _digest_of(spec: GPUUnitSpec) -> str | None:
+    return spec.ssh.token_hash if spec.ssh is not None else None
 
 
 def unit_not_found(name: str) -> ApiError:

@@ -14,7 +14,7 @@ from reconciler.children import MANAGER
 from reconciler.guarded_writes import TRANSIENT, apply_child_write, delete_seen, patch_status
 from reconciler.own_writes import OwnWrites, Place
 from reconciler.units.observed import ChildKind, Observed
-from reconciler.units.plan import AdoptSecret, ConsumeStock, DeleteSecret, Plan, Write
+from reconciler.units.plan import AdoptSecret, ConsumeStock, DeleteSecret, ListTokens, Plan, Write
 from reconciler.units.route_resources import ROUTES
 from reconciler.units.status import READY, reason_of, status_of, with_refused_route, with_sync_failure
 from reconciler.world import UNIT_CHILDREN
@@ -54,7 +54,7 @@ async def apply_plan(
         except KubeError as error:
             if isinstance(write, ConsumeStock):
                 raise
-            kind = None if isinstance(write, AdoptSecret | DeleteSecret) else write.kind
+            kind = None if isinstance(write, AdoptSecret | DeleteSecret | ListTokens) else write.kind
             failure = error
             if kind in ROUTES:
                 # The unit runs without its route, which is the last of its objects.
@@ -62,7 +62,9 @@ async def apply_plan(
             else:
                 status = with_sync_failure(observed, kind, error.message, now)
                 break
-    await apply_status(observed.unit, status, writer, events, own_writes)
+    # The status is guarded by the version of the unit: after a write on the unit, it is for the next pass.
+    if not any(isinstance(write, ListTokens) for write in plan.writes):
+        await apply_status(observed.unit, status, writer, events, own_writes)
     if failure is not None:
         raise SyncFailedError(str(failure)) from failure
 
@@ -94,6 +96,10 @@ async def _apply_write(write: Write, writer: Writer, own_writes: OwnWrites) -> N
             await writer.replace(SECRETS.item(metadata["name"], metadata["namespace"]), body, MANAGER)
         case DeleteSecret(namespace, name):
             await _delete_secret(namespace, name, writer)
+        case ListTokens(body):
+            metadata = body["metadata"]
+            await writer.replace(GPU_UNITS.item(metadata["name"], metadata["namespace"]), body, MANAGER)
+            own_writes.remember(_place_of_unit(body), body)
 
 
 async def _delete_secret(namespace: str, name: str, writer: Writer) -> None:

@@ -38,6 +38,7 @@ def observe_unit(world: World, namespace: str, name: str, now: datetime) -> Obse
     pods = world.pods_of(unit)
     return Observed(
         unit=unit,
+        stored=found,
         catalogue=world.find_spec(unit.get("spec", {}).get("specName", "")),
         restricted=is_restricted(world, namespace),
         children=own,

@@ -66,6 +66,9 @@ class Observed:
     away: Mapping[str, str] = field(default_factory=dict)
     """The nodes of its pods that are not Ready, and why."""
 
+    stored: Json | None = None
+    """The unit as it is stored, which an edit may have made another one than was accepted."""
+
     @property
     def deployment(self) -> Json | None:
         return self.children.get(ChildKind.DEPLOYMENT)

@@ -13,6 +13,7 @@ from gpu_platform.domain.gpu_units import GPUUnitSpec, GPUUnitStatus, Phase, Rea
 from gpu_platform.domain.metadata import find_instant
 from gpu_platform.domain.network_peers import KUBE_DNS, DnsPods
 from gpu_platform.domain.quantities import QuantityError, parse_amount
+from gpu_platform.domain.spare_tokens import plan_spare_tokens, read_spare_tokens, with_spare_tokens
 from gpu_platform.domain.stock import HANDOFF_LIMIT, claimed_at
 from reconciler.child_writes import ChildWrite, plan_child, plan_removal
 from reconciler.templates import choose_template
@@ -85,7 +86,14 @@ class DeleteSecret:
     name: str
 
 
-Write = ChildWrite[ChildKind] | ConsumeStock | AdoptSecret | DeleteSecret
+@dataclass(frozen=True)
+class ListTokens:
+    """The unit lists other tokens as spare, in a write on it as it was seen."""
+
+    body: Json
+
+
+Write = ChildWrite[ChildKind] | ConsumeStock | AdoptSecret | DeleteSecret | ListTokens
 
 
 @dataclass(frozen=True)
@@ -137,10 +145,17 @@ def plan_unit(observed: Observed, settings: UnitSettings, now: datetime) -> Plan
     | instance, no Deployment, or at 0 | its stock's pod is still there          | all but the Deployment  | Progressing · UnitProgressing |
     | a storage is not Ready           | any                                     | all but the Deployment  | Progressing · StorageNotReady, unless a pod says more |
     | any other                        | any                                     | children                | by the pods, see `judge`    |
+
+    Besides, in all rows but the first two: Secrets of spare tokens, see `plan_spare_tokens`.
     """
     if "deletionTimestamp" in observed.unit["metadata"]:
         return _only(observed, Verdict(Phase.TERMINATING, Reason.TERMINATING, "waits for its objects to go"), now)
     spec = parse_spec(observed.unit)
+    plan = _plan_spec(observed, spec, settings, now)
+    return _with_spare_tokens(observed, spec, plan, now) if spec is not None else plan
+
+
+def _plan_spec(observed: Observed, spec: GPUUnitSpec | None, settings: UnitSettings, now: datetime) -> Plan:
     problem = find_problem(observed, spec, settings)
     if spec is None or observed.catalogue is None or problem is not None:
         plan = _only(observed, problem or _missing_catalogue(observed), now)
@@ -381,6 +396,20 @@ def _child_writes(observed: Observed, build: UnitBuild, *, with_deployment: bool
         for kind, desired in wanted.items()
     )
     return (*_token_writes(observed, build), *chain.from_iterable(writes))
+
+
+def _with_spare_tokens(observed: Observed, spec: GPUUnitSpec, plan: Plan, now: datetime) -> Plan:
+    """The same plan, and what is done about spare tokens, also where nothing else can be done for the unit."""
+    digest = spec.ssh.token_hash if spec.ssh is not None else None
+    spare = plan_spare_tokens(observed.unit, digest, find_token_secret(observed.deployment), now)
+    writes = list[Write](DeleteSecret(observed.unit["metadata"]["namespace"], name) for name in spare.deleted)
+    if spare.listed != read_spare_tokens(observed.unit, now):
+        writes.append(ListTokens(with_spare_tokens(observed.stored or observed.unit, spare.listed)))
+    if spare.wait is None:
+        return replace(plan, writes=(*plan.writes, *writes))
+    wait = min(spare.wait, plan.requeue_after or spare.wait)
+    why = plan.why or "a token is not needed any more"
+    return replace(plan, writes=(*plan.writes, *writes), requeue_after=wait, why=why)
 
 
 def _token_writes(observed: Observed, build: UnitBuild) -> tuple[Write, ...]:

@@ -18,6 +18,8 @@ RULES = (
     Rule((Scope.TENANTS,), "", ("secrets",), ("get", "update", "delete")),
     Rule(UNIT_SCOPES, GROUP, ("gpuunits/status",), ("patch",)),
     Rule(UNIT_SCOPES, GROUP, ("gpuunits",), ("manage",)),
+    # The list of its spare tokens.
+    Rule((Scope.TENANTS,), GROUP, ("gpuunits",), ("update",)),
     # Its children block their owner's deletion, which some clusters allow only to those who may hold it up anyway.
     Rule(UNIT_SCOPES, GROUP, ("gpuunits/finalizers",), ("update",)),
     # Stock whose GPUs were handed over.

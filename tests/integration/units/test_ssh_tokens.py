@@ -13,15 +13,16 @@ import pytest
 from gpu_platform.adapters.kube import KubeClient
 from gpu_platform.adapters.kube.paths import DEPLOYMENTS, GPU_SPECS, GPU_UNITS, OPERATIONS, SECRETS
 from gpu_platform.domain import names
+from gpu_platform.domain.spare_tokens import MOST_SPARE
 from gpu_platform.domain.ssh import hash_token
 from gpu_platform.domain.tenants import Role
 from tests.support.api import UNITS, api_process, code_of, open_api, wait_ready
-from tests.support.cluster_processes import pid_of
+from tests.support.cluster_processes import frozen, pid_of
 from tests.support.clusters import RunningCluster
 from tests.support.earlier_version import EARLIER_TOKEN_UNIT
 from tests.support.ssh_blocks import ssh_block
 from tests.support.tenants import tenant
-from tests.support.units_and_stock import INSTANCES, ensure_spec, find, stock_pool
+from tests.support.units_and_stock import INSTANCES, ensure_spec, find, get_unit, stock_pool
 from tests.support.units_api import post_ready_unit, remove_unit, rest_unit, spec_body, wait_unit_view
 from tests.support.waiting import NotYet, eventually
 
@@ -36,6 +37,7 @@ FLOOD = 200
 
 AT_ONCE = 32
 REFUSED = 200
+TOKENS = 20
 FLEETING = "fleeting.1"
 
 
@@ -186,6 +188,87 @@ async def test_a_request_beyond_a_limit_or_without_a_spec_costs_no_digest_and_re
             assert (replay.status_code, replay.json()["data"]["name"]) == (200, "lab"), replay.text
             other = await small.api.post(UNITS, json={**body, "ssh": ssh_block(token=f"{TOKEN}-other")})
             assert (other.status_code, code_of(other)) == (409, "operation_conflict")
+
+
+@pytest.fixture
+async def lab(api: httpx.AsyncClient, kube: KubeClient) -> AsyncIterator[str]:
+    """The name of a Ready unit with a token."""
+    await post_ready_unit(api, "lab", specName=SPEC, ssh=ssh_block(token=TOKEN))
+    yield "lab"
+    await remove_unit(api, kube, "lab")
+
+
+async def test_changes_with_new_tokens_leave_no_secrets_behind(
+    api: httpx.AsyncClient, cluster: RunningCluster, kube: KubeClient, lab: str
+) -> None:
+    for number in range(TOKENS):
+        change = {"ssh": ssh_block(token=f"refused-{number}"), "storageMounts": [{"name": "none", "mountPath": "/x"}]}
+        refused = await api.put(f"{UNITS}/{lab}", json=change)
+        assert (refused.status_code, code_of(refused)) == (404, "gpustorage_not_found")
+    assert len(await token_secrets(kube, lab)) == 1
+
+    async with open_api(str(api.base_url), cluster.record.api_key, patience=0) as hasty:
+        # The reconciler is held up: none is deleted.
+        with frozen(cluster, "reconciler"):
+            for number in range(TOKENS):
+                answer = await hasty.put(f"{UNITS}/{lab}", json={"ssh": ssh_block(token=f"rotated-{number}")})
+                assert answer.status_code == 200 or code_of(answer) == "operation_in_progress", answer.text
+                assert len(await token_secrets(kube, lab)) <= 1 + MOST_SPARE
+    for number in range(TOKENS):
+        await rotate(api, lab, f"rotated-{number}")
+        assert len(await token_secrets(kube, lab)) <= 1 + MOST_SPARE
+    await wait_token_secrets(kube, lab, {f"rotated-{TOKENS - 1}"})
+    assert (await wait_unit_view(api, lab, "Ready"))["sshStatus"]["phase"] == "Ready"
+    # An earlier token is a new one again.
+    await rotate(api, lab, "rotated-0")
+    await wait_token_secrets(kube, lab, {"rotated-0"})
+
+
+async def test_the_secret_of_a_change_that_died_is_deleted(
+    api: httpx.AsyncClient, cluster: RunningCluster, kube: KubeClient, lab: str, tmp_path: Path
+) -> None:
+    async with (
+        api_process(cluster.api_kubeconfig, tmp_path / "log", fault="api.token-kept") as (_, url),
+        open_api(url, cluster.record.api_key) as dying,
+    ):
+        await wait_ready(dying)
+        with pytest.raises(httpx.HTTPError):
+            await dying.put(f"{UNITS}/{lab}", json={"ssh": ssh_block(token="died")})  # noqa: S106
+    assert await token_secrets(kube, lab) == {secret_name(lab, TOKEN), secret_name(lab, "died")}
+    await wait_token_secrets(kube, lab, {TOKEN})
+    assert (await wait_unit_view(api, lab, "Ready"))["sshStatus"]["phase"] == "Ready"
+
+
+async def rotate(api: httpx.AsyncClient, unit: str, token: str) -> None:
+    """Changes the token, once there is room for another one."""
+
+    async def is_accepted() -> bool | NotYet:
+        answer = await api.put(f"{UNITS}/{unit}", json={"ssh": ssh_block(token=token)})
+        assert answer.status_code == 200 or code_of(answer) == "operation_in_progress", answer.text
+        return answer.status_code == 200 or NotYet(answer.text)
+
+    await eventually(is_accepted, every=0.2)
+
+
+def secret_name(unit: str, token: str) -> str:
+    return names.ssh_token_secret(unit, hash_token(token, INSTANCES, unit))
+
+
+async def token_secrets(kube: KubeClient, unit: str) -> set[str]:
+    secrets = (await kube.get(SECRETS.collection(INSTANCES)))["items"]
+    return {each["metadata"]["name"] for each in secrets if each["metadata"]["name"].startswith(f"ssh-token-{unit}-")}
+
+
+async def wait_token_secrets(kube: KubeClient, unit: str, tokens: set[str]) -> None:
+    """Once these are all, and none is listed as spare."""
+
+    async def are_those() -> bool | NotYet:
+        found = await token_secrets(kube, unit)
+        listed = (await get_unit(kube, unit))["metadata"]["annotations"].get(names.ANNOTATION_SPARE_TOKENS)
+        is_settled = found == {secret_name(unit, token) for token in tokens} and listed is None
+        return is_settled or NotYet((found, listed))
+
+    await eventually(are_those)
 
 
 def digest_ticks(count: int) -> float:

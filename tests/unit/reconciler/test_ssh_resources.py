@@ -10,10 +10,20 @@ from gpu_platform.adapters.ssh_tokens import UnitToken, build_token_secret
 from gpu_platform.domain import names
 from gpu_platform.domain.conditions import find_condition
 from gpu_platform.domain.gpu_units import GPUUnitStatus, Phase, Reason
+from gpu_platform.domain.spare_tokens import SPARE_GRACE, with_spare_tokens
 from gpu_platform.domain.ssh import SshPhase, hash_token
 from reconciler.child_writes import DeleteChild, ReplaceChild
 from reconciler.units.observed import ChildKind, Observed
-from reconciler.units.plan import TOKEN_INTERVAL, AdoptSecret, DeleteSecret, Plan, UnitSettings, plan_unit
+from reconciler.units.plan import (
+    TOKEN_INTERVAL,
+    AdoptSecret,
+    DeleteSecret,
+    ListTokens,
+    Plan,
+    UnitSettings,
+    Write,
+    plan_unit,
+)
 from reconciler.units.resources import build_config_map, build_network_policy
 from reconciler.units.ssh_resources import SshSettings, plan_ssh
 from tests.support.builders import NOW, make_pod, make_unit
@@ -66,6 +76,10 @@ def changed(observed: Observed, **block: Any) -> Observed:
 def token_secret(owner: Json) -> Json:
     secret = build_token_secret("demo", UnitToken(TOKEN, TOKEN_HASH), owner)
     return {**secret, "metadata": {**secret["metadata"], "uid": "uid-secret", "resourceVersion": "3"}}
+
+
+def spare_writes(planned: Plan) -> list[Write]:
+    return [write for write in planned.writes if isinstance(write, DeleteSecret | ListTokens)]
 
 
 def ssh_reason(status: GPUUnitStatus) -> tuple[SshPhase, str]:
@@ -317,6 +331,23 @@ def test_another_token_removes_the_one_before() -> None:
     places = [type(write) for write in result.writes]
     assert DeleteSecret("runtime-instance", secret) in result.writes
     assert places.index(DeleteSecret) < places.index(ReplaceChild)
+
+
+@pytest.mark.parametrize("block", [{}, {"authorizedKeys": []}], ids=["healthy", "failed"])
+def test_the_secret_of_a_spare_token_is_deleted_by_the_pass_after_its_mark(block: Json) -> None:
+    spare = "5" * 32
+    unit = make_unit(ssh=ssh_block(tokenHash=TOKEN_HASH))
+    settled = settle(observe(unit, token_secret=token_secret(unit)))
+    unit = make_unit(ssh=ssh_block(tokenHash=TOKEN_HASH, **block))
+    noted = plan(replace(settled, unit=with_spare_tokens(unit, {spare: NOW})))
+    assert noted.requeue_after == SPARE_GRACE
+    assert spare_writes(noted) == []
+    [marked] = spare_writes(plan(replace(settled, unit=with_spare_tokens(unit, {spare: NOW - SPARE_GRACE}))))
+    assert isinstance(marked, ListTokens)
+    deleted, forgotten = spare_writes(plan(replace(settled, unit=marked.body)))
+    assert deleted == DeleteSecret("runtime-instance", names.ssh_token_secret("demo", spare))
+    assert isinstance(forgotten, ListTokens)
+    assert names.ANNOTATION_SPARE_TOKENS not in forgotten.body["metadata"]["annotations"]
 
 
 def test_a_token_that_was_lost_costs_the_unit_its_ssh_and_nothing_else() -> None:
