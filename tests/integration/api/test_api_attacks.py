@@ -240,7 +240,7 @@ async def test_ambiguous_framing_is_refused_and_the_connection_closed(ground: Gr
 
 async def test_slow_readers_without_a_key_do_not_keep_their_slots(cluster: RunningCluster, tmp_path: Path) -> None:
     """Each reads fast enough for every single write to end in time, and slower than an answer may be read in all."""
-    settings = {**SETTINGS, "GPU_PLATFORM_API_CLIENT_TIMEOUT_SECONDS": "4"}
+    settings = {**SETTINGS, "GPU_PLATFORM_API_CLIENT_TIMEOUT_SECONDS": "8"}
     async with (
         api_process(cluster.api_kubeconfig, tmp_path / "log", settings) as (_, url),
         open_api(url, None, patience=0) as stranger,
