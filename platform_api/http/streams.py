@@ -7,6 +7,7 @@ from typing import Any
 
 from fastapi.responses import StreamingResponse
 
+from platform_api.http.connections import OWN_DEADLINE
 from platform_api.http.errors import too_many
 from platform_api.http.limits import share_of
 from platform_api.metrics import ApiMetrics
@@ -106,6 +107,8 @@ class _Stream(StreamingResponse):
         self._parts = parts
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Any, send: Any) -> None:
+        # A caller may pause what it follows, as a pager does. Its tenant has a limited number of streams.
+        scope["state"][OWN_DEADLINE] = True
         try:
             await super().__call__(scope, receive, send)
         finally:

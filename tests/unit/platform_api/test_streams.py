@@ -1,10 +1,12 @@
 """How many streams there may be, and when one ends."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, MutableMapping
+from typing import Any
 
 import pytest
 
+from platform_api.http.connections import OWN_DEADLINE
 from platform_api.http.errors import ApiError, unavailable
 from platform_api.http.streams import Streams
 from platform_api.metrics import ApiMetrics
@@ -85,3 +87,21 @@ def test_a_stream_with_an_opening_waits_for_it_and_fails_before_it_begins(second
         await stream._parts.end()  # type: ignore[attr-defined]
 
     run_in_virtual_time(main())
+
+
+async def test_a_caller_may_pause_a_stream() -> None:
+    """As a pager does that shows a log: the answer has no deadline while its client does not read."""
+
+    async def one_part() -> AsyncGenerator[bytes, None]:
+        yield b"first"
+
+    async def receive() -> dict[str, Any]:
+        await asyncio.Event().wait()
+        return {}
+
+    async def send(_: MutableMapping[str, Any]) -> None: ...
+
+    stream = await Streams(4, ApiMetrics()).respond(one_part(), "text/plain", "tenant", lambda: True)
+    scope: dict[str, Any] = {"type": "http", "state": {}, "asgi": {"spec_version": "2.3"}}
+    await stream(scope, receive, send)
+    assert scope["state"][OWN_DEADLINE]
