@@ -14,9 +14,10 @@ from reconciler.children import MANAGER
 from reconciler.guarded_writes import TRANSIENT, apply_child_write, delete_seen, patch_status
 from reconciler.own_writes import OwnWrites, Place
 from reconciler.units.observed import ChildKind, Observed
-from reconciler.units.plan import AdoptSecret, ConsumeStock, DeleteSecret, ListTokens, Plan, Write
+from reconciler.units.plan import ConsumeStock, Plan, Write
 from reconciler.units.route_resources import ROUTES
 from reconciler.units.status import READY, reason_of, status_of, with_refused_route, with_sync_failure
+from reconciler.units.token_plan import AdoptSecret, DeleteSecret, ListTokens
 from reconciler.world import UNIT_CHILDREN
 from reconciler.writer import Recorder, Writer
 

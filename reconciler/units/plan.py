@@ -13,7 +13,6 @@ from gpu_platform.domain.gpu_units import GPUUnitSpec, GPUUnitStatus, Phase, Rea
 from gpu_platform.domain.metadata import find_instant
 from gpu_platform.domain.network_peers import KUBE_DNS, DnsPods
 from gpu_platform.domain.quantities import QuantityError, parse_amount
-from gpu_platform.domain.spare_tokens import plan_spare_tokens, read_spare_tokens, with_spare_tokens
 from gpu_platform.domain.stock import HANDOFF_LIMIT, claimed_at
 from reconciler.child_writes import ChildWrite, plan_child, plan_removal
 from reconciler.templates import choose_template
@@ -35,9 +34,10 @@ from reconciler.units.serverless_resources import (
     is_made_for_function,
     plan_worker,
 )
-from reconciler.units.ssh_resources import SshSettings, find_ssh_problem, find_token_secret, plan_ssh
+from reconciler.units.ssh_resources import SshSettings, find_ssh_problem, plan_ssh
 from reconciler.units.status import Verdict, build_status, judge, plain_status, reason_of, status_of
 from reconciler.units.storage_mounts import find_mount_problem, find_waits
+from reconciler.units.token_plan import TokenWrite, plan_spare_secrets, plan_token_secrets
 
 Json = dict[str, Any]
 
@@ -71,29 +71,7 @@ class ConsumeStock:
     stock: Json
 
 
-@dataclass(frozen=True)
-class AdoptSecret:
-    """The token of the unit's SSH becomes the unit's own, and goes with it."""
-
-    body: Json
-
-
-@dataclass(frozen=True)
-class DeleteSecret:
-    """The unit has another token by now, or none."""
-
-    namespace: str
-    name: str
-
-
-@dataclass(frozen=True)
-class ListTokens:
-    """The unit lists other tokens as spare, in a write on it as it was seen."""
-
-    body: Json
-
-
-Write = ChildWrite[ChildKind] | ConsumeStock | AdoptSecret | DeleteSecret | ListTokens
+Write = ChildWrite[ChildKind] | ConsumeStock | TokenWrite
 
 
 @dataclass(frozen=True)
@@ -153,6 +131,16 @@ def plan_unit(observed: Observed, settings: UnitSettings, now: datetime) -> Plan
     spec = parse_spec(observed.unit)
     plan = _plan_spec(observed, spec, settings, now)
     return _with_spare_tokens(observed, spec, plan, now) if spec is not None else plan
+
+
+def _with_spare_tokens(observed: Observed, spec: GPUUnitSpec, plan: Plan, now: datetime) -> Plan:
+    """The same plan, and what is done about spare tokens, also where nothing else can be done for the unit."""
+    writes, wait = plan_spare_secrets(observed, spec, now)
+    if wait is None:
+        return replace(plan, writes=(*plan.writes, *writes))
+    requeue_after = min(wait, plan.requeue_after or wait)
+    why = plan.why or "a token is not needed any more"
+    return replace(plan, writes=(*plan.writes, *writes), requeue_after=requeue_after, why=why)
 
 
 def _plan_spec(observed: Observed, spec: GPUUnitSpec | None, settings: UnitSettings, now: datetime) -> Plan:
@@ -395,31 +383,4 @@ def _child_writes(observed: Observed, build: UnitBuild, *, with_deployment: bool
         else plan_child(kind, desired, observed.children.get(kind))
         for kind, desired in wanted.items()
     )
-    return (*_token_writes(observed, build), *chain.from_iterable(writes))
-
-
-def _with_spare_tokens(observed: Observed, spec: GPUUnitSpec, plan: Plan, now: datetime) -> Plan:
-    """The same plan, and what is done about spare tokens, also where nothing else can be done for the unit."""
-    digest = spec.ssh.token_hash if spec.ssh is not None else None
-    spare = plan_spare_tokens(observed.unit, digest, find_token_secret(observed.deployment), now)
-    writes = list[Write](DeleteSecret(observed.unit["metadata"]["namespace"], name) for name in spare.deleted)
-    if spare.listed != read_spare_tokens(observed.unit, now):
-        writes.append(ListTokens(with_spare_tokens(observed.stored or observed.unit, spare.listed)))
-    if spare.wait is None:
-        return replace(plan, writes=(*plan.writes, *writes))
-    wait = min(spare.wait, plan.requeue_after or spare.wait)
-    why = plan.why or "a token is not needed any more"
-    return replace(plan, writes=(*plan.writes, *writes), requeue_after=wait, why=why)
-
-
-def _token_writes(observed: Observed, build: UnitBuild) -> tuple[Write, ...]:
-    """Before the Deployment, which says by its template which Secret is the last one that was dealt with."""
-    writes: list[Write] = []
-    used = find_token_secret(observed.deployment)
-    if used is not None and used != (build.ssh.token_secret if build.ssh else None):
-        writes.append(DeleteSecret(build.namespace, used))
-    secret = observed.token_secret
-    owner = names.owner_reference("GPUUnit", build.name, build.uid)
-    if secret is not None and secret["metadata"].get("ownerReferences") != [owner]:
-        writes.append(AdoptSecret({**secret, "metadata": {**secret["metadata"], "ownerReferences": [owner]}}))
-    return tuple(writes)
+    return (*plan_token_secrets(observed, build), *chain.from_iterable(writes))

@@ -16,9 +16,6 @@ from reconciler.child_writes import DeleteChild, ReplaceChild
 from reconciler.units.observed import ChildKind, Observed
 from reconciler.units.plan import (
     TOKEN_INTERVAL,
-    AdoptSecret,
-    DeleteSecret,
-    ListTokens,
     Plan,
     UnitSettings,
     Write,
@@ -26,6 +23,7 @@ from reconciler.units.plan import (
 )
 from reconciler.units.resources import build_config_map, build_network_policy
 from reconciler.units.ssh_resources import SshSettings, plan_ssh
+from reconciler.units.token_plan import AdoptSecret, DeleteSecret, ListTokens
 from tests.support.builders import NOW, make_pod, make_unit
 from tests.support.ssh_blocks import make_key, ssh_block
 from tests.unit.reconciler.observed_units import observe, ready_reason, with_child, with_written
