@@ -224,7 +224,7 @@ def build_entries(field: str, count: int) -> Any:
 async def test_what_takes_the_policy_too_long_is_refused_before_it_is_there(
     field: str, eve: KubeClient, kube: KubeClient, namespace: str
 ) -> None:
-    """Else nobody could update the object: that takes time with the square of the number."""
+    """More would make every update of the object too slow: it takes time with the square of the number."""
     refusal = f"at most {LIMIT} {field} are allowed"
     for client in (eve, kube):
         with pytest.raises(KubeError, match=refusal):
