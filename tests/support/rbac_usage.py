@@ -10,18 +10,11 @@ in the whole cluster, the same one in some namespaces is of no use.
 | one that writes a custom resource of ours, or a status of it     | also the right to `manage` that resource    |
 | a refused request, or one of another user                        | nothing                                     |
 
-A refused request misses a right when a role of the account held there both before and after it:
-
-| refused                                                               | misses a right |
-| --------------------------------------------------------------------- | -------------- |
-| between two requests that a role in the same place allowed            | yes            |
-| before the first of them: the bootstrap has not bound the role yet    | no             |
-| after the last of them: the role is deleted, or the run ends          | no             |
-| in the namespace of a test's tenant: its bindings end with it         | no             |
+A refused request misses a right when no rule declares it. A declared one is refused while the API server has not read
+the roles yet, before the bootstrap binds them, and once a tenant's namespace has lost them.
 """
 
 import json
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -35,7 +28,7 @@ from gpu_platform.domain.access import (
     Scope,
     account_user,
 )
-from gpu_platform.domain.names import DEFAULT_INSTANCE_NAMESPACE, GROUP, STOCK_NAMESPACE, SYSTEM_NAMESPACE
+from gpu_platform.domain.names import GROUP, STOCK_NAMESPACE, SYSTEM_NAMESPACE
 from platform_api.rules import RULES as API_RULES
 from reconciler.rules import CONTROLLER_RULES, rules_of
 from stacks.worker.rules import RULES as STACK_WORKER_RULES
@@ -51,14 +44,6 @@ USERS = {account_user(account): account for account in DECLARED}
 WRITES = ("create", "update", "patch", "delete")
 UNSEEN = "/finalizers"
 """No request names this subresource: some clusters ask for the right to it when an owner reference is written."""
-
-LASTING = {
-    None: Scope.CLUSTER,
-    SYSTEM_NAMESPACE: Scope.SYSTEM,
-    STOCK_NAMESPACE: Scope.STOCK,
-    DEFAULT_INSTANCE_NAMESPACE: Scope.TENANTS,
-}
-"""The namespaces that no test deletes, and the scope of the rights that an account has in each; none is the cluster."""
 
 CACHE_KEY = "rbac/{}"
 
@@ -97,52 +82,16 @@ def list_unused(used: Iterable[Right]) -> tuple[Right, ...]:
 def note_usage(logs: Path) -> None:
     """Reads the audit log of a cluster that is about to be removed, with its earlier files."""
     declared = set(list_declared())
-    tries: list[Try] = []
     for path in logs.glob("audit*.log"):
         with path.open() as log:
             for event in (json.loads(line) for line in log if line.endswith("\n")):
-                used = list(read_usage(event, declared))
-                seen.update(used)
-                tries += read_try(event, used)
-    missed.update(find_missed(tries))
-
-
-class Try(NamedTuple):
-    """A request in a place that lasts."""
-
-    at: str
-    right: Right
-    is_allowed: bool
-
-
-def read_try(event: Json, used: Iterable[Right]) -> Iterator[Try]:
-    """Allowed ones count where the role of that very place allowed them."""
-    at, target = event["requestReceivedTimestamp"], event.get("objectRef") or {}
-    scope = LASTING.get(target.get("namespace"))
-    if scope is None or event["user"]["username"] not in USERS:
-        return
-    if _decision(event) == "forbid" and target:
-        account = USERS[event["user"]["username"]]
-        yield Try(at, Right(account, scope, target.get("apiGroup", ""), _resource(target), event["verb"]), False)
-    else:
-        yield from (Try(at, right, True) for right in used if right.scope == scope)
-
-
-def find_missed(tries: Iterable[Try]) -> Iterator[Right]:
-    places: dict[tuple[str, str], list[Try]] = defaultdict(list)
-    for each in tries:
-        places[each.right.account, each.right.scope].append(each)
-    for there in places.values():
-        allowed = [each.at for each in there if each.is_allowed]
-        yield from (
-            each.right for each in there if not each.is_allowed and allowed and min(allowed) < each.at < max(allowed)
-        )
+                seen.update(read_usage(event, declared))
+                missed.update(read_missed(event, declared))
 
 
 def read_usage(event: Json, declared: set[Right]) -> Iterator[Right]:
-    account = USERS.get(event["user"]["username"])
-    target = event.get("objectRef")
-    if account is None or target is None or _decision(event) != "allow":
+    account, target = _find_request(event, "allow")
+    if account is None:
         return
     group, verb = target.get("apiGroup", ""), event["verb"]
     asked = [(_resource(target), verb)]
@@ -153,6 +102,16 @@ def read_usage(event: Json, declared: set[Right]) -> Iterator[Right]:
         yield from [right for right in rights if right in declared][:1]
 
 
+def read_missed(event: Json, declared: set[Right]) -> Iterator[Right]:
+    account, target = _find_request(event, "forbid")
+    if account is None:
+        return
+    scopes = scopes_of(target.get("namespace"))
+    rights = [Right(account, scope, target.get("apiGroup", ""), _resource(target), event["verb"]) for scope in scopes]
+    if declared.isdisjoint(rights):
+        yield rights[-1]
+
+
 def scopes_of(namespace: str | None) -> tuple[Scope, ...]:
     """The scopes whose rules hold there, the widest first."""
     if namespace is None:
@@ -161,9 +120,11 @@ def scopes_of(namespace: str | None) -> tuple[Scope, ...]:
     return (Scope.CLUSTER, own)
 
 
-def _decision(event: Json) -> str | None:
-    decision: str | None = event.get("annotations", {}).get("authorization.k8s.io/decision")
-    return decision
+def _find_request(event: Json, decision: str) -> tuple[str | None, Json]:
+    """The account of ours that sent it, and what it is about; None for another one, and for another decision."""
+    is_decided = event.get("annotations", {}).get("authorization.k8s.io/decision") == decision
+    target = event.get("objectRef")
+    return (USERS.get(event["user"]["username"]), target) if is_decided and target else (None, {})
 
 
 def _resource(target: Json) -> str:
