@@ -19,6 +19,9 @@ GIBIBYTES_PER_GPU = 128
 PODS_PER_NODE = 1_000
 """Far above kubelet's 110: simulated pods cost nothing, and scale tests want thousands of them."""
 
+GIBIBYTES_OF_DISK = 20 * PODS_PER_NODE
+"""Twice what a unit has without an `ephemeralStorage`, so that disk is not what limits the number of pods."""
+
 
 @dataclass(frozen=True)
 class GpuModel:
@@ -58,7 +61,7 @@ def _build_node(model: GpuModel, number: int, gpus: int) -> dict[str, Any]:
     amounts = {
         "cpu": str(CORES_PER_GPU * max(gpus, 1)),
         "memory": f"{GIBIBYTES_PER_GPU * max(gpus, 1)}Gi",
-        "ephemeral-storage": "1Ti",
+        "ephemeral-storage": f"{GIBIBYTES_OF_DISK}Gi",
         "pods": str(PODS_PER_NODE),
         "nvidia.com/gpu": str(gpus),
     }
@@ -99,7 +102,8 @@ async def _delete(kube: KubeClient, name: str) -> None:
 
 
 async def _resize(kube: KubeClient, present: dict[str, Any], wanted: dict[str, Any]) -> None:
-    if present["status"]["capacity"].get("nvidia.com/gpu") == wanted["status"]["capacity"]["nvidia.com/gpu"]:
+    before, after = (node["status"]["capacity"] for node in (present, wanted))
+    if all(before.get(name) == after[name] for name in ("nvidia.com/gpu", "ephemeral-storage")):
         return
     name = wanted["metadata"]["name"]
     await kube.patch(NODES.item(name), {"metadata": {"labels": wanted["metadata"]["labels"]}})

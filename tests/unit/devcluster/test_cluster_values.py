@@ -25,6 +25,8 @@ from gpu_platform.devcluster.processes import STACK, HttpReady, plan_processes
 from gpu_platform.devcluster.pulumi_plugins import OWN_PLUGIN, STAND_IN
 from gpu_platform.devcluster.queue_identity import credentials_file, ensure_identities, signing_key_file
 from gpu_platform.devcluster.record import ClusterRecord, find_record, get_record, save_record
+from gpu_platform.domain.gpu_specs import DEFAULT_EPHEMERAL_STORAGE
+from gpu_platform.domain.quantities import parse_quantity
 from gpu_platform.domain.queue_permissions import QueueUser
 from gpu_platform.domain.queue_tokens import parse_credentials, read_claims
 from infra.program import PROJECT
@@ -59,6 +61,12 @@ def test_models_take_turns_and_names_do_not_depend_on_the_number_of_nodes() -> N
     assert five == ["sim-h100-0", "sim-a100-0", "sim-l40s-0", "sim-t4-0", "sim-h100-1"]
     assert [node["metadata"]["name"] for node in plan_nodes(2, 8)] == five[:2]
     assert len({node["metadata"]["labels"]["nvidia.com/gpu.product"] for node in plan_nodes(5, 8)}) == len(MODELS)
+
+
+def test_a_simulated_node_has_disk_for_as_many_units_as_pods() -> None:
+    [node] = plan_nodes(1, 8)
+    capacity = {name: parse_quantity(amount) for name, amount in node["status"]["capacity"].items()}
+    assert capacity["ephemeral-storage"] > capacity["pods"] * parse_quantity(DEFAULT_EPHEMERAL_STORAGE)
 
 
 def choose_ports(recorded: dict[str, int]) -> dict[str, int]:
