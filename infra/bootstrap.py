@@ -18,14 +18,7 @@ from pulumi import automation
 
 from infra.interruptible_command import InterruptibleCommand
 from infra.program import PROJECT, platform
-from infra.stack_locks import (
-    UNREADABLE,
-    StackLock,
-    find_locks,
-    remove_dead,
-    remove_unfinished,
-    wait_for_holders,
-)
+from infra.pulumi_cli import UNREADABLE, StackLock, find_locks, remove_dead, remove_unfinished, wait_for_holders
 
 ROOT = Path(__file__).resolve().parents[1]
 ACTIONS = ("up", "preview", "refresh", "destroy")

@@ -15,7 +15,7 @@ import pulumi
 import pulumi_kubernetes as kubernetes
 from pulumi.runtime import config as runtime_config
 
-from gpu_platform.adapters.kube import KubeError, NoConnectionError, NotFoundError, open_client
+from gpu_platform.kube import KubeError, NoConnectionError, NotFoundError, open_client
 from infra.objects.workloads import SERVICE_MONITOR
 from infra.settings import SettingsError, list_values
 

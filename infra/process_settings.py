@@ -12,9 +12,9 @@ from pydantic import Field, model_validator
 
 from gpu_platform.settings import split_address
 from platform_api.settings import ApiSettings
-from reconciler.rules import LEASE
+from reconciler.rbac import LEASE
 from reconciler.settings import ReconcilerSettings, find_route_problem
-from stacks.worker.settings import StackWorkerSettings
+from stacks.settings import StackWorkerSettings
 
 # On all of the pod's addresses: the kubelet and the Service come from outside.
 API_ADDRESS: Final = "0.0.0.0:8080"

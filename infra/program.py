@@ -9,10 +9,10 @@ from gpu_platform.domain.tenants import DEFAULT_TENANT, tenant_namespace
 from infra.cluster import check_service_monitors, declare_cluster, read_cluster
 from infra.components.access import ProcessAccess, ProcessAccessArgs, ProgramRoles, ProgramRolesArgs
 from infra.components.admission import MetadataPolicy, MetadataPolicyArgs
+from infra.components.api_keys import ApiKeys, ApiKeysArgs
 from infra.components.catalogue import Catalogue, CatalogueArgs, StockPools, StockPoolsArgs
 from infra.components.definitions import CustomResourceDefinitions, DefinitionsArgs, PriorityClasses
 from infra.components.gpu_operator import NvidiaGpuOperator, NvidiaGpuOperatorArgs
-from infra.components.keys import ApiKeys, ApiKeysArgs
 from infra.components.namespaces import PlatformNamespaces, PlatformNamespacesArgs
 from infra.components.nats import NatsServers, NatsServersArgs
 from infra.components.tenant_limits import TenantLimitMap, TenantLimitMapArgs
@@ -20,10 +20,10 @@ from infra.components.workloads import PlatformWorkloads, PlatformWorkloadsArgs
 from infra.objects.roles import Account
 from infra.objects.workloads import API, RECONCILER, STACK_WORKER
 from infra.settings import PlatformSettings, is_secret, read_settings
-from platform_api.rules import RULES as API_RULES
-from providers.cluster.rules import RULES as PROVIDER_RULES
-from reconciler.rules import rules_of
-from stacks.worker.rules import RULES as STACK_WORKER_RULES
+from platform_api.rbac import RULES as API_RULES
+from providers.cluster.rbac import RULES as PROVIDER_RULES
+from reconciler.rbac import rules_of
+from stacks.worker.rbac import RULES as STACK_WORKER_RULES
 
 PROJECT = "gpu-platform"
 """The configuration's namespace, whoever runs the program under whichever project."""

@@ -7,12 +7,12 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
 from gpu_platform.domain.api_keys import KeyRecord
-from gpu_platform.domain.gpu_specs import GPUSpecSpec, Toleration
 from gpu_platform.domain.pool_requests import CatalogueName
 from gpu_platform.domain.quantities import QuantityError, format_bytes, parse_amount, parse_quantity
-from gpu_platform.domain.queue_subjects import RESERVED_BYTES
+from gpu_platform.domain.specs import GPUSpecSpec, Toleration
 from gpu_platform.domain.stock_pools import StockPoolSpec
 from gpu_platform.domain.tenant_limits import TenantLimits
+from gpu_platform.nats.subjects import RESERVED_BYTES
 from gpu_platform.settings import Settings
 from infra.process_settings import HostedApiSettings, HostedReconcilerSettings, HostedStackWorkerSettings
 

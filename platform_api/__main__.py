@@ -6,9 +6,9 @@ import os
 import sys
 from pathlib import Path
 
-from gpu_platform.adapters.json_logs import configure_json_logs
-from gpu_platform.adapters.kube import NoConnectionError
-from gpu_platform.adapters.probes import CannotListenError
+from gpu_platform.controller.probes import CannotListenError
+from gpu_platform.kube import NoConnectionError
+from gpu_platform.process import configure_json_logs
 from gpu_platform.settings import SettingsError
 from platform_api.process import NoClusterError, run_api
 from platform_api.settings import load_api_settings

@@ -9,8 +9,8 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mappi
 from contextlib import contextmanager
 from typing import Any
 
-from gpu_platform.adapters.kube import KubeClient, KubeError, PatchType, UnreachableError
-from platform_api.pulse import Pulse, is_answer
+from gpu_platform.kube import KubeClient, KubeError, PatchType, UnreachableError
+from platform_api.kube_health import Pulse, is_answer
 
 Json = dict[str, Any]
 Params = Mapping[str, str]

@@ -4,9 +4,14 @@ import asyncio
 from collections.abc import Iterable
 from typing import Any
 
-from gpu_platform.adapters.kube import KubeClient, ResourcePath
-from gpu_platform.adapters.kube.cache import ObjectCache
-from gpu_platform.adapters.kube.paths import (
+from gpu_platform.adapters.kube.watch import WatchTiming
+from gpu_platform.domain import names
+from gpu_platform.domain.metadata import labels_of
+from gpu_platform.domain.stack_records import LABEL_KIND
+from gpu_platform.domain.stock import is_available
+from gpu_platform.kube import KubeClient, ResourcePath
+from gpu_platform.kube.informer import ObjectCache
+from gpu_platform.kube.paths import (
     GPU_FUNCTIONS,
     GPU_SPECS,
     GPU_STORAGES,
@@ -17,15 +22,10 @@ from gpu_platform.adapters.kube.paths import (
     PODS,
     STOCK_POOLS,
 )
-from gpu_platform.adapters.kube.requests import find
-from gpu_platform.adapters.kube.watch import WatchTiming
-from gpu_platform.domain import names
-from gpu_platform.domain.metadata import labels_of
-from gpu_platform.domain.stack_records import LABEL_KIND
-from gpu_platform.domain.stock import is_available
+from gpu_platform.kube.requests import find
 from platform_api.bounded_client import BoundedClient, NoteWritten
 from platform_api.http.errors import unavailable
-from platform_api.pulse import Pulse
+from platform_api.kube_health import Pulse
 from platform_api.stacks import active_previews
 
 Json = dict[str, Any]

@@ -14,16 +14,15 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from gpu_platform.adapters.creations import NameTakenError, create_or_adopt
 from gpu_platform.adapters.fault_points import pass_point
-from gpu_platform.adapters.kube import KubeError, ResourcePath
-from gpu_platform.adapters.ledger import remove_operation
 from gpu_platform.domain.operations import ACCEPT_SECONDS
+from gpu_platform.kube import KubeError, ResourcePath
+from gpu_platform.store.creations import NameTakenError, create_or_adopt
+from gpu_platform.store.ledger import remove_operation
+from platform_api.auth.keys import Caller
 from platform_api.bounded_client import BoundedClient
 from platform_api.http.errors import ApiError
-from platform_api.keys.key_ring import Caller
-from platform_api.object_limits import ObjectLimits
-from platform_api.tenant_operations import (
+from platform_api.objects.idempotent_create import (
     BEGINNINGS,
     OperationEnds,
     as_refusal,
@@ -32,6 +31,7 @@ from platform_api.tenant_operations import (
     open_for_tenant,
     undone_meanwhile,
 )
+from platform_api.objects.limits import ObjectLimits
 
 Json = dict[str, Any]
 Check = Callable[[], Awaitable[None]]

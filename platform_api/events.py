@@ -6,8 +6,8 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from gpu_platform.adapters.kube.paths import EVENTS
 from gpu_platform.domain.value import Value
+from gpu_platform.kube.paths import EVENTS
 from platform_api.bounded_client import BoundedClient
 
 Json = dict[str, Any]

@@ -1,6 +1,6 @@
 """Answers from memory: only once the memory is complete."""
 
-from gpu_platform.adapters.kube.cache import ObjectCache
+from gpu_platform.kube.informer import ObjectCache
 from platform_api.http.errors import unavailable
 
 

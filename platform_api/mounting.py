@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-from gpu_platform.adapters.kube.paths import GPU_STORAGES
-from gpu_platform.adapters.kube.requests import find
-from gpu_platform.adapters.storage_mounts import StorageHeldError, StorageMissingError
-from gpu_platform.domain.storage_mounts import HolderKind, hold_of, unit_holder
+from gpu_platform.domain.mount_holds import HolderKind, hold_of, unit_holder
+from gpu_platform.kube.paths import GPU_STORAGES
+from gpu_platform.kube.requests import find
+from gpu_platform.store.storages import StorageHeldError, StorageMissingError
 from platform_api.bounded_client import BoundedClient
 from platform_api.http.errors import ApiError, not_found, storage_in_use
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any, TypeVar
 
-from gpu_platform.adapters.kube import GoneError, ResourcePath
+from gpu_platform.kube import GoneError, ResourcePath
 from platform_api.bounded_client import BoundedClient
 from platform_api.http.errors import invalid_field
 

@@ -14,15 +14,16 @@ from urllib.parse import urlsplit
 import uvicorn
 
 from gpu_platform.adapters.background import running
-from gpu_platform.adapters.clock import now_utc
-from gpu_platform.adapters.kube import KubeClient, KubeError, NoConnectionError, open_client
 from gpu_platform.adapters.kube.watch import WatchTiming
-from gpu_platform.adapters.probes import CannotListenError, build_metrics_answers, build_probe_answers, served
+from gpu_platform.clock import now_utc
+from gpu_platform.controller.probes import CannotListenError, build_metrics_answers, build_probe_answers, served
+from gpu_platform.kube import KubeClient, KubeError, NoConnectionError, open_client
 from gpu_platform.settings import split_address
 from platform_api.app import create_app
+from platform_api.auth.keys import KeyRing
+from platform_api.auth.rate_limit import FailedLogins, Rate, RateLimit, WriteLimit
 from platform_api.cluster import Cluster
 from platform_api.deps import Deps
-from platform_api.drift.tracking import DriftTracker
 from platform_api.functions.service import FunctionService
 from platform_api.gpu_metrics.reader import GpuReader
 from platform_api.gpu_units.service import UnitService
@@ -34,13 +35,12 @@ from platform_api.http.limits import IDLE_SECONDS, Connections
 from platform_api.http.streams import Streams
 from platform_api.invocations.figures import QueueCounts
 from platform_api.invocations.service import InvocationService
-from platform_api.keys.key_ring import KeyRing
-from platform_api.keys.rate_limit import FailedLogins, Rate, RateLimit, WriteLimit
 from platform_api.metrics import ApiMetrics
-from platform_api.object_limits import ObjectLimits
-from platform_api.proxying.forwarding import Forwarder
-from platform_api.queue_link import build_queue_link
+from platform_api.nats_connection import build_queue_link
+from platform_api.objects.limits import ObjectLimits
+from platform_api.proxy.forwarding import Forwarder
 from platform_api.settings import ApiSettings
+from platform_api.stacks.drift import DriftTracker
 from platform_api.storages.service import StorageService
 from platform_api.tenant_limits import TenantLimitReader
 

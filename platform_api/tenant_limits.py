@@ -3,10 +3,10 @@
 import asyncio
 import logging
 
-from gpu_platform.adapters.kube import KubeClient, KubeError, NotFoundError
-from gpu_platform.adapters.kube.paths import CONFIG_MAPS
 from gpu_platform.domain import names
 from gpu_platform.domain.tenant_limits import LIMITS_CONFIG_MAP, TenantLimits, TenantLimitTable, read_limit_table
+from gpu_platform.kube import KubeClient, KubeError, NotFoundError
+from gpu_platform.kube.paths import CONFIG_MAPS
 
 log = logging.getLogger(__name__)
 

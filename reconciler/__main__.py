@@ -6,9 +6,9 @@ import os
 import sys
 from pathlib import Path
 
-from gpu_platform.adapters.json_logs import configure_json_logs
-from gpu_platform.adapters.kube.connection import NoConnectionError
-from gpu_platform.adapters.probes import CannotListenError
+from gpu_platform.controller.probes import CannotListenError
+from gpu_platform.kube.connection import NoConnectionError
+from gpu_platform.process import configure_json_logs
 from gpu_platform.settings import SettingsError
 from reconciler.process import BuildLoops, run_reconciler
 from reconciler.settings import load_reconciler_settings

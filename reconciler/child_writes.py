@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Generic, TypeVar
 
-from reconciler.children import build_replacement, is_as_desired, note_fields
+from reconciler.child_diff import build_replacement, is_as_desired, note_fields
 
 Json = dict[str, Any]
 Kind = TypeVar("Kind", bound=StrEnum)

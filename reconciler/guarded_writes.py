@@ -4,21 +4,15 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, TypeVar
 
-from gpu_platform.adapters.kube import (
-    AlreadyExistsError,
-    ConflictError,
-    NotFoundError,
-    ResourcePath,
-    UnreachableError,
-)
-from gpu_platform.adapters.kube.requests import as_seen
 from gpu_platform.domain.gpu_functions import GPUFunctionStatus
 from gpu_platform.domain.gpu_storages import GPUStorageStatus
 from gpu_platform.domain.gpu_units import GPUUnitStatus
 from gpu_platform.domain.stock_pools import StockPoolStatus
+from gpu_platform.kube import AlreadyExistsError, ConflictError, NotFoundError, ResourcePath, UnreachableError
+from gpu_platform.kube.requests import as_seen
+from reconciler.child_diff import MANAGER
 from reconciler.child_writes import ChildWrite, CreateChild, DeleteChild, Kind, ReplaceChild
-from reconciler.children import MANAGER
-from reconciler.own_writes import Place
+from reconciler.expectations import Place
 from reconciler.writer import Writer
 
 Json = dict[str, Any]

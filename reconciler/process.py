@@ -9,14 +9,14 @@ from contextlib import AsyncExitStack
 from typing import Any, Protocol
 
 from gpu_platform.adapters.background import running
-from gpu_platform.adapters.kube.cache import ObjectCache
-from gpu_platform.adapters.kube.client import KubeClient
-from gpu_platform.adapters.kube.connection import open_client
-from gpu_platform.adapters.kube.events import EventRecorder
-from gpu_platform.adapters.kube.guarded import GuardedClient
-from gpu_platform.adapters.kube.leader import LeaderElector, Leadership, LeaseTiming, always_leading
-from gpu_platform.adapters.probes import build_metrics_answers, build_probe_answers, find_unready, served
-from gpu_platform.control.metrics import Metrics
+from gpu_platform.controller.leader_election import LeaderElector, Leadership, LeaseTiming, always_leading
+from gpu_platform.controller.metrics import Metrics
+from gpu_platform.controller.probes import build_metrics_answers, build_probe_answers, find_unready, served
+from gpu_platform.kube.client import KubeClient
+from gpu_platform.kube.connection import open_client
+from gpu_platform.kube.events import EventRecorder
+from gpu_platform.kube.fencing import GuardedClient
+from gpu_platform.kube.informer import ObjectCache
 from reconciler.settings import ReconcilerSettings
 
 log = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ from pydantic import AfterValidator, Field
 
 from gpu_platform.domain.hosts import DOMAIN, LABEL
 from gpu_platform.domain.names import SYSTEM_NAMESPACE
-from gpu_platform.domain.network_peers import DnsPods
+from gpu_platform.domain.network import DnsPods
 from gpu_platform.settings import Address, Settings, SettingsError, load_settings
 
 ENVIRONMENT_PREFIX = "GPU_PLATFORM_RECONCILER_"

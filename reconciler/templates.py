@@ -12,7 +12,7 @@ from typing import Any
 
 from gpu_platform.domain import names
 from gpu_platform.domain.metadata import annotations_of, labels_of, read_json
-from reconciler.children import has_foreign_template_fields, own_annotations
+from reconciler.child_diff import has_foreign_template_fields, own_annotations
 
 Json = dict[str, Any]
 

@@ -3,17 +3,17 @@
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 
-from gpu_platform.adapters.clock import now_utc
-from gpu_platform.adapters.kube import KubeClient
-from gpu_platform.adapters.kube.cache import ObjectCache
-from gpu_platform.adapters.kube.connection import open_client
-from gpu_platform.adapters.kube.events import EventRecorder
-from gpu_platform.adapters.kube.guarded import GuardedClient
 from gpu_platform.adapters.kube.watch import WatchTiming
-from gpu_platform.adapters.queue.connection import JetStream, QueueAccess
-from gpu_platform.control.loop import ControllerLoop
-from gpu_platform.control.metrics import Metrics
-from gpu_platform.domain.gpu_specs import Toleration
+from gpu_platform.clock import now_utc
+from gpu_platform.controller.loop import ControllerLoop
+from gpu_platform.controller.metrics import Metrics
+from gpu_platform.domain.specs import Toleration
+from gpu_platform.kube import KubeClient
+from gpu_platform.kube.connection import open_client
+from gpu_platform.kube.events import EventRecorder
+from gpu_platform.kube.fencing import GuardedClient
+from gpu_platform.kube.informer import ObjectCache
+from gpu_platform.nats.connection import JetStream, QueueAccess
 from reconciler.drift.controller import DriftController
 from reconciler.drift.metrics import DriftMetrics
 from reconciler.functions.controller import FunctionsController
@@ -22,8 +22,9 @@ from reconciler.functions.queue_link import NOT_CONFIGURED, Duty, QueueLink
 from reconciler.functions.scaling import Scaler
 from reconciler.functions.starts import WorkerStarts
 from reconciler.functions.worker_logs import WorkerLogs
+from reconciler.informers import World
 from reconciler.invocations.functions import function_lookup
-from reconciler.invocations.sweep import InvocationsSweep
+from reconciler.invocations_sweep import InvocationsSweep
 from reconciler.operations.controller import OperationsController
 from reconciler.orphans.controller import OrphansController
 from reconciler.orphans.plan import OrphanLimits
@@ -39,7 +40,6 @@ from reconciler.units.route_resources import Gateway, IngressClass, RouteSetting
 from reconciler.units.serverless_resources import SidecarSettings, find_egress
 from reconciler.units.ssh_resources import SshSettings
 from reconciler.while_leading import WhileLeading
-from reconciler.world import World
 
 
 def build_loops(

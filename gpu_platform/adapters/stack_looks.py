@@ -2,13 +2,13 @@
 
 from typing import Any
 
-from gpu_platform.adapters.kube import ResourcePath
-from gpu_platform.adapters.kube.paths import GPU_FUNCTIONS, GPU_STORAGES, GPU_UNITS, OPERATIONS, STOCK_POOLS
-from gpu_platform.adapters.kube.requests import Getter, find
 from gpu_platform.domain.operations import OperationKind, OperationPhase, delete_operation_name, operation_name
 from gpu_platform.domain.stack_plan import Records
 from gpu_platform.domain.stack_records import StackRecord
 from gpu_platform.domain.stacks import StackAddress, StackKind
+from gpu_platform.kube import ResourcePath
+from gpu_platform.kube.paths import GPU_FUNCTIONS, GPU_STORAGES, GPU_UNITS, OPERATIONS, STOCK_POOLS
+from gpu_platform.kube.requests import Getter, find
 
 Json = dict[str, Any]
 

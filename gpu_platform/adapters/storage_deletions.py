@@ -6,13 +6,13 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from gpu_platform.adapters.fault_points import pass_point
-from gpu_platform.adapters.kube.errors import ConflictError, NotFoundError
-from gpu_platform.adapters.kube.paths import GPU_STORAGES
-from gpu_platform.adapters.kube.requests import Deleter, as_seen, find
-from gpu_platform.adapters.ledger import LedgerClient, remove_operation
-from gpu_platform.adapters.storage_mounts import StorageHeldError
+from gpu_platform.domain.mount_holds import hold_of
 from gpu_platform.domain.operations import marks_of
-from gpu_platform.domain.storage_mounts import hold_of
+from gpu_platform.kube.errors import ConflictError, NotFoundError
+from gpu_platform.kube.paths import GPU_STORAGES
+from gpu_platform.kube.requests import Deleter, as_seen, find
+from gpu_platform.store.ledger import LedgerClient, remove_operation
+from gpu_platform.store.storages import StorageHeldError
 
 Json = dict[str, Any]
 

@@ -9,8 +9,8 @@ from gpu_platform.cli.errors import PlatformError
 from gpu_platform.cli.failures import print_error
 from gpu_platform.cli.session import Accepted
 from gpu_platform.cli.tables import build_why, coloured_word, print_json, print_line
-from gpu_platform.cli.verdicts import build_goes_on, build_state, judge_gone, judge_ready
 from gpu_platform.cli.views import FunctionView, StorageView, UnitView
+from gpu_platform.cli.wait import build_goes_on, build_state, judge_gone, judge_ready
 from gpu_platform.cli.waiting import Deadline, wait_for
 
 View = TypeVar("View", FunctionView, StorageView)

@@ -27,8 +27,8 @@ from gpu_platform.cli.tables import (
     print_table,
 )
 from gpu_platform.cli.timeline import build_timeline
-from gpu_platform.cli.verdicts import build_state
 from gpu_platform.cli.views import InvocationView, Json
+from gpu_platform.cli.wait import build_state
 from gpu_platform.cli.waiting import Deadline
 
 app = typer.Typer(help="Calls of your functions.", no_args_is_help=True)

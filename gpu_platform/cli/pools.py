@@ -34,8 +34,8 @@ from gpu_platform.cli.tables import (
     print_rows,
     print_table,
 )
-from gpu_platform.cli.verdicts import build_goes_on, build_state, judge_ready
 from gpu_platform.cli.views import JobView, PoolView
+from gpu_platform.cli.wait import build_goes_on, build_state, judge_ready
 from gpu_platform.cli.waiting import Deadline, wait_for
 
 app = typer.Typer(help="Pools, which hold warm stock. For operators.", no_args_is_help=True)

@@ -11,7 +11,7 @@ from gpu_platform.cli.errors import NotConfiguredError
 from gpu_platform.devcluster.files import write_atomically
 from gpu_platform.domain.names import SYSTEM_NAMESPACE
 from gpu_platform.domain.queue_keyring import Keyring, KeyringError, parse_keyring
-from gpu_platform.domain.queue_permissions import QueueUser
+from gpu_platform.nats.permissions import QueueUser
 
 app = typer.Typer(help="Keys and credentials of NATS.", no_args_is_help=True)
 

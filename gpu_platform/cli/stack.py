@@ -18,5 +18,5 @@ def stack(
     """Run Pulumi by hand on the stack of a unit or pool: `gpu-platform stack gpu-unit/default.train preview`."""
     options = ["--config", str(config)] if config else []
     os.execv(  # noqa: S606 - no shell wanted
-        sys.executable, [sys.executable, "-m", "stacks.by_hand", *options, name, *context.args]
+        sys.executable, [sys.executable, "-m", "stacks.shell", *options, name, *context.args]
     )

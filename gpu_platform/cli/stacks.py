@@ -18,8 +18,8 @@ from gpu_platform.cli.tables import (
     print_rows,
     print_table,
 )
-from gpu_platform.cli.verdicts import build_goes_on, judge_preview, judge_recorded
 from gpu_platform.cli.views import PreviewView, PropertyChangeView, StackView
+from gpu_platform.cli.wait import build_goes_on, judge_preview, judge_recorded
 from gpu_platform.cli.waiting import Deadline, wait_for
 
 HASH_DIGITS = 12

@@ -41,11 +41,11 @@ from gpu_platform.cli.tables import (
     print_rows,
     print_table,
 )
-from gpu_platform.cli.verdicts import build_goes_on, build_state, judge_accepted, judge_recovered
 from gpu_platform.cli.views import Json, StorageView
+from gpu_platform.cli.wait import build_goes_on, build_state, judge_accepted, judge_recovered
 from gpu_platform.cli.waiting import Deadline, wait_for
 from gpu_platform.cli.words import Follow, Previous, Tail, Timestamps, build_log_params, print_events, print_logs
-from gpu_platform.domain.storage_mounts import will_release
+from gpu_platform.domain.mount_holds import will_release
 
 app = typer.Typer(help="Your storages: volumes that outlive the units which mount them.", no_args_is_help=True)
 

@@ -17,8 +17,8 @@ from gpu_platform.cli.tables import (
     print_remark,
     print_rows,
 )
-from gpu_platform.cli.verdicts import build_state
 from gpu_platform.cli.views import Json
+from gpu_platform.cli.wait import build_state
 from gpu_platform.cli.words import Follow, Previous, Tail, Timestamps, build_log_params, print_events, print_logs
 
 

@@ -40,8 +40,8 @@ from gpu_platform.cli.tables import (
     print_table,
 )
 from gpu_platform.cli.unit_options import Scheme, UnitOptions
-from gpu_platform.cli.verdicts import build_goes_on, find_steady_seconds, judge_settled
 from gpu_platform.cli.views import Json, UnitView
+from gpu_platform.cli.wait import build_goes_on, find_steady_seconds, judge_settled
 from gpu_platform.cli.waiting import Deadline, wait_for
 
 app = typer.Typer(help="Your units: running images with GPUs.", no_args_is_help=True)

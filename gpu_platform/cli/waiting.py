@@ -11,7 +11,7 @@ from rich.text import Text
 
 from gpu_platform.cli.errors import PlatformError, WaitError
 from gpu_platform.cli.tables import build_duration, print_remark
-from gpu_platform.cli.verdicts import Outcome, Verdict
+from gpu_platform.cli.wait import Outcome, Verdict
 
 # Seconds between two looks: a unit from warm stock is there in a moment, and a slow one is not asked for often.
 FIRST_PAUSE = 0.1

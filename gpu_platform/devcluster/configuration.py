@@ -6,15 +6,15 @@ from typing import Any
 
 import yaml
 
-from gpu_platform.devcluster.certificates import ensure_certificates, key_pair
+from gpu_platform.devcluster.credentials import ensure_certificates, key_pair
 from gpu_platform.devcluster.directory import ClusterDirectory
 from gpu_platform.devcluster.files import write_atomically
 from gpu_platform.devcluster.ports import LOOPBACK
 from gpu_platform.devcluster.queue_identity import ensure_identities
 from gpu_platform.devcluster.record import ClusterRecord
-from gpu_platform.domain.access import ACCOUNTS, account_user
 from gpu_platform.domain.names import EMBEDDED_CLUSTER, EMBEDDED_CONTEXT
-from gpu_platform.domain.queue_subjects import RESERVED_BYTES
+from gpu_platform.domain.rbac import ACCOUNTS, account_user
+from gpu_platform.nats.subjects import RESERVED_BYTES
 
 COMPONENTS_WITH_KUBECONFIG = ("kube-controller-manager", "kube-scheduler", "kwok", "host-node", *ACCOUNTS)
 

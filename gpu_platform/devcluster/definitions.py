@@ -13,12 +13,12 @@ from typing import Any
 
 import aiohttp
 
-from gpu_platform.adapters.kube import KubeClient, KubeError, NotFoundError, PatchType, ResourcePath, open_client
 from gpu_platform.devcluster.directory import ClusterDirectory
 from gpu_platform.devcluster.readiness import admin_tls
 from gpu_platform.devcluster.record import ClusterRecord
 from gpu_platform.domain.crds import build_crds
 from gpu_platform.domain.names import GROUP
+from gpu_platform.kube import KubeClient, KubeError, NotFoundError, PatchType, ResourcePath, open_client
 
 log = logging.getLogger(__name__)
 

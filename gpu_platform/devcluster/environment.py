@@ -9,7 +9,7 @@ from gpu_platform.devcluster.directory import ClusterDirectory
 from gpu_platform.devcluster.pulumi_plugins import OWN_PLUGIN, STAND_IN, has_official_plugin
 from gpu_platform.devcluster.queue_identity import credentials_file
 from gpu_platform.devcluster.record import ClusterRecord
-from gpu_platform.domain.queue_permissions import QueueUser
+from gpu_platform.nats.permissions import QueueUser
 
 OWN_PROGRAMS = str(Path(sys.executable).parent)
 """Where `gpu-platform` and its `python3` are. Not resolved: the virtual environment has them, its target has not."""

@@ -141,8 +141,8 @@ def _resized(directory: ClusterDirectory, wish: Wish) -> ClusterRecord:
 
 async def _ensure_nodes(directory: ClusterDirectory, record: ClusterRecord) -> None:
     # Here, because the Kubernetes client takes most of a second to import, and most commands never need it.
-    from gpu_platform.adapters.kube import open_client
     from gpu_platform.devcluster.nodes import ensure_nodes
+    from gpu_platform.kube import open_client
 
     async with await open_client(directory.kubeconfig) as kube:
         await ensure_nodes(kube, record.nodes, record.gpus)

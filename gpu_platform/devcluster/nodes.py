@@ -5,10 +5,10 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from gpu_platform.adapters.kube import AlreadyExistsError, KubeClient, NotFoundError
-from gpu_platform.adapters.kube.paths import NODES
 from gpu_platform.devcluster.errors import DevClusterError
 from gpu_platform.domain.conditions import is_true
+from gpu_platform.kube import AlreadyExistsError, KubeClient, NotFoundError
+from gpu_platform.kube.paths import NODES
 
 SIMULATED = "runtime.lokiwager.io/node=simulated"
 READY_SECONDS = 30.0

@@ -8,17 +8,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from gpu_platform.devcluster.certificates import key_pair, service_account_key
 from gpu_platform.devcluster.configuration import kubeconfig_of
+from gpu_platform.devcluster.credentials import key_pair, service_account_key
 from gpu_platform.devcluster.directory import ClusterDirectory
 from gpu_platform.devcluster.environment import add_own_programs, cluster_environment
+from gpu_platform.devcluster.health import Store
 from gpu_platform.devcluster.hostnode.names import HOST_NODE_TAINT, NODE_NAME
 from gpu_platform.devcluster.ports import LOOPBACK
 from gpu_platform.devcluster.queue_identity import credentials_file, signing_key_file
 from gpu_platform.devcluster.record import ClusterRecord
-from gpu_platform.devcluster.store_repair import Store
-from gpu_platform.domain.access import API_ACCOUNT, RECONCILER_ACCOUNT, STACK_WORKER_ACCOUNT
-from gpu_platform.domain.queue_permissions import QueueUser
+from gpu_platform.domain.rbac import API_ACCOUNT, RECONCILER_ACCOUNT, STACK_WORKER_ACCOUNT
+from gpu_platform.nats.permissions import QueueUser
 
 SERVICE_RANGE = "10.0.0.0/16"
 SIMULATED_POD_RANGE = "10.128.0.1/9"

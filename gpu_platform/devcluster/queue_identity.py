@@ -8,7 +8,7 @@ from gpu_platform.devcluster.directory import ClusterDirectory
 from gpu_platform.devcluster.errors import DevClusterError
 from gpu_platform.devcluster.files import write_atomically
 from gpu_platform.domain.queue_keyring import Keyring, KeyringError, parse_keyring
-from gpu_platform.domain.queue_permissions import QueueUser
+from gpu_platform.nats.permissions import QueueUser
 
 
 def credentials_file(directory: ClusterDirectory, user: QueueUser) -> Path:

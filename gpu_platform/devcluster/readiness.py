@@ -5,12 +5,12 @@ from datetime import datetime
 
 import aiohttp
 
-from gpu_platform.adapters.kube import KubeError, open_client
-from gpu_platform.adapters.kube.paths import LEASES, NODES
-from gpu_platform.devcluster.certificates import key_pair
+from gpu_platform.devcluster.credentials import key_pair
 from gpu_platform.devcluster.directory import ClusterDirectory
 from gpu_platform.devcluster.processes import Finished, HttpReady, NodeReady
 from gpu_platform.domain.conditions import is_true
+from gpu_platform.kube import KubeError, open_client
+from gpu_platform.kube.paths import LEASES, NODES
 
 QUESTION_SECONDS = 2.0
 

@@ -8,11 +8,11 @@ fixed. It lets pass what the reconciler answers with a status and a reason: a GP
 
 from gpu_platform.domain.crd_definition import Column, Crd, Kind, Rule, build_crd
 from gpu_platform.domain.gpu_functions import FUNCTION_NAME_LIMIT, GPUFunctionSpec, GPUFunctionStatus
-from gpu_platform.domain.gpu_specs import GPUSpecSpec
 from gpu_platform.domain.gpu_storages import GPUStorageSpec, GPUStorageStatus
 from gpu_platform.domain.gpu_units import GPUUnitSpec, GPUUnitStatus
 from gpu_platform.domain.names import UNIT_NAME_LIMIT
 from gpu_platform.domain.operations import FINAL_PHASES, OperationSpec, OperationStatus
+from gpu_platform.domain.specs import GPUSpecSpec
 from gpu_platform.domain.stock_pools import StockPoolSpec, StockPoolStatus
 
 SPEC_NAME_LIMIT = 63

@@ -8,8 +8,8 @@ from typing import Annotated
 from pydantic import Field
 
 from gpu_platform.domain.conditions import Condition
-from gpu_platform.domain.gpu_specs import SpecName
 from gpu_platform.domain.gpu_units import Framework, Template
+from gpu_platform.domain.specs import SpecName
 from gpu_platform.domain.value import Value
 
 FUNCTION_NAME_LIMIT = 30

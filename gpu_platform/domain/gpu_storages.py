@@ -9,10 +9,10 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from gpu_platform.domain.conditions import Condition
-from gpu_platform.domain.gpu_specs import QuantityText
 from gpu_platform.domain.gpu_units import Words
 from gpu_platform.domain.metadata import annotations_of
 from gpu_platform.domain.names import ANNOTATION_RECOVERY_NONCE
+from gpu_platform.domain.specs import QuantityText
 from gpu_platform.domain.value import Value
 
 READY = "Ready"

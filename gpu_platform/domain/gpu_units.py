@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from gpu_platform.domain.conditions import Condition
-from gpu_platform.domain.gpu_specs import GPU_LIMIT, QuantityText, SpecName
+from gpu_platform.domain.specs import GPU_LIMIT, QuantityText, SpecName
 from gpu_platform.domain.ssh import Ssh, SshStatus
 from gpu_platform.domain.value import Value
 

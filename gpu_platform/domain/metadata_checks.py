@@ -5,8 +5,8 @@ from typing import Any
 
 from gpu_platform.domain import names
 from gpu_platform.domain.metadata import BadMetadata, annotations_of, bad_metadata, read_instant, read_json
+from gpu_platform.domain.mount_holds import hold_of
 from gpu_platform.domain.stacks import read_intent
-from gpu_platform.domain.storage_mounts import hold_of
 
 Json = dict[str, Any]
 

@@ -12,10 +12,10 @@ from pydantic import Field
 
 from gpu_platform.domain import names
 from gpu_platform.domain.crds import POOL_NAME_LIMIT
-from gpu_platform.domain.gpu_specs import GPU_LIMIT, GPUSpecSpec, QuantityText
 from gpu_platform.domain.quantities import QuantityError, parse_amount
+from gpu_platform.domain.specs import GPU_LIMIT, GPUSpecSpec, QuantityText
 from gpu_platform.domain.stock_pools import REPLICAS_LIMIT, StockPoolSpec
-from gpu_platform.domain.unit_requests import Image, accepted_text
+from gpu_platform.domain.units import Image, accepted_text
 from gpu_platform.domain.value import Value
 
 Json = dict[str, Any]

@@ -11,8 +11,7 @@ from datetime import datetime
 from typing import Any, Self
 
 from gpu_platform.domain.queue_keys import KeyFormError, KeyRole, build_seed, public_key_of, read_seed
-from gpu_platform.domain.queue_permissions import SHARED, QueueUser, permissions_of
-from gpu_platform.domain.queue_tokens import (
+from gpu_platform.nats.credentials import (
     Credentials,
     build_account,
     build_export,
@@ -20,6 +19,7 @@ from gpu_platform.domain.queue_tokens import (
     build_operator,
     build_user,
 )
+from gpu_platform.nats.permissions import SHARED, QueueUser, permissions_of
 
 OPERATOR = "gpu-platform"
 ACCOUNT = "PLATFORM"

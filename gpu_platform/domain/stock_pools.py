@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from gpu_platform.domain.conditions import Condition
-from gpu_platform.domain.gpu_specs import SpecName
+from gpu_platform.domain.specs import SpecName
 from gpu_platform.domain.value import Value
 
 REPLICAS_LIMIT = 10_000

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import pulumi
 
-from gpu_platform.domain.access import Rule
+from gpu_platform.domain.rbac import Rule
 from infra.declaring import declare, name_of
 from infra.objects.roles import Account, build_account, build_program_roles, build_roles
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import pulumi
 
-from gpu_platform.domain.network_peers import DnsPods
+from gpu_platform.domain.network import DnsPods
 from infra.declaring import declare, name_of
 from infra.objects.nats import build_nats, nats_url
 from infra.sections import Nats

@@ -18,8 +18,8 @@ Also with it, an object has at most 1,000 annotations, labels, finalizers and ow
 already may keep or lose them.
 """
 
-from gpu_platform.domain.access import MANAGE
 from gpu_platform.domain.names import GROUP
+from gpu_platform.domain.rbac import MANAGE
 from infra.objects.metadata import Json, build_metadata
 
 POLICY = "gpu-platform-metadata"

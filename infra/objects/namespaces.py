@@ -1,6 +1,7 @@
 """A namespace and what bounds it."""
 
-from gpu_platform.domain import names, object_counts
+from gpu_platform.domain import limits as object_counts
+from gpu_platform.domain import names
 from gpu_platform.domain.tenant_limits import TenantLimits
 from infra.objects.amounts import build_amounts, canonical
 from infra.objects.metadata import Json, build_metadata

@@ -4,7 +4,7 @@ import hashlib
 from decimal import Decimal
 
 from gpu_platform.domain.names import SYSTEM_NAMESPACE
-from gpu_platform.domain.network_peers import DnsPods
+from gpu_platform.domain.network import DnsPods
 from gpu_platform.domain.quantities import canonical_quantity, parse_amount
 from infra.objects.amounts import build_amounts
 from infra.objects.metadata import Json, app_labels, build_metadata

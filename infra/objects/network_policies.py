@@ -16,7 +16,7 @@ address, because no policy can say for every cluster which address its API serve
 from urllib.parse import urlsplit
 
 from gpu_platform.domain.names import SYSTEM_NAMESPACE
-from gpu_platform.domain.network_peers import DnsPods, build_peer
+from gpu_platform.domain.network import DnsPods, build_peer
 from infra.objects.metadata import LABEL_PART_OF, PLATFORM, Json, app_labels, build_metadata
 from infra.sections import Nats, Network
 

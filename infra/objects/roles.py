@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from gpu_platform.domain import names
-from gpu_platform.domain.access import Rule, Scope
+from gpu_platform.domain.rbac import Rule, Scope
 from infra.objects.metadata import Json, build_metadata
 
 RBAC_GROUP = "rbac.authorization.k8s.io"

@@ -4,8 +4,8 @@ import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from gpu_platform.domain.access import API_ACCOUNT, RECONCILER_ACCOUNT, STACK_WORKER_ACCOUNT
 from gpu_platform.domain.names import SYSTEM_NAMESPACE
+from gpu_platform.domain.rbac import API_ACCOUNT, RECONCILER_ACCOUNT, STACK_WORKER_ACCOUNT
 from infra.objects.amounts import build_amounts
 from infra.objects.metadata import Json, app_labels, build_metadata
 from infra.objects.network_policies import build_api_policy, build_metrics_policy

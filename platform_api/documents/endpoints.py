@@ -18,7 +18,7 @@ from platform_api.documents.page import (
 )
 from platform_api.http.envelope import JSON, encode_json
 from platform_api.http.errors import not_found
-from platform_api.http.openapi import describe
+from platform_api.openapi import describe
 
 BODIES: tuple[type[Value], ...] = ()
 

@@ -6,11 +6,11 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 
 from gpu_platform.domain.value import Value
+from platform_api.auth.access import Operator
 from platform_api.deps import cluster_of, drift_of
 from platform_api.drift.schemas import DriftReport
 from platform_api.drift.service import build_report
 from platform_api.http.envelope import Envelope, answer
-from platform_api.keys.access import Operator
 from platform_api.listed import require_listed
 
 BODIES: tuple[type[Value], ...] = ()

@@ -8,7 +8,7 @@ from pydantic import Field
 from gpu_platform.domain.stack_plan import Action, Difference
 from gpu_platform.domain.stack_records import StackRecord
 from gpu_platform.domain.value import Value
-from platform_api.drift.tracking import Correction, Drift
+from platform_api.stacks.drift import Correction, Drift
 
 DOING = {
     Action.NOTHING: "nothing: it is gone, nobody asked for its end, and no record says that it was accepted. "

@@ -6,7 +6,7 @@ from gpu_platform.adapters.stack_looks import look
 from gpu_platform.domain.stack_plan import Action, plan_stack
 from platform_api.bounded_client import BoundedClient
 from platform_api.drift.schemas import DriftReport, DriftView, correction_of, view_of
-from platform_api.drift.tracking import Drift, DriftTracker
+from platform_api.stacks.drift import Drift, DriftTracker
 
 LOOKS_AT_ONCE = 8
 

@@ -4,16 +4,16 @@ from collections.abc import Callable
 from datetime import datetime
 from functools import partial
 
-from gpu_platform.adapters.kube.paths import GPU_FUNCTIONS
-from gpu_platform.adapters.ledger import spec_of
-from gpu_platform.domain.function_requests import build_function, normalise_function
+from gpu_platform.domain.functions import build_function, normalise_function
 from gpu_platform.domain.operations import OperationKind
+from gpu_platform.kube.paths import GPU_FUNCTIONS
+from gpu_platform.store.ledger import spec_of
+from platform_api.auth.keys import Caller
 from platform_api.cluster import Cluster
 from platform_api.declarations import Declarations, Declared
-from platform_api.functions.schemas import CreateFunction
-from platform_api.keys.key_ring import Caller
-from platform_api.object_limits import ObjectLimits
-from platform_api.tenant_operations import build_creation, check_catalogue
+from platform_api.functions.views import CreateFunction
+from platform_api.objects.idempotent_create import build_creation, check_catalogue
+from platform_api.objects.limits import ObjectLimits
 
 
 class FunctionAcceptance:

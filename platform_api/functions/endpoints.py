@@ -5,16 +5,16 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Header, Query, Request
 from fastapi.responses import PlainTextResponse, Response
 
-from gpu_platform.domain.function_requests import FunctionChange
+from gpu_platform.domain.functions import FunctionChange
 from gpu_platform.domain.value import Value
+from platform_api.auth.access import Editor, Viewer, WritingEditor
 from platform_api.deps import deps_of, functions_of, stream
 from platform_api.functions.logs import FunctionLogOptions, read_function_logs
-from platform_api.functions.schemas import CreateFunction, FunctionHealth, FunctionView, view_of
 from platform_api.functions.service import FunctionService
-from platform_api.http.decoding import body_of, decoded
+from platform_api.functions.views import CreateFunction, FunctionHealth, FunctionView, view_of
+from platform_api.http.bodies import body_of, decoded
 from platform_api.http.envelope import Envelope, Page, answer
 from platform_api.http.etags import etag_of
-from platform_api.keys.access import Editor, Viewer, WritingEditor
 from platform_api.parameters import PAGE_LIMIT, PageToken, WaitRecorded
 from platform_api.stacks.schemas import StackView
 from platform_api.stacks.service import get_stack

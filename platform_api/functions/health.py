@@ -5,10 +5,10 @@ import logging
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from gpu_platform.adapters.queue.errors import QueueUnavailableError
 from gpu_platform.domain.gpu_functions import FunctionPhase, FunctionReason
-from platform_api.functions.schemas import FunctionHealth, FunctionView, HealthState, view_of
-from platform_api.keys.key_ring import Caller
+from gpu_platform.nats.errors import QueueUnavailableError
+from platform_api.auth.keys import Caller
+from platform_api.functions.views import FunctionHealth, FunctionView, HealthState, view_of
 
 log = logging.getLogger(__name__)
 

@@ -7,12 +7,12 @@ from typing import Annotated
 
 from fastapi import Query
 
-from gpu_platform.adapters.queue.errors import QueueUnavailableError
-from gpu_platform.adapters.queue.worker_logs import WorkerLog, list_logs
 from gpu_platform.domain.worker_logs import appended, merge_logs, text_of
+from gpu_platform.nats.errors import QueueUnavailableError
+from gpu_platform.nats.worker_logs import WorkerLog, list_logs
 from platform_api.http.errors import conflict, unavailable
-from platform_api.logs import TAIL_LIMIT
-from platform_api.queue_link import QueueLink
+from platform_api.nats_connection import QueueLink
+from platform_api.objects.reads import TAIL_LIMIT
 
 LOOK_SECONDS = 1.0
 """Between two looks at what is followed: entries are written once a second."""

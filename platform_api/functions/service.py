@@ -5,20 +5,20 @@ from datetime import datetime
 from typing import Any
 
 from gpu_platform.adapters.fault_points import pass_point
-from gpu_platform.adapters.kube.paths import GPU_FUNCTIONS
-from gpu_platform.adapters.kube.requests import find
-from gpu_platform.adapters.ledger import build_deletion, delete_on_record, open_operation, settle_creation
-from gpu_platform.domain.function_requests import FunctionChange, merge_function_change
+from gpu_platform.domain.functions import FunctionChange, merge_function_change
 from gpu_platform.domain.gpu_functions import GPUFunctionSpec
 from gpu_platform.domain.stacks import as_accepted
-from gpu_platform.domain.unit_requests import with_accepted_spec
-from platform_api.changing import change_as_seen, check_match
+from gpu_platform.domain.units import with_accepted_spec
+from gpu_platform.kube.paths import GPU_FUNCTIONS
+from gpu_platform.kube.requests import find
+from gpu_platform.store.ledger import build_deletion, delete_on_record, open_operation, settle_creation
+from platform_api.auth.keys import Caller
 from platform_api.cluster import Cluster
 from platform_api.functions.acceptance import FunctionAcceptance
 from platform_api.functions.health import FunctionHealthReads, QueueFigures
 from platform_api.http.errors import ApiError, not_found
-from platform_api.keys.key_ring import Caller
-from platform_api.object_limits import ObjectLimits
+from platform_api.objects.limits import ObjectLimits
+from platform_api.objects.optimistic_update import change_as_seen, check_match
 from platform_api.ownership import refuse_owned
 from platform_api.paging import read_page
 from platform_api.stacks.recording import RecordingWaits

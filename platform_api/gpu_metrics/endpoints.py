@@ -6,13 +6,13 @@ from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
 
 from gpu_platform.domain.value import Value
+from platform_api.auth.access import Viewer
 from platform_api.deps import deps_of, units_of
-from platform_api.gpu_metrics.readings import select_pods
 from platform_api.gpu_metrics.schemas import UnitMetricsView, gpu_view_of
 from platform_api.gpu_units.service import UnitService
+from platform_api.health.gpu_readings import select_pods
 from platform_api.http.envelope import Envelope, answer
 from platform_api.http.errors import not_found, unavailable
-from platform_api.keys.access import Viewer
 
 BODIES: tuple[type[Value], ...] = ()
 

@@ -7,8 +7,8 @@ from datetime import datetime
 
 import httpx
 
-from gpu_platform.adapters.gpu_exporter import ExporterError, read_exporter
-from platform_api.gpu_metrics.readings import Reading, parse_readings
+from platform_api.gpu_exporter import ExporterError, read_exporter
+from platform_api.health.gpu_readings import Reading, parse_readings
 
 log = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ from typing import Annotated
 from pydantic import Field
 
 from gpu_platform.domain.value import Value
-from platform_api.gpu_metrics.readings import Reading
+from platform_api.health.gpu_readings import Reading
 
 
 class GpuView(Value):

@@ -18,30 +18,29 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from gpu_platform.adapters.claims import release_claim
-from gpu_platform.adapters.creations import NameTakenError
 from gpu_platform.adapters.fault_points import pass_point
-from gpu_platform.adapters.kube import KubeError
-from gpu_platform.adapters.kube.paths import GPU_UNITS, OPERATIONS
-from gpu_platform.adapters.kube.requests import find
-from gpu_platform.adapters.ledger import remove_operation
-from gpu_platform.adapters.ssh_tokens import UnitToken, ensure_token_secret
-from gpu_platform.adapters.unit_writes import create_or_adopt_unit, find_unit
 from gpu_platform.domain import names
 from gpu_platform.domain.metadata import annotations_of
 from gpu_platform.domain.operations import ACCEPT_SECONDS, OperationKind
 from gpu_platform.domain.ssh import token_of
 from gpu_platform.domain.stock import Claim, is_from
-from gpu_platform.domain.unit_requests import UnitRequest, build_unit, normalise_request, with_token_hash
+from gpu_platform.domain.units import UnitRequest, build_unit, normalise_request, with_token_hash
+from gpu_platform.kube import KubeError
+from gpu_platform.kube.paths import GPU_UNITS, OPERATIONS
+from gpu_platform.kube.requests import find
+from gpu_platform.store.claims import release_claim
+from gpu_platform.store.creations import NameTakenError
+from gpu_platform.store.ledger import remove_operation
+from gpu_platform.store.ssh_tokens import UnitToken, ensure_token_secret
+from gpu_platform.store.unit_writes import create_or_adopt_unit, find_unit
+from platform_api.auth.keys import Caller
 from platform_api.cluster import Cluster
 from platform_api.gpu_units.claiming import StockClaimer
 from platform_api.gpu_units.schemas import CreateUnit
 from platform_api.gpu_units.token_digests import TokenDigests
 from platform_api.http.errors import ApiError, invalid_field, no_capacity
-from platform_api.keys.key_ring import Caller
 from platform_api.mounting import check_mounts, mounts_refused_in_words
-from platform_api.object_limits import ObjectLimits
-from platform_api.tenant_operations import (
+from platform_api.objects.idempotent_create import (
     BEGINNINGS,
     OperationEnds,
     as_refusal,
@@ -52,6 +51,7 @@ from platform_api.tenant_operations import (
     open_for_tenant,
     undone_meanwhile,
 )
+from platform_api.objects.limits import ObjectLimits
 
 Json = dict[str, Any]
 

@@ -6,21 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from gpu_platform.adapters.claims import release_claim
 from gpu_platform.adapters.fault_points import pass_point
-from gpu_platform.adapters.kube import ConflictError, NotFoundError
-from gpu_platform.adapters.kube.paths import GPU_UNITS
-from gpu_platform.adapters.ledger import (
-    build_deletion,
-    build_operation,
-    delete_on_record,
-    finish_operation,
-    open_operation,
-    remove_operation,
-    settle_creation,
-)
-from gpu_platform.adapters.ssh_tokens import ensure_token_secret
-from gpu_platform.adapters.unit_writes import find_unit, mounted_storages, replace_mounting_unit, replace_unit
 from gpu_platform.domain import names
 from gpu_platform.domain.gpu_units import GPUUnitSpec
 from gpu_platform.domain.operations import (
@@ -37,23 +23,31 @@ from gpu_platform.domain.spare_tokens import MOST_SPARE, exchange_token, read_sp
 from gpu_platform.domain.ssh import token_of
 from gpu_platform.domain.stacks import as_accepted
 from gpu_platform.domain.stock import Claim, is_from
-from gpu_platform.domain.unit_requests import (
-    UnitChange,
-    build_started,
-    merge_change,
-    with_accepted_spec,
-    with_token_hash,
+from gpu_platform.domain.units import UnitChange, build_started, merge_change, with_accepted_spec, with_token_hash
+from gpu_platform.kube import ConflictError, NotFoundError
+from gpu_platform.kube.paths import GPU_UNITS
+from gpu_platform.store.claims import release_claim
+from gpu_platform.store.ledger import (
+    build_deletion,
+    build_operation,
+    delete_on_record,
+    finish_operation,
+    open_operation,
+    remove_operation,
+    settle_creation,
 )
-from platform_api.changing import TRIES, change_as_seen, changed_by_others, check_match, refuse_leaving
+from gpu_platform.store.ssh_tokens import ensure_token_secret
+from gpu_platform.store.unit_writes import find_unit, mounted_storages, replace_mounting_unit, replace_unit
+from platform_api.auth.keys import Caller
 from platform_api.cluster import Cluster
 from platform_api.gpu_units.acceptance import Acceptance
 from platform_api.gpu_units.claiming import StockClaimer
 from platform_api.gpu_units.token_digests import TokenDigests
 from platform_api.http.errors import ApiError, conflict, in_progress, no_capacity, not_found
 from platform_api.http.etags import etag_of
-from platform_api.keys.key_ring import Caller
 from platform_api.mounting import check_mounts, mounts_refused_in_words
-from platform_api.object_limits import ObjectLimits
+from platform_api.objects.limits import ObjectLimits
+from platform_api.objects.optimistic_update import TRIES, change_as_seen, changed_by_others, check_match, refuse_leaving
 from platform_api.ownership import is_worker, refuse_owned, refuse_worker
 
 Json = dict[str, Any]

@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any
 
-from gpu_platform.adapters.claims import list_free_stock, try_claim
-from gpu_platform.adapters.kube import KubeError
 from gpu_platform.domain.stock import Claim, rank_stock
+from gpu_platform.kube import KubeError
+from gpu_platform.store.claims import list_free_stock, try_claim
 from platform_api.cluster import Cluster
 from platform_api.metrics import ApiMetrics
 

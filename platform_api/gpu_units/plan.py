@@ -7,7 +7,7 @@ from typing import Any
 from gpu_platform.domain import names
 from gpu_platform.domain.conditions import find_condition
 from gpu_platform.domain.gpu_units import GPUUnitSpec, GPUUnitStatus, Phase, UnitPort
-from platform_api.proxying.plan import plan_address
+from platform_api.proxy.plan import plan_address
 from platform_api.proxying.target import NotReady, Simulated, Target
 
 Json = dict[str, Any]

@@ -3,18 +3,18 @@
 from ipaddress import ip_address
 from typing import Any
 
-from gpu_platform.adapters.kube.paths import GPU_UNITS
-from gpu_platform.adapters.unit_writes import find_unit
 from gpu_platform.domain import names
 from gpu_platform.domain.gpu_units import Phase
+from gpu_platform.kube.paths import GPU_UNITS
+from gpu_platform.store.unit_writes import find_unit
+from platform_api.auth.keys import Caller
 from platform_api.bounded_client import BoundedClient
 from platform_api.events import EventView, by_uid, read_events
 from platform_api.gpu_units.changes import unit_not_found
 from platform_api.gpu_units.schemas import AddressView, view_of
 from platform_api.gpu_units.targets import UnitTargets
 from platform_api.http.errors import conflict
-from platform_api.keys.key_ring import Caller
-from platform_api.logs import read_pods
+from platform_api.objects.reads import read_pods
 from platform_api.paging import build_phase_selectors, read_page
 from platform_api.proxying.target import Simulated
 

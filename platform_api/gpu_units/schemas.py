@@ -7,7 +7,6 @@ from pydantic import Field
 
 from gpu_platform.domain import names
 from gpu_platform.domain.conditions import find_condition
-from gpu_platform.domain.gpu_specs import SpecName
 from gpu_platform.domain.gpu_units import (
     Access,
     GPUUnitSpec,
@@ -18,12 +17,13 @@ from gpu_platform.domain.gpu_units import (
     Template,
 )
 from gpu_platform.domain.metadata import annotations_of
-from gpu_platform.domain.queue_subjects import consumer_name
+from gpu_platform.domain.specs import SpecName
 from gpu_platform.domain.ssh import Ssh, SshBlock, SshStatus, SshWish
 from gpu_platform.domain.stacks import stack_name_of
 from gpu_platform.domain.tenants import tenant_of
-from gpu_platform.domain.unit_requests import Image, StorageMounts, UnitRequest, accept_ssh_wish
+from gpu_platform.domain.units import Image, StorageMounts, UnitRequest, accept_ssh_wish
 from gpu_platform.domain.value import Value
+from gpu_platform.nats.subjects import consumer_name
 from platform_api.fields import DnsLabel, OperationID, StackName, StackRecorded
 
 Json = dict[str, Any]

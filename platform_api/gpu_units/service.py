@@ -12,7 +12,7 @@ from platform_api.gpu_units.targets import UnitTargets
 from platform_api.gpu_units.token_digests import TokenDigests
 from platform_api.gpu_units.views import UnitViews
 from platform_api.metrics import ApiMetrics
-from platform_api.object_limits import ObjectLimits
+from platform_api.objects.limits import ObjectLimits
 from platform_api.stacks.active_previews import ActivePreviews
 from platform_api.stacks.previews import PreviewService
 from platform_api.stacks.recording import RecordingWaits

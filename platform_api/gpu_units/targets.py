@@ -2,12 +2,12 @@
 
 from typing import Any
 
+from platform_api.auth.keys import Caller
 from platform_api.cluster import Cluster
 from platform_api.gpu_units.changes import unit_not_found
 from platform_api.gpu_units.plan import NoSuchPort, find_callable_port, plan_target
 from platform_api.http.errors import not_found, not_ready
-from platform_api.keys.key_ring import Caller
-from platform_api.proxying.plan import plan_address
+from platform_api.proxy.plan import plan_address
 from platform_api.proxying.target import NotReady, Simulated, Target
 
 Json = dict[str, Any]

@@ -6,8 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from weakref import WeakValueDictionary
 
-from gpu_platform.adapters.ssh_tokens import UnitToken
 from gpu_platform.domain.ssh import find_token_hash, hash_token_unsalted
+from gpu_platform.store.ssh_tokens import UnitToken
 
 THREADS = 1
 """However many tokens are sent, their digests occupy at most one core. That is 100 to 200 tokens per second."""

@@ -9,10 +9,10 @@ import json
 from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
-from gpu_platform.adapters.kube import GoneError, KubeError
-from gpu_platform.adapters.kube.paths import GPU_UNITS
-from gpu_platform.adapters.kube.requests import list_pages
 from gpu_platform.adapters.kube.watch import parse_event
+from gpu_platform.kube import GoneError, KubeError
+from gpu_platform.kube.paths import GPU_UNITS
+from gpu_platform.kube.requests import list_pages
 from platform_api.bounded_client import BoundedClient
 from platform_api.gpu_units.schemas import UnitView
 

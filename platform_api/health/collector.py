@@ -18,9 +18,9 @@ from gpu_platform.domain import names
 from platform_api.cluster import Cluster
 from platform_api.deps import Deps
 from platform_api.gpu_metrics.reader import GpuReader
-from platform_api.gpu_metrics.readings import Reading
+from platform_api.health.gpu_readings import Reading
 from platform_api.inventory.nodes import GpuNode, read_nodes
-from platform_api.queue_link import QueueLink
+from platform_api.nats_connection import QueueLink
 
 Json = dict[str, Any]
 

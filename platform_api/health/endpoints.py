@@ -4,11 +4,11 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from gpu_platform.domain.value import Value
+from platform_api.auth.access import AnyCaller
 from platform_api.deps import deps_of
 from platform_api.health.schemas import HealthView, LivenessView
 from platform_api.health.service import build_health, observe_health
 from platform_api.http.envelope import Envelope, answer
-from platform_api.keys.access import AnyCaller
 
 BODIES: tuple[type[Value], ...] = ()
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from gpu_platform.domain import names
 from platform_api.deps import Deps
+from platform_api.health.inventory import count_specs
 from platform_api.health.service import Observed, build_health, observe_health
-from platform_api.inventory.service import count_specs
 
 log = logging.getLogger(__name__)
 

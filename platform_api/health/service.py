@@ -8,7 +8,7 @@ from typing import Any
 from gpu_platform.domain import names
 from gpu_platform.domain.stock_pools import PoolPhase
 from platform_api.deps import Deps
-from platform_api.gpu_metrics.readings import Reading, sum_readings
+from platform_api.health.gpu_readings import Reading, sum_readings
 from platform_api.health.schemas import HealthView
 from platform_api.inventory.nodes import GpuNode, read_nodes, sum_products
 from platform_api.stock_pools import schemas as stock_pools

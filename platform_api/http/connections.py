@@ -19,7 +19,6 @@ import h11
 from uvicorn.protocols.http.h11_impl import RequestResponseCycle
 
 from platform_api.http.envelope import JSON, error_body
-from platform_api.http.frame import Application, Message, Receive, Scope, Send
 from platform_api.http.framing import StrictConnection
 from platform_api.http.limits import (
     DRAIN_PAUSE_SECONDS,
@@ -29,6 +28,7 @@ from platform_api.http.limits import (
     is_drained,
     phase_seconds,
 )
+from platform_api.http.middleware import Application, Message, Receive, Scope, Send
 from platform_api.http.security_headers import OWN_SECURITY_HEADERS
 from platform_api.http.upgrades import UpgradableProtocol
 

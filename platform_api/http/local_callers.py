@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from gpu_platform.domain.hosts import is_loopback
 from platform_api.http.errors import ApiError, forbidden
-from platform_api.http.frame import Application, Receive, Scope, Send
+from platform_api.http.middleware import Application, Receive, Scope, Send
 
 Header = tuple[bytes, bytes]
 

@@ -3,7 +3,7 @@ frame around it."""
 
 from collections.abc import Iterable
 
-from platform_api.http.frame import Application, Header, Message, Receive, Scope, Send
+from platform_api.http.middleware import Application, Header, Message, Receive, Scope, Send
 
 STATE = "rate_limit_headers"
 """Where the lock on the routes leaves them: an attribute of `request.state`."""

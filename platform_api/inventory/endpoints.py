@@ -4,11 +4,11 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from gpu_platform.domain.value import Value
+from platform_api.auth.access import Operator
 from platform_api.deps import cluster_of
+from platform_api.health.inventory import build_inventory, observe_holdings
 from platform_api.http.envelope import Envelope, answer
 from platform_api.inventory.schemas import InventoryView
-from platform_api.inventory.service import build_inventory, observe_holdings
-from platform_api.keys.access import Operator
 from platform_api.listed import require_listed
 
 BODIES: tuple[type[Value], ...] = ()

@@ -15,27 +15,27 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from gpu_platform.adapters.fault_points import pass_point
-from gpu_platform.adapters.queue.errors import (
+from gpu_platform.domain.gpu_functions import GPUFunctionSpec
+from gpu_platform.domain.invocations import INLINE_BODY, Invocation, InvocationRequest, InvocationState, accept
+from gpu_platform.domain.tenant_limits import TenantLimits
+from gpu_platform.nats.errors import (
     OutdatedError,
     QueueFullError,
     QueueUnavailableError,
     TooLargeError,
     UnreadableError,
 )
-from gpu_platform.adapters.queue.records import Seen
-from gpu_platform.domain.gpu_functions import GPUFunctionSpec
-from gpu_platform.domain.invocations import INLINE_BODY, Invocation, InvocationRequest, InvocationState, accept
-from gpu_platform.domain.tenant_limits import TenantLimits
+from gpu_platform.nats.records import Seen
+from platform_api.auth.keys import Caller
 from platform_api.cluster import Cluster
 from platform_api.http.errors import ApiError, conflict, in_progress, invalid_field, unavailable
 from platform_api.invocations.errors import not_queued_yet, outcome_unknown, too_large
 from platform_api.invocations.figures import QueueCounts, RecordRoom
 from platform_api.invocations.functions import find_function
+from platform_api.invocations.limits import ONE_RECORD, TenantRoom, usage_of_body
 from platform_api.invocations.parsing import Payload, TextThreads, check_payload
 from platform_api.invocations.store import Store
-from platform_api.invocations.tenant_room import ONE_RECORD, TenantRoom, usage_of_body
-from platform_api.keys.key_ring import Caller
-from platform_api.queue_link import QueueLink
+from platform_api.nats_connection import QueueLink
 
 
 @dataclass(frozen=True)

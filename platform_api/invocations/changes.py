@@ -6,17 +6,17 @@ from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from typing import TypeVar
 
-from gpu_platform.adapters.queue.bodies import MissingBodyError
-from gpu_platform.adapters.queue.errors import OutdatedError, QueueUnavailableError, TooLargeError
-from gpu_platform.adapters.queue.records import Seen
 from gpu_platform.domain.invocations import Invocation, InvocationState, cancel, retry, retry_id, without_contents
+from gpu_platform.nats.bodies import MissingBodyError
+from gpu_platform.nats.errors import OutdatedError, QueueUnavailableError, TooLargeError
+from gpu_platform.nats.records import Seen
+from platform_api.auth.keys import Caller
 from platform_api.http.errors import ApiError, conflict, in_progress
 from platform_api.invocations.acceptance import AcceptedCall, CallAcceptance
 from platform_api.invocations.errors import is_over, too_large
 from platform_api.invocations.reads import CallReads
 from platform_api.invocations.schemas import Redrive, Redriven
 from platform_api.invocations.store import Store
-from platform_api.keys.key_ring import Caller
 
 log = logging.getLogger(__name__)
 

@@ -6,12 +6,12 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from gpu_platform.adapters.queue.listing import Figures, Listing
+from gpu_platform.nats.listing import Figures, Listing
 from platform_api.functions.health import QueueCount
 from platform_api.http.errors import unavailable
 from platform_api.invocations.errors import queue_full
-from platform_api.queue_link import QueueLink
-from platform_api.shared_tasks import SharedTasks
+from platform_api.nats_connection import QueueLink
+from platform_api.single_flight import SharedTasks
 
 GOOD_SECONDS = 1.0
 

@@ -3,11 +3,11 @@
 from typing import Any
 
 from gpu_platform.domain.gpu_functions import GPUFunctionSpec
-from platform_api.changing import refuse_leaving
 from platform_api.cluster import Cluster
-from platform_api.functions.schemas import view_of
 from platform_api.functions.service import function_not_found
+from platform_api.functions.views import view_of
 from platform_api.invocations.schemas import FunctionState
+from platform_api.objects.optimistic_update import refuse_leaving
 
 Json = dict[str, Any]
 

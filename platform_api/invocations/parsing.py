@@ -18,7 +18,7 @@ from weakref import WeakValueDictionary
 
 from gpu_platform.domain.invocations import InvocationRequest
 from gpu_platform.domain.json_text import JsonBoundsError, check_bounds, find_member, parse_json
-from platform_api.http.decoding import decode_body
+from platform_api.http.bodies import decode_body
 from platform_api.http.errors import invalid_field
 from platform_api.invocations.schemas import Invoke
 

@@ -3,16 +3,16 @@
 import logging
 from dataclasses import dataclass
 
-from gpu_platform.adapters.queue.bodies import MissingBodyError
-from gpu_platform.adapters.queue.records import Seen
 from gpu_platform.domain.invocations import Invocation, InvocationState
+from gpu_platform.nats.bodies import MissingBodyError
+from gpu_platform.nats.records import Seen
+from platform_api.auth.keys import Caller
 from platform_api.http.errors import ApiError
 from platform_api.http.holding import hold
 from platform_api.invocations.errors import invocation_not_found
 from platform_api.invocations.parsing import TextThreads, check_result
 from platform_api.invocations.schemas import InvocationView, view_of
 from platform_api.invocations.store import Store
-from platform_api.keys.key_ring import Caller
 
 log = logging.getLogger(__name__)
 

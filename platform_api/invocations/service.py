@@ -4,8 +4,9 @@ from collections.abc import AsyncGenerator, Callable
 from dataclasses import replace
 from datetime import datetime
 
-from gpu_platform.adapters.queue.errors import QueueUnavailableError
 from gpu_platform.domain.invocations import Invocation, InvocationRequest, InvocationState
+from gpu_platform.nats.errors import QueueUnavailableError
+from platform_api.auth.keys import Caller
 from platform_api.cluster import Cluster
 from platform_api.http.errors import ApiError
 from platform_api.http.holding import release_held
@@ -19,9 +20,8 @@ from platform_api.invocations.schemas import InvocationView, Redrive, Redriven, 
 from platform_api.invocations.store import Store, open_store
 from platform_api.invocations.waiting import DEFAULT_SECONDS, CallWaits
 from platform_api.invocations.watching import watch_calls
-from platform_api.keys.key_ring import Caller
 from platform_api.metrics import ApiMetrics
-from platform_api.queue_link import QueueLink
+from platform_api.nats_connection import QueueLink
 from platform_api.settings import ApiSettings
 from platform_api.tenant_limits import TenantLimitReader
 

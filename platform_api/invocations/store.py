@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from datetime import timedelta
 
-from gpu_platform.adapters.queue.bodies import Bodies
-from gpu_platform.adapters.queue.connection import JetStream
-from gpu_platform.adapters.queue.listing import Listing
-from gpu_platform.adapters.queue.records import Records
+from gpu_platform.nats.bodies import Bodies
+from gpu_platform.nats.connection import JetStream
+from gpu_platform.nats.listing import Listing
+from gpu_platform.nats.records import Records
 
 
 @dataclass(frozen=True)

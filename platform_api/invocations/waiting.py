@@ -2,9 +2,9 @@
 
 import time
 
-from gpu_platform.adapters.queue.errors import QueueUnavailableError
 from gpu_platform.adapters.queue.hints import LOOK_SECONDS, Waiter
 from gpu_platform.domain.invocations import Invocation, phases_of_cold_start
+from gpu_platform.nats.errors import QueueUnavailableError
 from platform_api.invocations.store import Store
 from platform_api.metrics import ApiMetrics
 

@@ -10,8 +10,8 @@ import time
 from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
-from gpu_platform.adapters.queue.errors import QueueUnavailableError
 from gpu_platform.adapters.queue.hints import Hints
+from gpu_platform.nats.errors import QueueUnavailableError
 from platform_api.invocations.schemas import view_of
 from platform_api.invocations.store import Store
 

@@ -6,10 +6,10 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from gpu_platform.adapters.ledger import spec_of, status_of
 from gpu_platform.domain.operations import OperationKind, OperationPhase, OperationTarget
 from gpu_platform.domain.stacks import address_of
 from gpu_platform.domain.value import Value
+from gpu_platform.store.ledger import spec_of, status_of
 
 Json = dict[str, Any]
 

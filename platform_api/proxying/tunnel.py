@@ -4,9 +4,9 @@ import asyncio
 from contextlib import suppress
 
 from platform_api.http.upgrades import Upgrade
-from platform_api.proxying.headers import Headers
-from platform_api.proxying.lifeline import Lifeline
-from platform_api.proxying.upstream import CHUNK, Upstream
+from platform_api.proxy.headers import Headers
+from platform_api.proxy.limits import Lifeline
+from platform_api.proxy.upstream import CHUNK, Upstream
 
 
 async def run_tunnel(upgrade: Upgrade, headers: Headers, upstream: Upstream, lifeline: Lifeline) -> None:

@@ -7,10 +7,10 @@ from fastapi.responses import Response
 
 from gpu_platform.domain.tenants import Role
 from gpu_platform.domain.value import Value
+from platform_api.auth.access import Requires
+from platform_api.auth.keys import Caller
 from platform_api.deps import cluster_of
 from platform_api.http.envelope import Envelope, answer
-from platform_api.keys.access import Requires
-from platform_api.keys.key_ring import Caller
 from platform_api.listed import require_listed
 from platform_api.specs import service
 from platform_api.specs.schemas import SpecView

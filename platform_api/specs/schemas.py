@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from gpu_platform.domain.gpu_specs import GPUSpecSpec
+from gpu_platform.domain.specs import GPUSpecSpec
 
 Json = dict[str, Any]
 

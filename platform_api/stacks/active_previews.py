@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from gpu_platform.adapters.kube.cache import ObjectCache
-from gpu_platform.adapters.ledger import is_final
 from gpu_platform.domain.operations import OperationKind
+from gpu_platform.kube.informer import ObjectCache
+from gpu_platform.store.ledger import is_final
 
 Json = dict[str, Any]
 Place = tuple[str, str]

@@ -6,14 +6,14 @@ from fastapi import APIRouter, Depends, Path, Request
 from fastapi.responses import Response
 
 from gpu_platform.domain.value import Value
+from platform_api.auth.access import Operator, Viewer, WritingEditor
 from platform_api.deps import cluster_of, deps_of, units_of
 from platform_api.gpu_units.service import UnitService
-from platform_api.http.decoding import decoded, optional_body_of
+from platform_api.http.bodies import decoded, optional_body_of
 from platform_api.http.envelope import Envelope, answer
-from platform_api.keys.access import Operator, Viewer, WritingEditor
 from platform_api.stacks import service
 from platform_api.stacks.schemas import PreviewUnit, PreviewView, StackView
-from platform_api.stock_pools.service import get_pool
+from platform_api.stock.service import get_pool
 
 BODIES: tuple[type[Value], ...] = (PreviewUnit,)
 

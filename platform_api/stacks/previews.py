@@ -7,20 +7,20 @@ from typing import Any
 from urllib.parse import quote
 from weakref import WeakValueDictionary
 
-from gpu_platform.adapters.kube import NotFoundError
-from gpu_platform.adapters.kube.paths import OPERATIONS
-from gpu_platform.adapters.kube.requests import find
-from gpu_platform.adapters.ledger import is_final, open_operation, spec_of, status_of
 from gpu_platform.domain.operations import OperationKind, OperationPhase, OperationTarget, operation_name
+from gpu_platform.kube import NotFoundError
+from gpu_platform.kube.paths import OPERATIONS
+from gpu_platform.kube.requests import find
+from gpu_platform.store.ledger import is_final, open_operation, spec_of, status_of
+from platform_api.auth.keys import Caller
 from platform_api.bounded_client import BoundedClient
-from platform_api.changing import refuse_leaving
 from platform_api.http.errors import ApiError, conflict, not_found, too_many, unavailable
-from platform_api.keys.key_ring import Caller
-from platform_api.object_limits import ObjectLimits
+from platform_api.objects.idempotent_create import build_act, check_replay
+from platform_api.objects.limits import ObjectLimits
+from platform_api.objects.optimistic_update import refuse_leaving
 from platform_api.stacks.active_previews import ActivePreviews, unit_key
 from platform_api.stacks.schemas import PreviewView, preview_view_of
 from platform_api.stacks.service import get_intent
-from platform_api.tenant_operations import build_act, check_replay
 
 Json = dict[str, Any]
 

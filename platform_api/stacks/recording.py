@@ -3,12 +3,12 @@
 import asyncio
 from typing import Any
 
-from gpu_platform.adapters.kube import KubeError
-from gpu_platform.adapters.stack_leases import find_record
 from gpu_platform.domain.stack_records import is_recorded
 from gpu_platform.domain.stacks import Intent, intent_of
+from gpu_platform.kube import KubeError
+from gpu_platform.store.stacks import find_record
 from platform_api.bounded_client import BoundedClient
-from platform_api.shared_tasks import SharedTasks
+from platform_api.single_flight import SharedTasks
 
 Json = dict[str, Any]
 

@@ -5,12 +5,12 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from gpu_platform.adapters.ledger import spec_of, status_of
 from gpu_platform.domain.operations import OperationPhase
 from gpu_platform.domain.stack_previews import PreviewResult, PreviewStep
 from gpu_platform.domain.stack_records import StackRecord, is_recorded
 from gpu_platform.domain.stacks import Intent
 from gpu_platform.domain.value import Value
+from gpu_platform.store.ledger import spec_of, status_of
 from platform_api.fields import OperationIDText
 
 Json = dict[str, Any]

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from gpu_platform.adapters.stack_leases import find_record
 from gpu_platform.domain import names
 from gpu_platform.domain.metadata import annotations_of
 from gpu_platform.domain.stacks import Intent, intent_of
+from gpu_platform.store.stacks import find_record
 from platform_api.bounded_client import BoundedClient
 from platform_api.http.errors import not_found
 from platform_api.stacks.schemas import StackView, view_of

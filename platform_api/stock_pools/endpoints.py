@@ -6,13 +6,13 @@ from fastapi import APIRouter, Depends, Header, Request
 from fastapi.responses import Response
 
 from gpu_platform.domain.value import Value
+from platform_api.auth.access import Operator
 from platform_api.deps import cluster_of
-from platform_api.http.decoding import body_of, decoded
+from platform_api.http.bodies import body_of, decoded
 from platform_api.http.envelope import Envelope, answer
 from platform_api.http.etags import etag_of
 from platform_api.jobs.schemas import JobView
-from platform_api.keys.access import Operator
-from platform_api.stock_pools import service
+from platform_api.stock import service
 from platform_api.stock_pools.schemas import ChangeStockPool, CreateStockPool, PoolView, view_of
 
 BODIES: tuple[type[Value], ...] = (CreateStockPool, ChangeStockPool)

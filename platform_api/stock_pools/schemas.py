@@ -5,14 +5,14 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from gpu_platform.api_models.fields import Amount, NewSpecName, StockNamespace
 from gpu_platform.domain.conditions import find_condition
 from gpu_platform.domain.pool_requests import Gpu, PoolName, PoolRequest, default_pool_name
 from gpu_platform.domain.stacks import stack_name_of
 from gpu_platform.domain.stock_pools import REPLICAS_LIMIT, PoolPhase, StockPoolSpec, StockPoolStatus
-from gpu_platform.domain.unit_requests import Image
+from gpu_platform.domain.units import Image
 from gpu_platform.domain.value import Value
 from platform_api.fields import OperationID, StackName
-from platform_api.jobs.fields import Amount, NewSpecName, StockNamespace
 
 Json = dict[str, Any]
 

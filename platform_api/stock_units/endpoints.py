@@ -6,11 +6,11 @@ from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import Response
 
 from gpu_platform.domain.value import Value
+from platform_api.auth.access import Operator
 from platform_api.deps import cluster_of
-from platform_api.http.decoding import body_of, decoded
+from platform_api.http.bodies import body_of, decoded
 from platform_api.http.envelope import Envelope, answer
 from platform_api.jobs.schemas import JobView
-from platform_api.keys.access import Operator
 from platform_api.listed import require_listed
 from platform_api.stock_units import service
 from platform_api.stock_units.schemas import SeedStockUnits, StockState, StockUnitView

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from gpu_platform.api_models.fields import Amount, NewSpecName
 from gpu_platform.domain import names
 from gpu_platform.domain.conditions import find_condition
 from gpu_platform.domain.gpu_units import GPUUnitSpec, GPUUnitStatus, Phase
@@ -15,7 +16,6 @@ from gpu_platform.domain.stock import claim_holder_of, is_available, is_claimed
 from gpu_platform.domain.stock_pools import REPLICAS_LIMIT
 from gpu_platform.domain.value import Value
 from platform_api.fields import OperationID
-from platform_api.jobs.fields import Amount, NewSpecName
 
 Json = dict[str, Any]
 

@@ -2,16 +2,16 @@
 
 from typing import Any
 
-from gpu_platform.adapters.kube import ConflictError, NotFoundError
-from gpu_platform.adapters.kube.paths import GPU_UNITS
-from gpu_platform.adapters.kube.requests import as_seen, find
 from gpu_platform.domain import names
 from gpu_platform.domain.pool_requests import seed_pool_name
 from gpu_platform.domain.stock import claim_holder_of, is_claimed
+from gpu_platform.kube import ConflictError, NotFoundError
+from gpu_platform.kube.paths import GPU_UNITS
+from gpu_platform.kube.requests import as_seen, find
 from platform_api.bounded_client import BoundedClient
 from platform_api.cluster import Cluster
 from platform_api.http.errors import ApiError, conflict, not_found
-from platform_api.jobs.service import AcceptedJob, accept_job
+from platform_api.stock.jobs import AcceptedJob, accept_job
 from platform_api.stock_units.schemas import SeedStockUnits, StockState, StockUnitView, pool_of, state_of, view_of
 
 Json = dict[str, Any]

@@ -4,18 +4,18 @@ from collections.abc import Callable
 from datetime import datetime
 from functools import partial
 
-from gpu_platform.adapters.kube.paths import GPU_STORAGES
-from gpu_platform.adapters.kube.requests import find
-from gpu_platform.adapters.ledger import spec_of
 from gpu_platform.domain.operations import OperationKind
-from gpu_platform.domain.storage_requests import StorageRequest, build_storage, normalise_storage
+from gpu_platform.domain.storages import StorageRequest, build_storage, normalise_storage
+from gpu_platform.kube.paths import GPU_STORAGES
+from gpu_platform.kube.requests import find
+from gpu_platform.store.ledger import spec_of
+from platform_api.auth.keys import Caller
 from platform_api.bounded_client import BoundedClient
 from platform_api.declarations import Declarations, Declared
 from platform_api.http.errors import not_found
-from platform_api.keys.key_ring import Caller
-from platform_api.object_limits import ObjectLimits
-from platform_api.storages.schemas import CreateStorage
-from platform_api.tenant_operations import build_creation
+from platform_api.objects.idempotent_create import build_creation
+from platform_api.objects.limits import ObjectLimits
+from platform_api.storages.views import CreateStorage
 
 
 class StorageAcceptance:

@@ -5,8 +5,8 @@ from typing import Any
 
 from gpu_platform.domain import names
 from gpu_platform.domain.gpu_storages import GPUStorageSpec
-from gpu_platform.domain.storage_mounts import HolderKind, hold_of
-from platform_api.proxying.plan import plan_address
+from gpu_platform.domain.mount_holds import HolderKind, hold_of
+from platform_api.proxy.plan import plan_address
 from platform_api.proxying.target import NotReady, Simulated, Target
 
 Json = dict[str, Any]

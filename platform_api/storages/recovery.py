@@ -16,18 +16,17 @@ from datetime import datetime
 from typing import Any
 
 from gpu_platform.adapters.fault_points import pass_point
-from gpu_platform.adapters.kube import ConflictError, KubeError, NotFoundError
-from gpu_platform.adapters.kube.paths import GPU_STORAGES
-from gpu_platform.adapters.kube.requests import find
-from gpu_platform.adapters.ledger import finish_operation, remove_operation
 from gpu_platform.domain.operations import ACCEPT_SECONDS, OperationKind, OperationPhase, OperationTarget
-from gpu_platform.domain.storage_requests import RecoveryRefusedError, build_recovery, check_recovery
-from gpu_platform.domain.unit_requests import RequestError
+from gpu_platform.domain.storages import RecoveryRefusedError, build_recovery, check_recovery
+from gpu_platform.domain.units import RequestError
+from gpu_platform.kube import ConflictError, KubeError, NotFoundError
+from gpu_platform.kube.paths import GPU_STORAGES
+from gpu_platform.kube.requests import find
+from gpu_platform.store.ledger import finish_operation, remove_operation
+from platform_api.auth.keys import Caller
 from platform_api.bounded_client import BoundedClient
 from platform_api.http.errors import ApiError, conflict, not_found
-from platform_api.keys.key_ring import Caller
-from platform_api.object_limits import ObjectLimits
-from platform_api.tenant_operations import (
+from platform_api.objects.idempotent_create import (
     BEGINNINGS,
     OperationEnds,
     as_refusal,
@@ -37,6 +36,7 @@ from platform_api.tenant_operations import (
     finished_in_background,
     open_for_tenant,
 )
+from platform_api.objects.limits import ObjectLimits
 
 Json = dict[str, Any]
 

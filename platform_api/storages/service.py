@@ -4,28 +4,28 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
-from gpu_platform.adapters.kube import ConflictError
-from gpu_platform.adapters.kube.paths import GPU_STORAGES
-from gpu_platform.adapters.ledger import build_deletion, open_operation, settle_creation
 from gpu_platform.adapters.storage_deletions import delete_unused_storage
-from gpu_platform.adapters.storage_mounts import StorageHeldError
 from gpu_platform.domain.gpu_storages import GPUStorageSpec, StoragePhase
 from gpu_platform.domain.quantities import parse_amount
 from gpu_platform.domain.stacks import as_accepted
-from gpu_platform.domain.storage_requests import StorageChange, merge_storage_change
-from gpu_platform.domain.unit_requests import with_accepted_spec
-from platform_api.changing import change_as_seen, changed_by_others, check_match
+from gpu_platform.domain.storages import StorageChange, merge_storage_change
+from gpu_platform.domain.units import with_accepted_spec
+from gpu_platform.kube import ConflictError
+from gpu_platform.kube.paths import GPU_STORAGES
+from gpu_platform.store.ledger import build_deletion, open_operation, settle_creation
+from gpu_platform.store.storages import StorageHeldError
+from platform_api.auth.keys import Caller
 from platform_api.cluster import Cluster
-from platform_api.keys.key_ring import Caller
 from platform_api.mounting import in_use_error
-from platform_api.object_limits import ObjectLimits
+from platform_api.objects.limits import ObjectLimits
+from platform_api.objects.optimistic_update import change_as_seen, changed_by_others, check_match
 from platform_api.ownership import refuse_owned
 from platform_api.paging import build_phase_selectors, read_page
 from platform_api.stacks.recording import RecordingWaits
 from platform_api.storages.acceptance import StorageAcceptance
 from platform_api.storages.recovery import Recoveries, get_storage
-from platform_api.storages.schemas import StorageView, view_of
 from platform_api.storages.targets import StorageTargets
+from platform_api.storages.views import StorageView, view_of
 
 Json = dict[str, Any]
 

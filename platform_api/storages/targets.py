@@ -2,9 +2,9 @@
 
 from typing import Any
 
+from platform_api.auth.keys import Caller
 from platform_api.cluster import Cluster
 from platform_api.http.errors import not_ready
-from platform_api.keys.key_ring import Caller
 from platform_api.proxying.target import NotReady, Target
 from platform_api.storages.plan import plan_accessor
 from platform_api.storages.recovery import storage_not_found

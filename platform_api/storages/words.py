@@ -6,7 +6,7 @@ from gpu_platform.domain import names
 from platform_api.bounded_client import BoundedClient
 from platform_api.events import EventView, by_name, by_uid, read_events
 from platform_api.http.errors import conflict
-from platform_api.logs import read_pods
+from platform_api.objects.reads import read_pods
 
 Json = dict[str, Any]
 

@@ -3,8 +3,8 @@
 import asyncio
 import sys
 
+from gpu_platform.pulumi_protocol.serving import find_engine, serve
 from providers.cluster.servicer import ClusterProvider
-from providers.protocol.serving import find_engine, serve
 
 
 async def run(engine: str) -> None:

@@ -3,12 +3,12 @@
 from datetime import datetime
 from typing import Any
 
-from gpu_platform.adapters.claims import list_claims, list_free_stock, release_claim, try_claim
-from gpu_platform.adapters.kube import KubeClient
 from gpu_platform.domain import names
 from gpu_platform.domain.gpu_units import GPUUnitSpec
 from gpu_platform.domain.operations import operation_name
 from gpu_platform.domain.stock import Claim, rank_stock
+from gpu_platform.kube import KubeClient
+from gpu_platform.store.claims import list_claims, list_free_stock, release_claim, try_claim
 from providers.cluster.objects import Wanted
 
 Json = dict[str, Any]

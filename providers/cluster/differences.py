@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from providers.cluster.checking import PROVENANCE
+from gpu_platform.pulumi_protocol.properties import Path
+from providers.cluster.inputs import PROVENANCE
 from providers.cluster.kinds import Kind
 from providers.protocol.diffing import Change, find_changes
-from providers.protocol.property_values import Path
 from providers.protocol.resource import Difference
 
 Json = dict[str, Any]

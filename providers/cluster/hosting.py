@@ -6,9 +6,9 @@ The engine is told by `PULUMI_DEBUG_PROVIDERS`. Any number of them may be attach
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from gpu_platform.adapters.kube import KubeClient
+from gpu_platform.kube import KubeClient
+from gpu_platform.pulumi_protocol.serving import listening
 from providers.cluster.servicer import ClusterProvider
-from providers.protocol.serving import listening
 
 
 @asynccontextmanager

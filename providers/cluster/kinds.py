@@ -5,20 +5,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from gpu_platform.adapters.kube import ResourcePath
-from gpu_platform.adapters.kube.paths import GPU_FUNCTIONS, GPU_SPECS, GPU_STORAGES, GPU_UNITS, STOCK_POOLS
 from gpu_platform.domain import names
 from gpu_platform.domain.crds import POOL_NAME_LIMIT, SPEC_NAME_LIMIT
-from gpu_platform.domain.function_requests import NAME_RULE as FUNCTION_NAME_RULE
-from gpu_platform.domain.function_requests import is_function_name
+from gpu_platform.domain.functions import NAME_RULE as FUNCTION_NAME_RULE
+from gpu_platform.domain.functions import is_function_name
 from gpu_platform.domain.gpu_functions import GPUFunctionSpec
-from gpu_platform.domain.gpu_specs import GPUSpecSpec
 from gpu_platform.domain.gpu_storages import GPUStorageSpec
 from gpu_platform.domain.gpu_units import GPUUnitSpec
+from gpu_platform.domain.specs import GPUSpecSpec
 from gpu_platform.domain.stock_pools import StockPoolSpec
-from gpu_platform.domain.storage_requests import NAME_RULE as STORAGE_NAME_RULE
+from gpu_platform.domain.storages import NAME_RULE as STORAGE_NAME_RULE
 from gpu_platform.domain.tenants import DEFAULT_TENANT, tenant_namespace, tenant_of
 from gpu_platform.domain.value import Value
+from gpu_platform.kube import ResourcePath
+from gpu_platform.kube.paths import GPU_FUNCTIONS, GPU_SPECS, GPU_STORAGES, GPU_UNITS, STOCK_POOLS
 from providers.cluster.package import GPU_FUNCTION, GPU_SPEC, GPU_STORAGE, GPU_UNIT, STOCK_POOL
 
 Json = dict[str, Any]

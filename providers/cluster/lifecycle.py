@@ -13,18 +13,20 @@ from typing import Any
 from pydantic import ValidationError
 
 from gpu_platform.adapters.fault_points import pass_point
-from gpu_platform.adapters.kube import AlreadyExistsError, ConflictError, KubeClient, KubeError, NotFoundError
-from gpu_platform.adapters.kube.paths import GPU_STORAGES, GPU_UNITS, OPERATIONS
-from gpu_platform.adapters.kube.requests import delete_that, find
-from gpu_platform.adapters.ledger import build_deletion, open_operation, settle_creation
 from gpu_platform.adapters.storage_deletions import delete_unused_storage
-from gpu_platform.adapters.storage_mounts import StorageHeldError, release_storages
-from gpu_platform.adapters.unit_writes import mounted_storages
+from gpu_platform.domain.mount_holds import RELEASE_SECONDS, Holder, HolderKind, hold_of
 from gpu_platform.domain.operations import OPERATORS, delete_operation_name
 from gpu_platform.domain.stock import is_from
-from gpu_platform.domain.storage_mounts import RELEASE_SECONDS, Holder, HolderKind, hold_of
 from gpu_platform.domain.tenants import tenant_of
-from gpu_platform.domain.unit_requests import build_started
+from gpu_platform.domain.units import build_started
+from gpu_platform.kube import AlreadyExistsError, ConflictError, KubeClient, KubeError, NotFoundError
+from gpu_platform.kube.paths import GPU_STORAGES, GPU_UNITS, OPERATIONS
+from gpu_platform.kube.requests import delete_that, find
+from gpu_platform.pulumi_protocol.properties import Properties
+from gpu_platform.pulumi_protocol.resource import READY, Patience, Verdict, wait_until
+from gpu_platform.store.ledger import build_deletion, open_operation, settle_creation
+from gpu_platform.store.storages import StorageHeldError, release_storages
+from gpu_platform.store.unit_writes import mounted_storages
 from providers.cluster.claiming import claim_stock, give_back
 from providers.cluster.kinds import Kind, build_id, parse_id
 from providers.cluster.mounting import hold_mounts
@@ -39,9 +41,7 @@ from providers.cluster.objects import (
 from providers.cluster.plan import Keep, Make, Refuse, plan_create, plan_update
 from providers.cluster.sessions import Session
 from providers.protocol.failures import ResourceFailedError, describe
-from providers.protocol.property_values import Properties
 from providers.protocol.resource import Observed, Resource
-from providers.protocol.waiting import READY, Patience, Verdict, wait_until
 
 Json = dict[str, Any]
 

@@ -3,10 +3,10 @@
 from datetime import datetime
 from typing import Any
 
-from gpu_platform.adapters.kube import KubeClient
-from gpu_platform.adapters.storage_mounts import StorageHeldError, StorageMissingError, hold_storages
-from gpu_platform.adapters.unit_writes import mounted_storages
 from gpu_platform.domain.gpu_units import GPUUnitSpec
+from gpu_platform.kube import KubeClient
+from gpu_platform.store.storages import StorageHeldError, StorageMissingError, hold_storages
+from gpu_platform.store.unit_writes import mounted_storages
 from providers.cluster.objects import Wanted
 from providers.protocol.failures import ResourceFailedError
 

@@ -11,11 +11,11 @@ from gpu_platform.domain.gpu_units import GPUUnitSpec
 from gpu_platform.domain.metadata import annotations_of, read_json
 from gpu_platform.domain.stacks import StackKind, accepted_hash
 from gpu_platform.domain.tenants import tenant_of
-from gpu_platform.domain.unit_requests import accepted_text, source_annotations, source_labels
+from gpu_platform.domain.units import accepted_text, source_annotations, source_labels
 from gpu_platform.domain.value import Value
-from providers.cluster.checking import PROVENANCE
+from gpu_platform.pulumi_protocol.properties import UNKNOWN, Properties, Unknown, contains_unknown
+from providers.cluster.inputs import PROVENANCE
 from providers.cluster.kinds import Kind, build_id
-from providers.protocol.property_values import UNKNOWN, Properties, Unknown, contains_unknown
 from providers.protocol.resource import Observed, Resource
 from providers.protocol.secret_places import find_moved_secrets, without_inner
 

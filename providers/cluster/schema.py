@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from providers.cluster.checking import PROVENANCE
+from providers.cluster.inputs import PROVENANCE
 from providers.cluster.kinds import KINDS, Kind
 from providers.cluster.package import PACKAGE, VERSION
 

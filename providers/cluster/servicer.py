@@ -11,18 +11,18 @@ import grpc
 from google.protobuf import empty_pb2
 from pulumi.runtime.proto import plugin_pb2, provider_pb2, provider_pb2_grpc
 
-from gpu_platform.adapters.clock import now_utc
-from gpu_platform.adapters.kube import KubeClient, open_client
-from providers.cluster.checking import check_inputs
+from gpu_platform.clock import now_utc
+from gpu_platform.kube import KubeClient, open_client
+from gpu_platform.pulumi_protocol.properties import Properties, decode_properties, encode_properties
+from gpu_platform.pulumi_protocol.responses import check_response, diff_response, read_response, readable
 from providers.cluster.differences import find_difference
+from providers.cluster.inputs import check_inputs
 from providers.cluster.kinds import get_kind
 from providers.cluster.lifecycle import Lifecycle
 from providers.cluster.objects import build_planned_outputs
 from providers.cluster.package import VERSION
 from providers.cluster.schema import build_package_schema
 from providers.cluster.sessions import Sessions
-from providers.protocol.answers import check_response, diff_response, read_response, readable
-from providers.protocol.property_values import Properties, decode_properties, encode_properties
 from providers.protocol.resource import Difference, resource_of
 from providers.protocol.secret_places import find_moved_secrets, without_inner
 

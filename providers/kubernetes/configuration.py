@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from gpu_platform.pulumi_protocol.properties import Unknown
 from providers.kubernetes.object_names import DEFAULT_NAMESPACE
-from providers.protocol.property_values import Unknown
 
 Json = dict[str, Any]
 

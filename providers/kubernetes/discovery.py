@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from gpu_platform.adapters.kube import KubeClient, NotFoundError, ResourcePath
+from gpu_platform.kube import KubeClient, NotFoundError, ResourcePath
 from providers.kubernetes.type_tokens import ObjectType
 
 Json = dict[str, Any]

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from providers.protocol import property_values
-from providers.protocol.property_values import UNKNOWN, Json, Properties, without_nulls
+from gpu_platform.pulumi_protocol import properties as property_values
+from gpu_platform.pulumi_protocol.properties import UNKNOWN, Json, Properties, without_nulls
 from providers.protocol.resource import Failure
 
 IDENTITY: tuple[property_values.Path, ...] = (("name",), ("namespace",))

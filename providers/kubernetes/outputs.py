@@ -5,10 +5,10 @@ The names with two underscores are the official plugin's own, so that either plu
 
 from typing import Any
 
+from gpu_platform.pulumi_protocol.properties import UNKNOWN, Json, Properties, prefixed
 from providers.kubernetes.ownership import field_manager_name
 from providers.kubernetes.secret_kinds import find_secrets
 from providers.kubernetes.type_tokens import ObjectType
-from providers.protocol.property_values import UNKNOWN, Json, Properties, prefixed
 from providers.protocol.secret_places import without_inner
 
 INPUTS = "__inputs"

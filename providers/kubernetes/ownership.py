@@ -2,7 +2,7 @@
 
 import hashlib
 
-from providers.protocol.property_values import Json
+from gpu_platform.pulumi_protocol.properties import Json
 
 APPLIED_BY = "pulumi.com/applied-by"
 """An annotation with the manager's name, on every object. The API server remembers a manager only by the fields that

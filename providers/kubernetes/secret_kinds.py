@@ -1,7 +1,7 @@
 """Which places of an object are secret: those that the program marked, and what a kind is made to hide."""
 
+from gpu_platform.pulumi_protocol.properties import Json, Path
 from providers.kubernetes.type_tokens import ObjectType
-from providers.protocol.property_values import Json, Path
 from providers.protocol.secret_places import NOTHING, find_moved_secrets, value_at
 
 ALWAYS_SECRET: dict[ObjectType, tuple[Path, ...]] = {

@@ -2,12 +2,12 @@
 
 from dataclasses import replace
 
-from providers.kubernetes.cluster import Cluster, Place
-from providers.kubernetes.readiness import describe_unscheduled, judge_readiness
+from gpu_platform.devcluster.pulumi_kubernetes.cluster import Cluster, Place
+from gpu_platform.devcluster.pulumi_kubernetes.readiness import describe_unscheduled, judge_readiness
+from gpu_platform.pulumi_protocol.properties import Json
+from gpu_platform.pulumi_protocol.resource import READY, Patience, Verdict, wait_until
 from providers.kubernetes.type_tokens import ObjectType
 from providers.protocol.failures import NotReadyError, ResourceFailedError
-from providers.protocol.property_values import Json
-from providers.protocol.waiting import READY, Patience, Verdict, wait_until
 
 DEFAULT_SECONDS = 600.0
 """As the official plugin: ten minutes for anything that a program does not give a limit of its own."""

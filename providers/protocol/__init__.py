@@ -1,1 +1,0 @@
-"""What every provider of ours needs to speak Pulumi's provider protocol, whatever its resources are."""

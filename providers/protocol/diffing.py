@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from enum import Enum
 from typing import Any
 
-from providers.protocol.property_values import Path, Unknown
+from gpu_platform.pulumi_protocol.properties import Path, Unknown
 
 
 class Change(Enum):

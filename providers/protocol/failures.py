@@ -2,7 +2,7 @@
 
 import re
 
-from gpu_platform.adapters.kube import KubeError, UnreachableError
+from gpu_platform.kube import KubeError, UnreachableError
 from providers.protocol.resource import Observed
 
 

@@ -3,7 +3,7 @@
 import json
 import re
 
-from providers.protocol.property_values import Path
+from gpu_platform.pulumi_protocol.properties import Path
 
 PLAIN = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]*")
 

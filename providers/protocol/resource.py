@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
+from gpu_platform.pulumi_protocol.properties import Path, Properties
 from providers.protocol.diffing import Change
-from providers.protocol.property_values import Path, Properties
 
 
 @dataclass(frozen=True)

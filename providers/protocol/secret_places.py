@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any, Final
 
-from providers.protocol.property_values import Json, Path
+from gpu_platform.pulumi_protocol.properties import Json, Path
 
 NOTHING: Final = object()
 

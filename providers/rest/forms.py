@@ -9,7 +9,7 @@ from pulumi.output import Unknown
 from pydantic import Field, ValidationError
 
 from gpu_platform.domain.openapi_schema import build_schema
-from gpu_platform.domain.unit_requests import RequestError
+from gpu_platform.domain.units import RequestError
 from gpu_platform.domain.value import Value
 from gpu_platform.domain.value_errors import sentence_of
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from gpu_platform.domain.function_requests import FunctionChange, FunctionRequest, normalise_function
+from gpu_platform.domain.functions import FunctionChange, FunctionRequest, normalise_function
 from gpu_platform.domain.gpu_functions import LONGEST_CALL_SECONDS, CallTimeout
 from providers.rest.forms import Form, Owner, ReadyWithin, Words
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from gpu_platform.domain.storage_requests import StorageChange, StorageRequest, normalise_storage
+from gpu_platform.domain.storages import StorageChange, StorageRequest, normalise_storage
 from providers.rest.forms import Form, Owner, ReadyWithin, Words
 
 Json = dict[str, Any]

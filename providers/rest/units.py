@@ -5,7 +5,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from gpu_platform.domain.gpu_units import Access, Serverless, StorageMount, Template
-from gpu_platform.domain.unit_requests import RequestError, UnitRequest, normalise_access, normalise_request
+from gpu_platform.domain.units import RequestError, UnitRequest, normalise_access, normalise_request
 from providers.rest.forms import Form, Owner, ReadyWithin, Words, contains_unknown
 
 Json = dict[str, Any]

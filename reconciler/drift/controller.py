@@ -6,15 +6,15 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from gpu_platform.adapters.fault_points import pass_point
-from gpu_platform.adapters.kube import KubeError
 from gpu_platform.adapters.stack_looks import PATHS, build_records, deletion_name
-from gpu_platform.control.loop import Key, Trigger
 from gpu_platform.control.results import Done, RequeueAfter, Result
+from gpu_platform.controller.loop import Key, Trigger
 from gpu_platform.domain.stack_plan import Action, Difference, Records, find_differences, plan_stack
 from gpu_platform.domain.stacks import Intent, StackKind, address_of, intent_of, parse_address
+from gpu_platform.kube import KubeError
 from reconciler.drift.metrics import DriftMetrics
+from reconciler.informers import World
 from reconciler.metadata_reports import MetadataReports
-from reconciler.world import World
 from reconciler.writer import Recorder, Writer
 
 log = logging.getLogger(__name__)

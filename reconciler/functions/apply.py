@@ -4,20 +4,20 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
-from gpu_platform.adapters.claims import release_claim, try_claim
-from gpu_platform.adapters.kube import AlreadyExistsError, KubeError
-from gpu_platform.adapters.kube.paths import GPU_FUNCTIONS, GPU_UNITS
-from gpu_platform.adapters.kube.requests import find
 from gpu_platform.domain import names
 from gpu_platform.domain.gpu_functions import GPUFunctionSpec, GPUFunctionStatus
-from gpu_platform.domain.object_counts import describe_reached, parse_exceeded
+from gpu_platform.domain.limits import describe_reached, parse_exceeded
 from gpu_platform.domain.stock import Claim, is_from
-from reconciler.children import MANAGER
+from gpu_platform.kube import AlreadyExistsError, KubeError
+from gpu_platform.kube.paths import GPU_FUNCTIONS, GPU_UNITS
+from gpu_platform.kube.requests import find
+from gpu_platform.store.claims import release_claim, try_claim
+from reconciler.child_diff import MANAGER
+from reconciler.expectations import OwnWrites, Place
 from reconciler.functions.observed import Observed
 from reconciler.functions.plan import CreateWorker, Plan, RemoveWorker, ReplaceWorker, Write, status_of
 from reconciler.functions.workers import build_worker, claim_mark
 from reconciler.guarded_writes import delete_seen, patch_status
-from reconciler.own_writes import OwnWrites, Place
 from reconciler.writer import ReadingWriter
 
 Json = dict[str, Any]

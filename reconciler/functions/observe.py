@@ -5,14 +5,14 @@ from typing import Any
 from pydantic import ValidationError
 
 from gpu_platform.domain import names
-from gpu_platform.domain.function_requests import function_of_unit
+from gpu_platform.domain.functions import function_of_unit
 from gpu_platform.domain.gpu_functions import GPUFunctionSpec
 from gpu_platform.domain.operations import OperationKind, OperationPhase
 from gpu_platform.domain.stacks import as_accepted
 from gpu_platform.domain.stock import claim_of, rank_stock
 from reconciler.functions.observed import Observed
 from reconciler.functions.workers import claim_mark, is_leftover, is_made_by
-from reconciler.world import World
+from reconciler.informers import World
 
 Json = dict[str, Any]
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry, Histogram
 
-from gpu_platform.control.loop import Key
+from gpu_platform.controller.loop import Key
 from gpu_platform.domain import names
 from gpu_platform.domain.gpu_units import Phase
 from gpu_platform.domain.metadata import find_instant

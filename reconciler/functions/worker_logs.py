@@ -11,23 +11,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpu_platform.adapters.backoff import Backoff
-from gpu_platform.adapters.kube import KubeClient, KubeError
-from gpu_platform.adapters.kube.paths import PODS
 from gpu_platform.adapters.queue.cancellation import obey_cancellation
-from gpu_platform.adapters.queue.connection import JetStream
-from gpu_platform.adapters.queue.errors import OutdatedError, QueueUnavailableError
-from gpu_platform.adapters.queue.worker_logs import (
-    WorkerLog,
-    ensure_log_stream,
-    find_log,
-    list_logs,
-    remove_logs,
-    write_log,
-)
 from gpu_platform.domain.tenants import tenant_of
 from gpu_platform.domain.worker_logs import LINES, LineSplitter, Position, find_surplus, keep_last, parse_line
+from gpu_platform.kube import KubeClient, KubeError
+from gpu_platform.kube.paths import PODS
+from gpu_platform.nats.connection import JetStream
+from gpu_platform.nats.errors import OutdatedError, QueueUnavailableError
+from gpu_platform.nats.worker_logs import WorkerLog, ensure_log_stream, find_log, list_logs, remove_logs, write_log
+from reconciler.informers import World, key_of
 from reconciler.units.resources import CONTAINER
-from reconciler.world import World, key_of
 
 log = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from gpu_platform.domain import names
 from gpu_platform.domain.gpu_functions import GPUFunctionSpec
 from gpu_platform.domain.gpu_units import GPUUnitSpec, Serverless
 from gpu_platform.domain.metadata import controller_of, labels_of
-from gpu_platform.domain.unit_requests import source_annotations, source_labels
+from gpu_platform.domain.units import source_annotations, source_labels
 
 Json = dict[str, Any]
 

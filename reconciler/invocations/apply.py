@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from datetime import datetime
 
-from gpu_platform.adapters.queue.errors import OutdatedError, TooLargeError
-from gpu_platform.adapters.queue.records import Records, Seen
 from gpu_platform.domain.invocations import Invocation, call_off, expire, without_contents
 from gpu_platform.domain.sweep_plan import Sweep, last_step_at
+from gpu_platform.nats.errors import OutdatedError, TooLargeError
+from gpu_platform.nats.records import Records, Seen
 
 
 async def apply_sweep(records: Records, call: Invocation, action: Sweep, now: datetime) -> bool:

@@ -12,11 +12,11 @@ import logging
 import time
 from datetime import datetime
 
-from gpu_platform.adapters.queue.bodies import REQUEST, delete_bodies
-from gpu_platform.adapters.queue.connection import JetStream
-from gpu_platform.adapters.queue.listing import Listing
-from gpu_platform.adapters.queue.records import Records
 from gpu_platform.domain.body_retention import BodyRetention, plan_bodies
+from gpu_platform.nats.bodies import REQUEST, delete_bodies
+from gpu_platform.nats.connection import JetStream
+from gpu_platform.nats.listing import Listing
+from gpu_platform.nats.records import Records
 from reconciler.invocations.functions import FunctionExists
 from reconciler.invocations.observe import Key, OpenCalls
 

@@ -2,10 +2,10 @@
 
 from collections.abc import Awaitable, Callable
 
-from gpu_platform.adapters.kube.cache import ObjectCache
-from gpu_platform.adapters.kube.paths import GPU_FUNCTIONS
-from gpu_platform.adapters.kube.requests import Getter, find
 from gpu_platform.domain.tenants import tenant_namespace
+from gpu_platform.kube.informer import ObjectCache
+from gpu_platform.kube.paths import GPU_FUNCTIONS
+from gpu_platform.kube.requests import Getter, find
 
 FunctionExists = Callable[[str, str], Awaitable[bool]]
 """By tenant and name."""

@@ -1,8 +1,8 @@
 """The calls that are not over, and the queue, as they are followed."""
 
-from gpu_platform.adapters.queue.listing import EVERYBODY, Listing, Queued
-from gpu_platform.adapters.queue.records import Seen
 from gpu_platform.domain.invocations import Invocation, InvocationState
+from gpu_platform.nats.listing import EVERYBODY, Listing, Queued
+from gpu_platform.nats.records import Seen
 
 BATCH = 256
 

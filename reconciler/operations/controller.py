@@ -6,15 +6,15 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from gpu_platform.adapters.unit_writes import UnitClient
-from gpu_platform.control.loop import Key, Trigger
 from gpu_platform.control.results import Done, RequeueAfter, Result
+from gpu_platform.controller.loop import Key, Trigger
+from gpu_platform.store.unit_writes import UnitClient
+from reconciler.informers import World, key_of
 from reconciler.operations.apply import RefusedError, apply_step
 from reconciler.operations.observe import observe_operation
 from reconciler.operations.observed import Observed
 from reconciler.operations.plan import plan_operation
 from reconciler.operations.steps import Plan, TrimRequest
-from reconciler.world import World, key_of
 
 log = logging.getLogger(__name__)
 

@@ -5,17 +5,17 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from gpu_platform.adapters.claims import list_claims
-from gpu_platform.adapters.kube import ResourcePath
-from gpu_platform.adapters.kube.cache import ObjectCache
-from gpu_platform.adapters.kube.paths import GPU_FUNCTIONS, GPU_SPECS, GPU_STORAGES, GPU_UNITS, OPERATIONS, STOCK_POOLS
-from gpu_platform.adapters.kube.requests import find
-from gpu_platform.adapters.ledger import spec_of, status_of
-from gpu_platform.adapters.unit_writes import UnitClient, find_unit
 from gpu_platform.domain.operations import FINAL_PHASES, OperationKind, is_made_by
+from gpu_platform.kube import ResourcePath
+from gpu_platform.kube.informer import ObjectCache
+from gpu_platform.kube.paths import GPU_FUNCTIONS, GPU_SPECS, GPU_STORAGES, GPU_UNITS, OPERATIONS, STOCK_POOLS
+from gpu_platform.kube.requests import find
+from gpu_platform.store.claims import list_claims
+from gpu_platform.store.ledger import spec_of, status_of
+from gpu_platform.store.unit_writes import UnitClient, find_unit
+from reconciler.informers import World
 from reconciler.operations.observed import JOBS, OF_FUNCTIONS, OF_STORAGES, Observed, Record
 from reconciler.operations.plan import due_at, parse_stock_request
-from reconciler.world import World
 
 Json = dict[str, Any]
 

@@ -9,8 +9,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from gpu_platform.domain import names
-from gpu_platform.domain.gpu_specs import GPUSpecSpec
 from gpu_platform.domain.metadata import annotations_of
+from gpu_platform.domain.mount_holds import hold_of
 from gpu_platform.domain.operations import (
     FINAL_PHASES,
     PREVIEW_PATIENCE,
@@ -30,10 +30,10 @@ from gpu_platform.domain.pool_requests import (
     build_spec,
     find_size_problem,
 )
+from gpu_platform.domain.specs import GPUSpecSpec
 from gpu_platform.domain.stacks import as_accepted
 from gpu_platform.domain.stock import claimed_at, is_from
-from gpu_platform.domain.storage_mounts import hold_of
-from gpu_platform.domain.unit_requests import UnitRequest, build_started, build_unit
+from gpu_platform.domain.units import UnitRequest, build_started, build_unit
 from reconciler.operations.observed import DELETIONS, JOBS, OF_FUNCTIONS, OF_STOCK, OF_STORAGES, Observed, Record
 from reconciler.operations.steps import (
     CreatePool,

@@ -1,7 +1,7 @@
 """What the operations controller may do in Kubernetes: finish or undo, for the API, what a dead process left."""
 
-from gpu_platform.domain.access import UNIT_SCOPES, Rule, Scope
 from gpu_platform.domain.names import GROUP
+from gpu_platform.domain.rbac import UNIT_SCOPES, Rule, Scope
 
 RULES = (
     # The request of one that has ended is dropped (patch); the custom resource's rules allow no other change.

@@ -5,14 +5,15 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any, Protocol
 
-from gpu_platform.adapters.claims import release_claim
-from gpu_platform.adapters.kube import KubeError
-from gpu_platform.adapters.unit_writes import UnitClient, find_unit
-from gpu_platform.control.loop import Key, Trigger
 from gpu_platform.control.results import RequeueAfter, Result
+from gpu_platform.controller.loop import Key, Trigger
 from gpu_platform.domain import names
 from gpu_platform.domain.stock import claim_of, is_from
+from gpu_platform.kube import KubeError
+from gpu_platform.store.claims import release_claim
+from gpu_platform.store.unit_writes import UnitClient, find_unit
 from reconciler.guarded_writes import delete_seen
+from reconciler.informers import UNIT_CHILDREN, World, key_of
 from reconciler.orphans.plan import (
     DeleteOrphan,
     Observed,
@@ -21,7 +22,6 @@ from reconciler.orphans.plan import (
     ends_of,
     plan_orphans,
 )
-from reconciler.world import UNIT_CHILDREN, World, key_of
 from reconciler.writer import Writer
 
 log = logging.getLogger(__name__)

@@ -1,7 +1,7 @@
 """What the orphans controller may do in Kubernetes."""
 
-from gpu_platform.domain.access import UNIT_SCOPES, Rule, Scope
 from gpu_platform.domain.names import GROUP
+from gpu_platform.domain.rbac import UNIT_SCOPES, Rule, Scope
 
 RULES = (
     Rule((Scope.STOCK,), GROUP, ("gpuunits",), ("patch", "manage")),

@@ -3,10 +3,10 @@
 import asyncio
 from typing import Any
 
-from gpu_platform.adapters.kube import AlreadyExistsError
-from gpu_platform.adapters.kube.paths import GPU_UNITS, STOCK_POOLS
 from gpu_platform.domain.stock_pools import StockPoolStatus
-from reconciler.children import MANAGER
+from gpu_platform.kube import AlreadyExistsError
+from gpu_platform.kube.paths import GPU_UNITS, STOCK_POOLS
+from reconciler.child_diff import MANAGER
 from reconciler.guarded_writes import delete_seen, patch_status
 from reconciler.stock.plan import CreateStock, Plan, RemoveStock
 from reconciler.writer import Writer

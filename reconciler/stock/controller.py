@@ -4,15 +4,15 @@ from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 from typing import Any
 
-from gpu_platform.control.loop import Key, Trigger
 from gpu_platform.control.results import Done, RequeueAfter, Result
+from gpu_platform.controller.loop import Key, Trigger
 from gpu_platform.domain import names
 from gpu_platform.domain.metadata import labels_of
-from reconciler.own_writes import PATIENCE, OwnWrites
+from reconciler.expectations import PATIENCE, OwnWrites
+from reconciler.informers import World, key_of
 from reconciler.stock.apply import apply_plan
 from reconciler.stock.observe import observe_pool
 from reconciler.stock.plan import plan_pool
-from reconciler.world import World, key_of
 from reconciler.writer import Writer
 
 Json = dict[str, Any]

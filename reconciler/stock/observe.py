@@ -2,8 +2,8 @@
 
 from gpu_platform.domain.stacks import as_accepted
 from gpu_platform.domain.stock_pools import StockPoolSpec
+from reconciler.informers import World
 from reconciler.stock.plan import Observed
-from reconciler.world import World
 
 
 def observe_pool(world: World, namespace: str, name: str) -> Observed | None:

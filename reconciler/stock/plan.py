@@ -9,9 +9,9 @@ from typing import Any
 
 from gpu_platform.domain import names
 from gpu_platform.domain.conditions import build_condition, with_condition
-from gpu_platform.domain.gpu_specs import GPUSpecSpec
 from gpu_platform.domain.gpu_units import GPUUnitSpec, Phase
 from gpu_platform.domain.metadata import annotations_of
+from gpu_platform.domain.specs import GPUSpecSpec
 from gpu_platform.domain.stock import HANDOFF_LIMIT, claimed_at, is_available, is_claimed
 from gpu_platform.domain.stock_pools import PoolPhase, PoolReason, StockPoolSpec, StockPoolStatus
 

@@ -1,7 +1,7 @@
 """What the stock controller may do in Kubernetes."""
 
-from gpu_platform.domain.access import UNIT_SCOPES, Rule, Scope
 from gpu_platform.domain.names import GROUP
+from gpu_platform.domain.rbac import UNIT_SCOPES, Rule, Scope
 
 RULES = (
     Rule((Scope.STOCK,), GROUP, ("gpuunits",), ("create", "delete", "manage")),

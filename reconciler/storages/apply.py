@@ -5,8 +5,13 @@ from datetime import datetime
 from typing import Any, Literal
 
 from gpu_platform.adapters.fault_points import pass_point
-from gpu_platform.adapters.kube import AlreadyExistsError, KubeError, ResourcePath
-from gpu_platform.adapters.kube.paths import (
+from gpu_platform.domain import names
+from gpu_platform.domain.conditions import find_condition
+from gpu_platform.domain.gpu_storages import ACCESSOR_READY, PREPARED, READY, GPUStorageStatus, StorageReason
+from gpu_platform.domain.metadata import labels_of
+from gpu_platform.domain.mount_holds import Holder, HolderKind
+from gpu_platform.kube import AlreadyExistsError, KubeError, ResourcePath
+from gpu_platform.kube.paths import (
     DEPLOYMENTS,
     GPU_STORAGES,
     JOBS,
@@ -15,16 +20,11 @@ from gpu_platform.adapters.kube.paths import (
     PODS,
     SERVICES,
 )
-from gpu_platform.adapters.kube.requests import as_seen, find
-from gpu_platform.adapters.storage_mounts import try_hold
-from gpu_platform.domain import names
-from gpu_platform.domain.conditions import find_condition
-from gpu_platform.domain.gpu_storages import ACCESSOR_READY, PREPARED, READY, GPUStorageStatus, StorageReason
-from gpu_platform.domain.metadata import labels_of
-from gpu_platform.domain.storage_mounts import Holder, HolderKind
+from gpu_platform.kube.requests import as_seen, find
+from gpu_platform.store.storages import try_hold
 from reconciler.child_writes import CreateChild, DeleteChild, ReplaceChild
+from reconciler.expectations import OwnWrites, Place
 from reconciler.guarded_writes import MOVED, TRANSIENT, apply_child_write, patch_status
-from reconciler.own_writes import OwnWrites, Place
 from reconciler.storages.observed import ChildKind, Observed
 from reconciler.storages.plan import PatchClaim, Plan, ResumeJob, SetFinalizers, TakeSource, Write
 from reconciler.storages.status import reason_of, status_of, with_refusal

@@ -6,19 +6,19 @@ from datetime import datetime
 from itertools import chain
 from typing import Any
 
-from gpu_platform.control.loop import Key, Trigger
 from gpu_platform.control.results import Done, RequeueAfter, Result
+from gpu_platform.controller.loop import Key, Trigger
 from gpu_platform.domain import names
 from gpu_platform.domain.metadata import labels_of
-from gpu_platform.domain.storage_mounts import HolderKind, hold_of
-from reconciler.own_writes import PATIENCE, OwnWrites
+from gpu_platform.domain.mount_holds import HolderKind, hold_of
+from reconciler.expectations import PATIENCE, OwnWrites
+from reconciler.informers import World, key_of
+from reconciler.isolation import with_servers
 from reconciler.storages.apply import apply_plan, place_of, places_of
 from reconciler.storages.holds import claim_of, tend_hold
 from reconciler.storages.observe import observe_storage
 from reconciler.storages.plan import plan_storage
 from reconciler.storages.resources import StorageSettings
-from reconciler.units.network_peers import with_servers
-from reconciler.world import World, key_of
 from reconciler.writer import ReadingWriter, Recorder
 
 Json = dict[str, Any]

@@ -8,23 +8,16 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from typing import Any
 
-from gpu_platform.adapters.kube.paths import GPU_STORAGES, GPU_UNITS, PODS
-from gpu_platform.adapters.kube.requests import find
-from gpu_platform.adapters.storage_mounts import StorageClient, apply_hold_plan, try_hold
 from gpu_platform.domain import names
 from gpu_platform.domain.metadata import labels_of
-from gpu_platform.domain.storage_mounts import (
-    Hold,
-    HolderKind,
-    KeepHold,
-    hold_of,
-    plan_hold,
-    unit_holder,
-)
+from gpu_platform.domain.mount_holds import Hold, HolderKind, KeepHold, hold_of, plan_hold, unit_holder
+from gpu_platform.kube.paths import GPU_STORAGES, GPU_UNITS, PODS
+from gpu_platform.kube.requests import find
+from gpu_platform.store.storages import StorageClient, apply_hold_plan, try_hold
+from reconciler.informers import World
 from reconciler.storages.observe import mounts
 from reconciler.storages.prepare import is_copying
 from reconciler.units.pods import is_finished
-from reconciler.world import World
 
 Json = dict[str, Any]
 

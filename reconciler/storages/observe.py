@@ -7,12 +7,12 @@ from pydantic import ValidationError
 from gpu_platform.domain import names
 from gpu_platform.domain.gpu_storages import GPUStorageSpec
 from gpu_platform.domain.metadata import labels_of
+from gpu_platform.domain.mount_holds import Hold, HolderKind, hold_of
 from gpu_platform.domain.stacks import as_accepted
-from gpu_platform.domain.storage_mounts import Hold, HolderKind, hold_of
 from gpu_platform.domain.tenants import tenant_of
+from reconciler.informers import World
 from reconciler.storages.observed import Observed
 from reconciler.units.observe import is_restricted
-from reconciler.world import World
 
 Json = dict[str, Any]
 

@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import Any
 
 from gpu_platform.domain.gpu_storages import GPUStorageSpec
-from gpu_platform.domain.storage_mounts import Hold
+from gpu_platform.domain.mount_holds import Hold
 
 Json = dict[str, Any]
 

@@ -13,10 +13,10 @@ from gpu_platform.domain.gpu_storages import (
     StorageReason,
 )
 from gpu_platform.domain.metadata import annotations_of
+from gpu_platform.domain.mount_holds import mounting_unit_of
 from gpu_platform.domain.quantities import QuantityError, parse_amount, parse_quantity
-from gpu_platform.domain.storage_mounts import mounting_unit_of
-from gpu_platform.domain.storage_requests import check_prepare
-from gpu_platform.domain.unit_requests import RequestError
+from gpu_platform.domain.storages import check_prepare
+from gpu_platform.domain.units import RequestError
 from reconciler.child_writes import ChildWrite, CreateChild, plan_child, plan_removal
 from reconciler.storages.observed import ChildKind, Observed
 from reconciler.storages.prepare import PreparePlan, plan_prepare

@@ -16,7 +16,7 @@ from gpu_platform.domain.gpu_storages import (
     prepare_digest,
 )
 from gpu_platform.domain.metadata import annotations_of, labels_of
-from gpu_platform.domain.storage_mounts import Holder, HolderKind, hold_of
+from gpu_platform.domain.mount_holds import Holder, HolderKind, hold_of
 from reconciler.storages.observed import Observed
 from reconciler.units.pods import describe_wait, find_away, find_failure, find_unschedulable, is_finished
 

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gpu_platform.domain import names
-from gpu_platform.domain.gpu_specs import Toleration
 from gpu_platform.domain.gpu_storages import GPUStorageSpec, Prepare
-from gpu_platform.domain.network_peers import KUBE_DNS, DnsPods
+from gpu_platform.domain.network import KUBE_DNS, DnsPods
 from gpu_platform.domain.quantities import canonical_quantity
+from gpu_platform.domain.specs import Toleration
+from reconciler.isolation import build_admissions, build_egress
 from reconciler.units.amounts import HELPER_DISK, JOB_DISK, build_disk_limit
 from reconciler.units.capabilities import ADDED_CAPABILITIES, build_capabilities
-from reconciler.units.network_peers import build_admissions, build_egress
 from reconciler.units.resources import LAST_WORDS, NOBODY, VOLUME_GROUP, claim_volume
 
 Json = dict[str, Any]

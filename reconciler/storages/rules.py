@@ -1,7 +1,7 @@
 """What the storages controller may do in Kubernetes."""
 
-from gpu_platform.domain.access import Rule, Scope
 from gpu_platform.domain.names import GROUP
+from gpu_platform.domain.rbac import Rule, Scope
 
 TENANTS = (Scope.TENANTS,)
 

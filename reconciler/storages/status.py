@@ -19,7 +19,7 @@ from gpu_platform.domain.gpu_storages import (
     StorageReason,
 )
 from gpu_platform.domain.metadata import labels_of
-from gpu_platform.domain.storage_mounts import Holder, HolderKind, mounting_unit_of
+from gpu_platform.domain.mount_holds import Holder, HolderKind, mounting_unit_of
 from reconciler.storages.observed import ChildKind, Observed
 from reconciler.storages.resources import accessor_url
 from reconciler.units.pods import describe_wait, find_failure, find_unschedulable

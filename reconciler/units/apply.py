@@ -4,21 +4,21 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Any, Literal
 
-from gpu_platform.adapters.kube import KubeError, NotFoundError
-from gpu_platform.adapters.kube.paths import GPU_UNITS, SECRETS
 from gpu_platform.domain.conditions import find_condition
 from gpu_platform.domain.gpu_units import GPUUnitStatus, Phase
 from gpu_platform.domain.names import child_name
+from gpu_platform.kube import KubeError, NotFoundError
+from gpu_platform.kube.paths import GPU_UNITS, SECRETS
+from reconciler.child_diff import MANAGER
 from reconciler.child_writes import CreateChild, DeleteChild, ReplaceChild
-from reconciler.children import MANAGER
+from reconciler.expectations import OwnWrites, Place
 from reconciler.guarded_writes import TRANSIENT, apply_child_write, delete_seen, patch_status
-from reconciler.own_writes import OwnWrites, Place
+from reconciler.informers import UNIT_CHILDREN
 from reconciler.units.observed import ChildKind, Observed
 from reconciler.units.plan import ConsumeStock, Plan, Write
 from reconciler.units.route_resources import ROUTES
 from reconciler.units.status import READY, reason_of, status_of, with_refused_route, with_sync_failure
 from reconciler.units.token_plan import AdoptSecret, DeleteSecret, ListTokens
-from reconciler.world import UNIT_CHILDREN
 from reconciler.writer import Recorder, Writer
 
 Json = dict[str, Any]

@@ -6,15 +6,15 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from gpu_platform.adapters.kube.paths import SECRETS
-from gpu_platform.adapters.kube.requests import Getter, find
 from gpu_platform.domain import names
 from gpu_platform.domain.gpu_functions import GPUFunctionSpec
 from gpu_platform.domain.metadata import annotations_of, labels_of
 from gpu_platform.domain.stacks import as_accepted
 from gpu_platform.domain.stock import claim_holder_of, claimed_at, is_claimed, is_from
+from gpu_platform.kube.paths import SECRETS
+from gpu_platform.kube.requests import Getter, find
+from reconciler.informers import World, function_key_of
 from reconciler.units.observed import Observed, SourceStock
-from reconciler.world import World, function_key_of
 
 Json = dict[str, Any]
 

@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Any
 
 from gpu_platform.domain.gpu_functions import GPUFunctionSpec
-from gpu_platform.domain.gpu_specs import GPUSpecSpec
+from gpu_platform.domain.specs import GPUSpecSpec
 
 Json = dict[str, Any]
 

@@ -8,11 +8,11 @@ from typing import Any
 from pydantic import ValidationError
 
 from gpu_platform.domain import names
-from gpu_platform.domain.gpu_specs import GPUSpecSpec
 from gpu_platform.domain.gpu_units import GPUUnitSpec, GPUUnitStatus, Phase, Reason
 from gpu_platform.domain.metadata import find_instant
-from gpu_platform.domain.network_peers import KUBE_DNS, DnsPods
+from gpu_platform.domain.network import KUBE_DNS, DnsPods
 from gpu_platform.domain.quantities import QuantityError, parse_amount
+from gpu_platform.domain.specs import GPUSpecSpec
 from gpu_platform.domain.stock import HANDOFF_LIMIT, claimed_at
 from reconciler.child_writes import ChildWrite, plan_child, plan_removal
 from reconciler.templates import choose_template

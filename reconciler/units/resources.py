@@ -13,14 +13,14 @@ from typing import Any
 from pydantic.main import IncEx
 
 from gpu_platform.domain import names
-from gpu_platform.domain.gpu_specs import DEFAULT_EPHEMERAL_STORAGE, GPUSpecSpec
 from gpu_platform.domain.gpu_units import GPUUnitSpec, Probe, StorageMount
-from gpu_platform.domain.network_peers import KUBE_DNS, DnsPods
+from gpu_platform.domain.network import KUBE_DNS, DnsPods
 from gpu_platform.domain.quantities import canonical_quantity, format_bytes, parse_amount
+from gpu_platform.domain.specs import DEFAULT_EPHEMERAL_STORAGE, GPUSpecSpec
+from reconciler.isolation import UNITS_OF_TENANT, build_admissions, build_egress
 from reconciler.templates import PodTemplate, with_template
 from reconciler.units.amounts import EPHEMERAL_STORAGE
 from reconciler.units.capabilities import ADDED_CAPABILITIES, build_capabilities
-from reconciler.units.network_peers import UNITS_OF_TENANT, build_admissions, build_egress
 from reconciler.units.observed import ChildKind
 from reconciler.units.route_resources import RouteBuild, build_admission, build_route_object
 from reconciler.units.serverless_resources import WorkerBuild, with_sidecar

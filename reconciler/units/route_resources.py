@@ -6,8 +6,8 @@ from typing import Any, Literal
 
 from gpu_platform.domain import names
 from gpu_platform.domain.gpu_units import GPUUnitSpec, why_not_public
-from gpu_platform.domain.network_peers import build_peer
-from reconciler.children import is_as_desired, note_fields
+from gpu_platform.domain.network import build_peer
+from reconciler.child_diff import is_as_desired, note_fields
 from reconciler.units.observed import ChildKind
 
 Json = dict[str, Any]

@@ -1,7 +1,7 @@
 """What the units controller may do in Kubernetes."""
 
-from gpu_platform.domain.access import UNIT_SCOPES, Rule, Scope
 from gpu_platform.domain.names import GROUP
+from gpu_platform.domain.rbac import UNIT_SCOPES, Rule, Scope
 
 RULES = (
     # Its children. A stock unit has no Service and no ConfigMap, but one that somebody made in its name is removed.

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from gpu_platform.domain import names
 from gpu_platform.domain.gpu_functions import GPUFunctionSpec
 from gpu_platform.domain.gpu_units import SOCKET_DIRECTORY, Framework, GPUUnitSpec, Serverless
-from gpu_platform.domain.network_peers import build_peer
+from gpu_platform.domain.network import build_peer
 from gpu_platform.domain.tenants import tenant_of
 from reconciler.units.amounts import build_empty_dir, build_helper_resources
 from reconciler.units.capabilities import build_capabilities

@@ -1,13 +1,13 @@
 """Whether a unit may have the storages that it mounts. Pure.
 
-A unit's pod is given a storage only while the unit holds it (`gpu_platform.domain.storage_mounts`).
+A unit's pod is given a storage only while the unit holds it (`gpu_platform.domain.mount_holds`).
 """
 
 from gpu_platform.domain import names
 from gpu_platform.domain.gpu_storages import GPUStorageStatus, is_mountable
 from gpu_platform.domain.gpu_units import GPUUnitSpec, Phase, Reason
-from gpu_platform.domain.storage_mounts import hold_of, unit_holder
-from gpu_platform.domain.unit_requests import RequestError, normalise_mounts
+from gpu_platform.domain.mount_holds import hold_of, unit_holder
+from gpu_platform.domain.units import RequestError, normalise_mounts
 from reconciler.units.observed import Observed
 from reconciler.units.status import Verdict
 

@@ -6,17 +6,17 @@ import os
 import signal
 import sys
 
-from gpu_platform.adapters.clock import now_utc, process_started_at
-from gpu_platform.adapters.json_logs import configure_json_logs
-from gpu_platform.adapters.queue.connection import JetStream, QueueAccess, open_queue
-from gpu_platform.adapters.queue.errors import QueueUnavailableError
-from gpu_platform.adapters.queue.records import Records
-from gpu_platform.domain.queue_permissions import sidecar_inbox_prefix
+from gpu_platform.clock import now_utc, process_started_at
+from gpu_platform.nats.connection import JetStream, QueueAccess, open_queue
+from gpu_platform.nats.errors import QueueUnavailableError
+from gpu_platform.nats.permissions import sidecar_inbox_prefix
+from gpu_platform.nats.records import Records
+from gpu_platform.process import configure_json_logs
 from gpu_platform.settings import SettingsError
+from serverless.sidecar.drain import Shifts
 from serverless.sidecar.framework_client import FrameworkClient
 from serverless.sidecar.health import served
 from serverless.sidecar.settings import SidecarSettings, load_sidecar_settings
-from serverless.sidecar.shifts import Shifts
 from serverless.sidecar.worker import Worker, WorkerSettings
 
 log = logging.getLogger(__name__)

@@ -10,7 +10,7 @@ from typing import Self
 import aiohttp
 from pydantic import ValidationError
 
-from gpu_platform.domain.delivery_plan import Loss
+from gpu_platform.domain.invocation_plan import Loss
 from gpu_platform.domain.invocations import LARGEST_BODY, InvocationResult
 from serverless.framework.calls import CANCEL, HEALTH, INVOKE, Call
 

@@ -11,19 +11,9 @@ from functools import partial
 from typing import Any, TypeVar
 
 from gpu_platform.adapters.backoff import Backoff
-from gpu_platform.adapters.clock import wait_at_most
 from gpu_platform.adapters.fault_points import pass_point
-from gpu_platform.adapters.queue.bodies import Bodies, MissingBodyError
-from gpu_platform.adapters.queue.connection import JetStream
-from gpu_platform.adapters.queue.deliveries import Delivered, kept, take_call
-from gpu_platform.adapters.queue.errors import (
-    OutdatedError,
-    QueueFullError,
-    QueueUnavailableError,
-    TooLargeError,
-)
-from gpu_platform.adapters.queue.records import Records, Seen
-from gpu_platform.domain.delivery_plan import Delivery, PutBack, plan_delivery, plan_loss
+from gpu_platform.clock import wait_at_most
+from gpu_platform.domain.invocation_plan import Delivery, PutBack, plan_delivery, plan_loss
 from gpu_platform.domain.invocations import (
     INLINE_BODY,
     LARGEST_BODY,
@@ -38,6 +28,11 @@ from gpu_platform.domain.invocations import (
     expire,
     put_back,
 )
+from gpu_platform.nats.bodies import Bodies, MissingBodyError
+from gpu_platform.nats.connection import JetStream
+from gpu_platform.nats.deliveries import Delivered, kept, take_call
+from gpu_platform.nats.errors import OutdatedError, QueueFullError, QueueUnavailableError, TooLargeError
+from gpu_platform.nats.records import Records, Seen
 from serverless.framework.calls import Call, NotJsonError, encode_json
 from serverless.sidecar.framework_client import FrameworkClient, NoAnswerError
 from serverless.sidecar.smaller_ends import End, bare, without_the_answer

@@ -5,11 +5,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pulumi
 
-from gpu_platform.adapters.kube import open_client
-from gpu_platform.adapters.kube.requests import find
-from gpu_platform.adapters.stack_leases import find_record
 from gpu_platform.adapters.stack_looks import PATHS
 from gpu_platform.domain.stacks import Intent, StackAddress, intent_of, parse_address
+from gpu_platform.kube import open_client
+from gpu_platform.kube.requests import find
+from gpu_platform.store.stacks import find_record
 from stacks.programs import build_program
 
 

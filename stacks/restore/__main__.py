@@ -7,15 +7,15 @@ import sys
 import time
 from pathlib import Path
 
-from gpu_platform.adapters.json_logs import configure_json_logs
-from gpu_platform.adapters.kube.connection import NoConnectionError
+from gpu_platform.kube.connection import NoConnectionError
+from gpu_platform.process import configure_json_logs
 from gpu_platform.settings import SettingsError
 from stacks.restore.failures import MisusedError, RestoreFailedError
 from stacks.restore.outcomes import Outcome, Result
 from stacks.restore.process import Wish, restore
 from stacks.restore.report import print_outcomes, print_plan, telling
-from stacks.runner.failures import UnfitPulumiError
-from stacks.worker.settings import load_stack_worker_settings
+from stacks.runner.results import UnfitPulumiError
+from stacks.settings import load_stack_worker_settings
 
 FAILED = 1
 MISUSED = 2

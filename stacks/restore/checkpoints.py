@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any
 
 from gpu_platform.domain.stacks import SPECS, Intent, StackAddress, StackKind
-from gpu_platform.domain.unit_requests import accepted_text
+from gpu_platform.domain.units import accepted_text
 from providers.cluster.package import GPU_FUNCTION, GPU_STORAGE, GPU_UNIT, STOCK_POOL
 
 Json = dict[str, Any]

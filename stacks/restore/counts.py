@@ -7,10 +7,10 @@ import asyncio
 import time
 from collections.abc import Callable
 
-from gpu_platform.adapters.kube.errors import KubeError
-from gpu_platform.adapters.kube.paths import RESOURCE_QUOTAS
-from gpu_platform.adapters.kube.requests import Getter
-from gpu_platform.domain.object_counts import QUOTA, is_counted
+from gpu_platform.domain.limits import QUOTA, is_counted
+from gpu_platform.kube.errors import KubeError
+from gpu_platform.kube.paths import RESOURCE_QUOTAS
+from gpu_platform.kube.requests import Getter
 from stacks.restore.report import Telling
 
 LOOK_SECONDS = 1.0

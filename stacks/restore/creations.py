@@ -3,8 +3,6 @@ worker puts the object back when somebody deletes it."""
 
 from datetime import datetime
 
-from gpu_platform.adapters.kube.errors import ConflictError, NotFoundError
-from gpu_platform.adapters.ledger import LedgerClient, build_operation, finish_operation, open_operation
 from gpu_platform.domain.operations import (
     OperationKind,
     OperationPhase,
@@ -15,6 +13,8 @@ from gpu_platform.domain.operations import (
 from gpu_platform.domain.pool_requests import PoolRequest, StockRequest, StockUnitsRequest, seed_pool_name
 from gpu_platform.domain.stacks import OBJECT_KINDS, Intent, StackKind
 from gpu_platform.domain.stock_pools import StockPoolSpec
+from gpu_platform.kube.errors import ConflictError, NotFoundError
+from gpu_platform.store.ledger import LedgerClient, build_operation, finish_operation, open_operation
 
 KINDS = {kind: name for name, kind in OBJECT_KINDS.items()}
 

@@ -5,14 +5,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from gpu_platform.adapters.kube import KubeClient, KubeError, NotFoundError, ResourcePath
-from gpu_platform.adapters.kube.paths import GPU_SPECS, LEASES, NAMESPACES, OPERATIONS
-from gpu_platform.adapters.kube.requests import find, list_pages
 from gpu_platform.adapters.stack_looks import PATHS
 from gpu_platform.domain.names import SYSTEM_NAMESPACE
 from gpu_platform.domain.operations import delete_operation_name, operation_name
 from gpu_platform.domain.stack_records import LABEL_KIND, StackRecord, parse_record
 from gpu_platform.domain.stacks import StackAddress, address_of
+from gpu_platform.kube import KubeClient, KubeError, NotFoundError, ResourcePath
+from gpu_platform.kube.paths import GPU_SPECS, LEASES, NAMESPACES, OPERATIONS
+from gpu_platform.kube.requests import find, list_pages
 from providers.protocol.failures import describe
 from stacks.restore.checkpoints import Kept, NotKept
 from stacks.restore.failures import RestoreFailedError

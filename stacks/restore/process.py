@@ -11,12 +11,13 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from gpu_platform.adapters.clock import now_utc
-from gpu_platform.adapters.kube import KubeClient, KubeError, UnreachableError
-from gpu_platform.adapters.kube.connection import open_client
-from gpu_platform.adapters.stack_leases import Holder
+from gpu_platform.clock import now_utc
 from gpu_platform.domain.stacks import StackAddress, StackKind
+from gpu_platform.kube import KubeClient, KubeError, UnreachableError
+from gpu_platform.kube.connection import open_client
+from gpu_platform.store.stacks import Holder
 from providers.cluster.hosting import hosted
+from stacks.restore.apply import StackRestorer
 from stacks.restore.checkpoints import Kept, NotKept
 from stacks.restore.counts import wait_for_counts
 from stacks.restore.failures import MisusedError
@@ -25,11 +26,10 @@ from stacks.restore.outcomes import Outcome, Result, outcome_of
 from stacks.restore.plan import RUNS, STAGES, Action, Step, choose, plan_restore
 from stacks.restore.reading import list_addresses, read_all
 from stacks.restore.report import Telling
-from stacks.restore.running import StackRestorer
 from stacks.restore.stock import wait_for_stock
 from stacks.runner import StackRunner
+from stacks.settings import StackWorkerSettings
 from stacks.worker.runner_settings import build_runner_settings
-from stacks.worker.settings import StackWorkerSettings
 
 T = TypeVar("T")
 

@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from gpu_platform.adapters.claims import list_free_stock
-from gpu_platform.adapters.kube.paths import STOCK_POOLS
-from gpu_platform.adapters.kube.requests import Getter
 from gpu_platform.domain.names import STOCK_NAMESPACE
 from gpu_platform.domain.stock import rank_stock
+from gpu_platform.kube.paths import STOCK_POOLS
+from gpu_platform.kube.requests import Getter
+from gpu_platform.store.claims import list_free_stock
 from stacks.restore.checkpoints import Kept
 from stacks.restore.report import Telling
 

@@ -15,7 +15,7 @@ from pulumi import automation
 from semver import VersionInfo
 
 from stacks.runner import launch
-from stacks.runner.failures import Fault, RunnerStoppedError, StackFailedError, UnfitPulumiError
+from stacks.runner.results import Fault, RunnerStoppedError, StackFailedError, UnfitPulumiError
 
 OLDEST_VERSION = VersionInfo(3, 238, 0)
 """The first with `--skip-plugin-pre-install`."""

@@ -8,7 +8,7 @@ from gpu_platform.domain.stacks import StackAddress, StackKind, parse_address
 from stacks.runner.backend import STATE_SUFFIXES, shard_of
 from stacks.runner.cli import Ending, ProcessFailedError, PulumiProcesses
 from stacks.runner.events import build_run
-from stacks.runner.failures import Fault, StackFailedError, build_failure
+from stacks.runner.results import Fault, StackFailedError, build_failure
 
 SHARDS = tuple(f"{number:02x}" for number in range(256))
 

@@ -8,7 +8,7 @@ from typing import Any
 from pulumi import automation
 
 from stacks.runner.events import build_run, list_steps, name_of
-from stacks.runner.failures import MASK
+from stacks.runner.results import MASK
 
 SECRET_SIGNATURE = "4dabf18193072939515e22adb298388d"  # noqa: S105 -- the key by which Pulumi marks a special value
 

@@ -23,13 +23,13 @@ from stacks.runner.backend import (
 from stacks.runner.cli import PulumiProcesses
 from stacks.runner.encryption import ensure_salt
 from stacks.runner.event_loops import AsyncioLogLevel, quiet_lost_connections
-from stacks.runner.failures import Fault, RunnerStoppedError, StackFailedError
 from stacks.runner.files import write_file
 from stacks.runner.launch import PID_FILES
 from stacks.runner.listing import ask_cli, list_files
 from stacks.runner.locks import find_nameless, remove_dead_locks, remove_free_pid_files
 from stacks.runner.previews import Preview
 from stacks.runner.programs import ObservedProgram
+from stacks.runner.results import Fault, RunnerStoppedError, StackFailedError
 from stacks.runner.workplace import Workplace
 
 Json = dict[str, Any]

@@ -14,10 +14,10 @@ from pulumi.automation.errors import create_command_error
 from gpu_platform.domain.stacks import StackAddress
 from stacks.runner.cli import Ending, ProcessFailedError, PulumiProcesses
 from stacks.runner.events import Run, build_run, read_event_log
-from stacks.runner.failures import Fault, StackFailedError, build_failure
 from stacks.runner.files import write_file
 from stacks.runner.previews import Preview, build_preview
 from stacks.runner.programs import ObservedProgram
+from stacks.runner.results import Fault, StackFailedError, build_failure
 from stacks.runner.workspace import SingleProcessStack, StackWorkspace
 
 Json = dict[str, Any]

@@ -6,13 +6,13 @@ import os
 import sys
 from pathlib import Path
 
-from gpu_platform.adapters.json_logs import configure_json_logs
-from gpu_platform.adapters.kube.connection import NoConnectionError
-from gpu_platform.adapters.probes import CannotListenError
+from gpu_platform.controller.probes import CannotListenError
+from gpu_platform.kube.connection import NoConnectionError
+from gpu_platform.process import configure_json_logs
 from gpu_platform.settings import SettingsError
-from stacks.runner.failures import UnfitPulumiError
+from stacks.runner.results import UnfitPulumiError
+from stacks.settings import load_stack_worker_settings
 from stacks.worker.process import run_worker
-from stacks.worker.settings import load_stack_worker_settings
 
 MISUSED = 2
 """Exit code: the person who started it must change something."""

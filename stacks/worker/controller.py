@@ -12,21 +12,14 @@ from typing import Any, Protocol, TypeVar
 
 from gpu_platform.adapters.backoff import Backoff
 from gpu_platform.adapters.fault_points import pass_point
-from gpu_platform.adapters.kube.requests import Getter
-from gpu_platform.adapters.stack_leases import (
-    Holder,
-    LeaseClient,
-    holder_of,
-    release_lease,
-    remove_lease,
-    take_lease,
-)
 from gpu_platform.adapters.stack_looks import look
-from gpu_platform.control.loop import Key, Trigger
 from gpu_platform.control.results import Done, RequeueAfter, Result
+from gpu_platform.controller.loop import Key, Trigger
 from gpu_platform.domain.stack_plan import Action, Records, plan_stack
 from gpu_platform.domain.stack_records import Recorded, StackRecord
 from gpu_platform.domain.stacks import Intent, StackAddress
+from gpu_platform.kube.requests import Getter
+from gpu_platform.store.stacks import Holder, LeaseClient, holder_of, release_lease, remove_lease, take_lease
 from stacks.programs import build_program
 from stacks.runner import Fault, RunnerStoppedError, StackFailedError, StackRunner
 from stacks.worker.holding import Held, Terms, clear_away, healing, renewed

@@ -12,9 +12,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
-from gpu_platform.adapters.kube.errors import ConflictError, KubeError, NotFoundError
-from gpu_platform.adapters.stack_leases import Holder, LeaseClient, holder_of, is_dead, parse_holder, renew_lease
 from gpu_platform.domain.stacks import StackAddress
+from gpu_platform.kube.errors import ConflictError, KubeError, NotFoundError
+from gpu_platform.store.stacks import Holder, LeaseClient, holder_of, is_dead, parse_holder, renew_lease
 from stacks.runner import Fault, StackFailedError, StackRunner
 
 log = logging.getLogger(__name__)

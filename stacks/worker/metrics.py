@@ -4,8 +4,8 @@ import time
 
 from prometheus_client import Counter, Gauge, Histogram
 
-from gpu_platform.control.loop import Key
-from gpu_platform.control.metrics import Metrics
+from gpu_platform.controller.loop import Key
+from gpu_platform.controller.metrics import Metrics
 
 PREFIX = "gpu_platform_stack_worker"
 RUN_SECONDS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0, 120.0)

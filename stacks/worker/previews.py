@@ -12,16 +12,16 @@ from concurrent.futures import Executor
 from datetime import datetime, timedelta
 from typing import Any
 
-from gpu_platform.adapters.kube.errors import ConflictError, NotFoundError
-from gpu_platform.adapters.kube.paths import GPU_UNITS
-from gpu_platform.adapters.kube.requests import find
-from gpu_platform.adapters.ledger import LedgerClient, is_final, patch_operation_status, spec_of, status_of
-from gpu_platform.control.loop import Key, Trigger
 from gpu_platform.control.results import Done, RequeueAfter, Result
+from gpu_platform.controller.loop import Key, Trigger
 from gpu_platform.domain.operations import PREVIEW_RETENTION, OperationKind, OperationPhase, OperationStatus
 from gpu_platform.domain.stack_previews import PreviewResult, PreviewStep, PropertyChange
 from gpu_platform.domain.stack_records import ERROR_LIMIT
 from gpu_platform.domain.stacks import Intent, intent_of
+from gpu_platform.kube.errors import ConflictError, NotFoundError
+from gpu_platform.kube.paths import GPU_UNITS
+from gpu_platform.kube.requests import find
+from gpu_platform.store.ledger import LedgerClient, is_final, patch_operation_status, spec_of, status_of
 from stacks.programs import build_program
 from stacks.runner import Fault, Preview, RunnerStoppedError, StackFailedError, StackRunner
 from stacks.worker.metrics import WorkerMetrics

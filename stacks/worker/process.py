@@ -12,24 +12,24 @@ from contextlib import AsyncExitStack
 from datetime import timedelta
 
 from gpu_platform.adapters.background import running
-from gpu_platform.adapters.clock import now_utc
-from gpu_platform.adapters.kube.connection import open_client
-from gpu_platform.adapters.kube.guarded import GuardedClient
 from gpu_platform.adapters.kube.leadership import always_leading
 from gpu_platform.adapters.kube.watch import WatchTiming
-from gpu_platform.adapters.probes import build_metrics_answers, build_probe_answers, find_unready, served
-from gpu_platform.adapters.stack_leases import Holder
-from gpu_platform.control.loop import ControllerLoop
+from gpu_platform.clock import now_utc
+from gpu_platform.controller.loop import ControllerLoop
+from gpu_platform.controller.probes import build_metrics_answers, build_probe_answers, find_unready, served
 from gpu_platform.domain.stacks import StackAddress
+from gpu_platform.kube.connection import open_client
+from gpu_platform.kube.fencing import GuardedClient
+from gpu_platform.store.stacks import Holder
 from providers.cluster.hosting import hosted
 from stacks.runner import StackRunner
+from stacks.settings import StackWorkerSettings
 from stacks.worker.audit import AuditController
 from stacks.worker.controller import StacksController
 from stacks.worker.metrics import WorkerMetrics
 from stacks.worker.observe import StackWorld, key_of
 from stacks.worker.previews import PreviewsController, tenant_lane
 from stacks.worker.runner_settings import build_runner_settings
-from stacks.worker.settings import StackWorkerSettings
 
 log = logging.getLogger(__name__)
 

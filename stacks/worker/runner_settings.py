@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from stacks.runner import RunnerSettings
-from stacks.worker.settings import StackWorkerSettings, choose_backend, read_passphrase
+from stacks.settings import StackWorkerSettings, choose_backend, read_passphrase
 
 
 def build_runner_settings(settings: StackWorkerSettings, environment: Mapping[str, str]) -> RunnerSettings:

@@ -25,7 +25,7 @@ def test_every_decision_is_pure() -> None:
         ("gpu_platform/devcluster/plan.py", True),
         ("gpu_platform/domain/names.py", True),
         ("gpu_platform/domain/stock/levels.py", True),
-        ("gpu_platform/adapters/kube/client.py", False),
+        ("gpu_platform/kube/client.py", False),
         ("reconciler/units/apply.py", False),
         ("reconciler/explain_plan.py", False),
     ],

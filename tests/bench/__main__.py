@@ -13,11 +13,11 @@ from pathlib import Path
 
 from rich.console import Console
 
-from gpu_platform.adapters.kube import open_client
 from gpu_platform.devcluster import lifecycle
 from gpu_platform.devcluster.directory import ClusterDirectory
 from gpu_platform.devcluster.parts import ensure_parts
 from gpu_platform.devcluster.record import ClusterRecord
+from gpu_platform.kube import open_client
 from tests.bench.accept import measure_accept
 from tests.bench.calls import measure_calls
 from tests.bench.cold import measure_cold

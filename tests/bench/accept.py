@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
-from gpu_platform.adapters.claims import release_claim
-from gpu_platform.adapters.kube import KubeClient
-from gpu_platform.adapters.kube.paths import GPU_UNITS, NAMESPACES, OPERATIONS
 from gpu_platform.domain.gpu_units import EnvVar, Template
 from gpu_platform.domain.operations import operation_name
 from gpu_platform.domain.stock import claim_holder_of, claim_of
 from gpu_platform.domain.tenants import DEFAULT_TENANT, tenant_namespace
-from gpu_platform.domain.unit_requests import UnitRequest
+from gpu_platform.domain.units import UnitRequest
+from gpu_platform.kube import KubeClient
+from gpu_platform.kube.paths import GPU_UNITS, NAMESPACES, OPERATIONS
+from gpu_platform.store.claims import release_claim
 from tests.bench.bare_writes import BareWrites, prepare_bare_writes
 from tests.bench.figures import Figure, Goal, p50, p99
 from tests.bench.reconciler_process import nothing_is_written, reconciler_asleep

@@ -16,8 +16,6 @@ from copy import deepcopy
 from functools import partial
 from typing import Any
 
-from gpu_platform.adapters.kube import KubeClient, KubeError, ResourcePath
-from gpu_platform.adapters.ledger import build_operation
 from gpu_platform.domain import names
 from gpu_platform.domain.crd_definition import Crd
 from gpu_platform.domain.crds import build_crds
@@ -28,7 +26,9 @@ from gpu_platform.domain.operations import (
     operation_name,
     request_hash,
 )
-from gpu_platform.domain.unit_requests import UnitRequest, build_unit
+from gpu_platform.domain.units import UnitRequest, build_unit
+from gpu_platform.kube import KubeClient, KubeError, ResourcePath
+from gpu_platform.store.ledger import build_operation
 from tests.bench.workloads import BARE
 from tests.support.waiting import eventually
 

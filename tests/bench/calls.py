@@ -13,10 +13,10 @@ from nats.aio.msg import Msg
 from nats.js import JetStreamContext
 from nats.js.api import ConsumerConfig, RetentionPolicy, StorageType, StreamConfig
 
-from gpu_platform.adapters.queue.connection import QueueAccess, open_queue
 from gpu_platform.adapters.queue.core import core_of
 from gpu_platform.devcluster.queue_identity import credentials_file
-from gpu_platform.domain.queue_permissions import QueueUser
+from gpu_platform.nats.connection import QueueAccess, open_queue
+from gpu_platform.nats.permissions import QueueUser
 from tests.bench.figures import Figure, Goal, p50, p99
 from tests.bench.rest import Rest, open_rest
 from tests.bench.workloads import SPEC as SIMULATED

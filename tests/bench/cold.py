@@ -5,11 +5,11 @@ import time
 from functools import partial
 from pathlib import Path
 
-from gpu_platform.adapters.kube import KubeClient
-from gpu_platform.adapters.kube.paths import GPU_UNITS, PODS
 from gpu_platform.devcluster.queue_identity import credentials_file
 from gpu_platform.domain.names import LABEL_UNIT, worker_name
-from gpu_platform.domain.queue_permissions import QueueUser
+from gpu_platform.kube import KubeClient
+from gpu_platform.kube.paths import GPU_UNITS, PODS
+from gpu_platform.nats.permissions import QueueUser
 from tests.bench.figures import Figure, Goal, p50
 from tests.bench.rest import Rest, open_rest
 from tests.bench.sightings import is_named, seen, watching

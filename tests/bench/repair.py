@@ -9,9 +9,9 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
-from gpu_platform.adapters.kube import KubeClient, ResourcePath
-from gpu_platform.adapters.kube.paths import DEPLOYMENTS, GPU_UNITS, NETWORK_POLICIES, SERVICES
 from gpu_platform.domain.names import child_name
+from gpu_platform.kube import KubeClient, ResourcePath
+from gpu_platform.kube.paths import DEPLOYMENTS, GPU_UNITS, NETWORK_POLICIES, SERVICES
 from tests.bench.figures import Figure, Goal, p50, p99
 from tests.bench.reconciler_process import nothing_is_written
 from tests.bench.sightings import Sightings, is_named, seen, watching

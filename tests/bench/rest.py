@@ -8,7 +8,7 @@ from typing import Any
 import aiohttp
 
 from gpu_platform.devcluster.record import ClusterRecord
-from gpu_platform.domain.unit_requests import UnitRequest
+from gpu_platform.domain.units import UnitRequest
 from tests.support.api import UNITS
 
 Json = dict[str, Any]

@@ -4,7 +4,7 @@ import asyncio
 import time
 from typing import Any
 
-from gpu_platform.adapters.kube.paths import GPU_UNITS
+from gpu_platform.kube.paths import GPU_UNITS
 from tests.bench.figures import Figure, Goal
 from tests.bench.reconciler_process import everything_is_passed, nothing_is_written, restart_reconciler
 from tests.bench.sightings import watching

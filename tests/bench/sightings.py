@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
 from typing import Any
 
-from gpu_platform.adapters.kube import KubeClient, list_and_watch
+from gpu_platform.kube import KubeClient, list_and_watch
 
 Json = dict[str, Any]
 Matches = Callable[[Json], bool]

@@ -2,9 +2,9 @@
 
 import asyncio
 
-from gpu_platform.adapters.kube import KubeClient
-from gpu_platform.adapters.kube.paths import DEPLOYMENTS, GPU_UNITS
 from gpu_platform.domain.stock import is_available
+from gpu_platform.kube import KubeClient
+from gpu_platform.kube.paths import DEPLOYMENTS, GPU_UNITS
 from tests.bench.figures import Figure, Goal, p50
 from tests.bench.rest import open_rest
 from tests.bench.sightings import watching

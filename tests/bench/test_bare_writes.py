@@ -2,7 +2,7 @@
 
 from gpu_platform.domain.crds import build_crds
 from gpu_platform.domain.gpu_units import EnvVar, Template
-from gpu_platform.domain.unit_requests import UnitRequest
+from gpu_platform.domain.units import UnitRequest
 from tests.bench.bare_writes import API_VERSION, GROUP, build_bodies, copy_crd
 
 STOCK = {

@@ -6,13 +6,13 @@ from typing import Any
 
 from rich.console import Console
 
-from gpu_platform.adapters.kube import KubeClient
-from gpu_platform.adapters.kube.paths import DEPLOYMENTS, GPU_SPECS, NAMESPACES, SERVICE_ACCOUNTS
 from gpu_platform.devcluster.directory import ClusterDirectory
 from gpu_platform.devcluster.record import ClusterRecord
 from gpu_platform.domain import names
 from gpu_platform.domain.gpu_units import Template
-from gpu_platform.domain.unit_requests import UnitRequest
+from gpu_platform.domain.units import UnitRequest
+from gpu_platform.kube import KubeClient
+from gpu_platform.kube.paths import DEPLOYMENTS, GPU_SPECS, NAMESPACES, SERVICE_ACCOUNTS
 from tests.bench.rest import Rest
 from tests.bench.sightings import Sightings, is_named, seen
 from tests.support.audit_log import AuditLog

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from gpu_platform.adapters.kube.paths import GPU_UNITS
+from gpu_platform.kube.paths import GPU_UNITS
 from tests.bench.figures import Figure, Goal
 from tests.bench.reconciler_process import nothing_is_written
 from tests.bench.sightings import watching

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 import nats.errors
 import nats.js.errors
 
-from gpu_platform.adapters.kube import KubeClient, KubeError
-from gpu_platform.adapters.kube.paths import CONFIG_MAPS
-from gpu_platform.adapters.queue.connection import QueueAccess, open_queue
 from gpu_platform.devcluster.queue_identity import credentials_file
 from gpu_platform.devcluster.status import read_status
-from gpu_platform.domain.queue_permissions import QueueUser
+from gpu_platform.kube import KubeClient, KubeError
+from gpu_platform.kube.paths import CONFIG_MAPS
+from gpu_platform.nats.connection import QueueAccess, open_queue
+from gpu_platform.nats.permissions import QueueUser
 from tests.support.clusters import RunningCluster
 from tests.support.fault_report import FaultReport
 from tests.support.units_and_stock import (

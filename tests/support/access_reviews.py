@@ -5,9 +5,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import product
 
-from gpu_platform.adapters.kube import KubeClient
 from gpu_platform.domain import names
-from gpu_platform.domain.access import Rule, Scope, account_groups, account_user
+from gpu_platform.domain.rbac import Rule, Scope, account_groups, account_user
+from gpu_platform.kube import KubeClient
 
 VERBS = ("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection", "manage")
 TENANT = "runtime-instance-acme"

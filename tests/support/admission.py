@@ -5,9 +5,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from gpu_platform.adapters.kube import KubeClient, KubeError, ResourcePath
-from gpu_platform.adapters.kube.paths import GPU_UNITS, INGRESSES
 from gpu_platform.domain import names
+from gpu_platform.kube import KubeClient, KubeError, ResourcePath
+from gpu_platform.kube.paths import GPU_UNITS, INGRESSES
 from tests.support.units_and_stock import INSTANCES
 from tests.support.waiting import eventually
 

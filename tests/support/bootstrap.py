@@ -11,9 +11,9 @@ from typing import Any
 
 import yaml
 
-from gpu_platform.adapters.kube import KubeClient, ResourcePath
-from gpu_platform.adapters.kube.paths import DEPLOYMENTS, NAMESPACES, NETWORK_POLICIES, SECRETS
 from gpu_platform.domain import names
+from gpu_platform.kube import KubeClient, ResourcePath
+from gpu_platform.kube.paths import DEPLOYMENTS, NAMESPACES, NETWORK_POLICIES, SECRETS
 from infra.program import PROJECT
 from tests.architecture.repository import ROOT
 from tests.support.clusters import RunningCluster

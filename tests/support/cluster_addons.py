@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from gpu_platform.adapters.kube import KubeClient, ResourcePath
+from gpu_platform.kube import KubeClient, ResourcePath
 from tests.support.waiting import eventually
 
 Json = dict[str, Any]

@@ -15,7 +15,7 @@ from gpu_platform.devcluster.directory import ClusterDirectory
 from gpu_platform.devcluster.environment import cluster_environment
 from gpu_platform.devcluster.parts import ensure_parts
 from gpu_platform.devcluster.record import ClusterRecord
-from gpu_platform.domain.access import API_ACCOUNT, STACK_WORKER_ACCOUNT
+from gpu_platform.domain.rbac import API_ACCOUNT, STACK_WORKER_ACCOUNT
 from tests.support import rbac_usage
 from tests.support.api import know_listeners
 from tests.support.process_logs import watched_directory

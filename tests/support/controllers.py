@@ -13,12 +13,12 @@ from typing import Any
 import aiohttp
 from kubernetes.aio import client as aio_client
 
-from gpu_platform.adapters.kube import GoneError, KubeClient, KubeError, NotFoundError, open_client
-from gpu_platform.adapters.kube.cache import ObjectCache
-from gpu_platform.adapters.kube.paths import CONFIG_MAPS, NAMESPACES
 from gpu_platform.adapters.kube.watch import WatchTiming
 from gpu_platform.devcluster.readiness import admin_tls
 from gpu_platform.devcluster.status import ProcessStatus, read_status
+from gpu_platform.kube import GoneError, KubeClient, KubeError, NotFoundError, open_client
+from gpu_platform.kube.informer import ObjectCache
+from gpu_platform.kube.paths import CONFIG_MAPS, NAMESPACES
 from tests.support.clusters import RunningCluster
 from tests.support.daemons import Daemon, running_daemon
 from tests.support.mirror_daemon import LABEL, mirrored

@@ -9,11 +9,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from gpu_platform.adapters.kube import KubeError, open_client
-from gpu_platform.adapters.kube.paths import CONFIG_MAPS
 from gpu_platform.devcluster.child_process import CLUSTER_MARK, find_marked
 from gpu_platform.devcluster.directory import ClusterDirectory
 from gpu_platform.devcluster.record import get_record
+from gpu_platform.kube import KubeError, open_client
+from gpu_platform.kube.paths import CONFIG_MAPS
 
 SECONDS = 300
 

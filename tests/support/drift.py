@@ -6,8 +6,8 @@ from typing import Any
 
 import httpx
 
-from gpu_platform.adapters.kube import KubeClient, PatchType
-from gpu_platform.adapters.kube.paths import GPU_UNITS
+from gpu_platform.kube import KubeClient, PatchType
+from gpu_platform.kube.paths import GPU_UNITS
 from tests.support.units_and_stock import INSTANCES, ensure_spec, stock_pool
 from tests.support.units_api import post_ready_unit, spec_body
 

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Iterator
 import httpx
 import pytest
 
-from gpu_platform.adapters.kube import KubeClient, open_client
+from gpu_platform.kube import KubeClient, open_client
 from tests.support.api import open_api
 from tests.support.clusters import RunningCluster, running_cluster
 from tests.support.namespaces import tenant_namespace_of

@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from gpu_platform.adapters.clock import now_utc
-from gpu_platform.adapters.kube import KubeClient, NotFoundError
-from gpu_platform.adapters.kube.paths import GPU_FUNCTIONS, GPU_UNITS, PODS
-from gpu_platform.adapters.queue.connection import JetStream, QueueAccess, open_queue
-from gpu_platform.adapters.queue.layout import ensure_streams
-from gpu_platform.adapters.queue.records import Records
+from gpu_platform.clock import now_utc
 from gpu_platform.devcluster.queue_identity import credentials_file
 from gpu_platform.domain import names
 from gpu_platform.domain.invocations import Invocation, InvocationRequest, accept
-from gpu_platform.domain.queue_permissions import QueueUser
+from gpu_platform.kube import KubeClient, NotFoundError
+from gpu_platform.kube.paths import GPU_FUNCTIONS, GPU_UNITS, PODS
+from gpu_platform.nats.connection import JetStream, QueueAccess, open_queue
+from gpu_platform.nats.permissions import QueueUser
+from gpu_platform.nats.records import Records
+from gpu_platform.nats.streams import ensure_streams
 from tests.architecture.repository import ROOT
 from tests.support.clusters import RunningCluster
 from tests.support.units_and_stock import INSTANCES, find, ready_condition

@@ -4,7 +4,7 @@ from typing import Any
 
 import httpx
 
-from gpu_platform.adapters.kube import KubeClient
+from gpu_platform.kube import KubeClient
 from tests.support.units_api import SPEC, delete_operations
 from tests.support.waiting import eventually
 

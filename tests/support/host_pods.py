@@ -5,9 +5,9 @@ from typing import Any
 
 import aiohttp
 
-from gpu_platform.adapters.kube import KubeClient, KubeError, NotFoundError
-from gpu_platform.adapters.kube.paths import PODS
 from gpu_platform.devcluster.child_process import find_marked
+from gpu_platform.kube import KubeClient, KubeError, NotFoundError
+from gpu_platform.kube.paths import PODS
 from tests.support.waiting import eventually
 
 Json = dict[str, Any]

@@ -10,17 +10,17 @@ from typing import Any
 
 import httpx
 
-from gpu_platform.adapters.kube import KubeClient
-from gpu_platform.adapters.kube.paths import GPU_FUNCTIONS
-from gpu_platform.adapters.queue.connection import JetStream, open_queue
-from gpu_platform.adapters.queue.errors import QueueUnavailableError
-from gpu_platform.adapters.queue.layout import ensure_consumer, ensure_streams
-from gpu_platform.adapters.queue.listing import EVERYBODY, Listing
-from gpu_platform.adapters.queue.storage import PROBES
 from gpu_platform.domain import names
 from gpu_platform.domain.queue_keyring import Keyring
-from gpu_platform.domain.queue_permissions import QueueUser, inbox_prefix_of
 from gpu_platform.domain.tenants import Role
+from gpu_platform.kube import KubeClient
+from gpu_platform.kube.paths import GPU_FUNCTIONS
+from gpu_platform.nats.connection import JetStream, open_queue
+from gpu_platform.nats.durability import PROBES
+from gpu_platform.nats.errors import QueueUnavailableError
+from gpu_platform.nats.listing import EVERYBODY, Listing
+from gpu_platform.nats.permissions import QueueUser, inbox_prefix_of
+from gpu_platform.nats.streams import ensure_consumer, ensure_streams
 from tests.support.api import api_process, open_api, wait_ready
 from tests.support.clusters import RunningCluster
 from tests.support.function_workers import WorkerPlace

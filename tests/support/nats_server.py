@@ -10,12 +10,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from gpu_platform.adapters.clock import now_utc
-from gpu_platform.adapters.queue.connection import QueueAccess
+from gpu_platform.clock import now_utc
 from gpu_platform.devcluster.ports import LOOPBACK
 from gpu_platform.domain.queue_keyring import Keyring
-from gpu_platform.domain.queue_permissions import QueueUser
-from gpu_platform.domain.queue_tokens import mint_sidecar
+from gpu_platform.nats.connection import QueueAccess
+from gpu_platform.nats.credentials import mint_sidecar
+from gpu_platform.nats.permissions import QueueUser
 from tests.support.ports import free_port
 from tests.support.waiting import eventually
 

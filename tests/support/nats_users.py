@@ -13,13 +13,13 @@ from typing import Any
 import nats.errors
 from nats.aio.client import Client
 
-from gpu_platform.adapters.clock import now_utc
-from gpu_platform.adapters.queue.connection import QueueAccess, open_client
+from gpu_platform.clock import now_utc
 from gpu_platform.domain.queue_keyring import Keyring
 from gpu_platform.domain.queue_keys import KeyRole, build_seed, public_key_of
-from gpu_platform.domain.queue_permissions import Permissions, QueueUser, inbox_prefix_of, sidecar_inbox_prefix
-from gpu_platform.domain.queue_subjects import body_subject, queue_subject, record_subject
-from gpu_platform.domain.queue_tokens import Credentials, build_user
+from gpu_platform.nats.connection import QueueAccess, open_client
+from gpu_platform.nats.credentials import Credentials, build_user
+from gpu_platform.nats.permissions import Permissions, QueueUser, inbox_prefix_of, sidecar_inbox_prefix
+from gpu_platform.nats.subjects import body_subject, queue_subject, record_subject
 from tests.support.nats_server import QueueServer, queue_server
 
 ANSWER_SECONDS = 60.0

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from gpu_platform.adapters.kube import KubeClient
-from gpu_platform.adapters.kube.paths import RESOURCE_QUOTAS
-from gpu_platform.domain.object_counts import QUOTA, is_counted
+from gpu_platform.domain.limits import QUOTA, is_counted
 from gpu_platform.domain.tenant_limits import TenantLimits
+from gpu_platform.kube import KubeClient
+from gpu_platform.kube.paths import RESOURCE_QUOTAS
 from infra.objects.namespaces import build_object_counts
 from tests.support.units_and_stock import INSTANCES
 from tests.support.waiting import NotYet, eventually

@@ -7,9 +7,9 @@ from typing import Any
 
 import httpx
 
-from gpu_platform.adapters.kube import KubeClient, NotFoundError
-from gpu_platform.adapters.kube.paths import GPU_SPECS, OPERATIONS, STOCK_POOLS
 from gpu_platform.domain.operations import FINAL_PHASES, operation_name
+from gpu_platform.kube import KubeClient, NotFoundError
+from gpu_platform.kube.paths import GPU_SPECS, OPERATIONS, STOCK_POOLS
 from tests.support.units_and_stock import STOCK, find, stock_of
 from tests.support.waiting import NotYet, eventually
 

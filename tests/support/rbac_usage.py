@@ -19,7 +19,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from gpu_platform.domain.access import (
+from gpu_platform.domain.names import GROUP, STOCK_NAMESPACE, SYSTEM_NAMESPACE
+from gpu_platform.domain.rbac import (
     API_ACCOUNT,
     MANAGE,
     RECONCILER_ACCOUNT,
@@ -28,10 +29,9 @@ from gpu_platform.domain.access import (
     Scope,
     account_user,
 )
-from gpu_platform.domain.names import GROUP, STOCK_NAMESPACE, SYSTEM_NAMESPACE
-from platform_api.rules import RULES as API_RULES
-from reconciler.rules import CONTROLLER_RULES, rules_of
-from stacks.worker.rules import RULES as STACK_WORKER_RULES
+from platform_api.rbac import RULES as API_RULES
+from reconciler.rbac import CONTROLLER_RULES, rules_of
+from stacks.worker.rbac import RULES as STACK_WORKER_RULES
 
 Json = dict[str, Any]
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import httpx
 
-from gpu_platform.adapters.kube import KubeClient
-from gpu_platform.adapters.kube.paths import GPU_SPECS, GPU_UNITS, OPERATIONS
 from gpu_platform.adapters.stack_looks import PATHS
 from gpu_platform.domain import names
 from gpu_platform.domain.metadata import annotations_of
 from gpu_platform.domain.operations import operation_name
 from gpu_platform.domain.stacks import StackAddress
+from gpu_platform.kube import KubeClient
+from gpu_platform.kube.paths import GPU_SPECS, GPU_UNITS, OPERATIONS
 from tests.support.api import UNITS, unit_request
 from tests.support.clusters import RunningCluster
 from tests.support.functions_api import FUNCTIONS, build_function_request, remove_function

@@ -8,9 +8,9 @@ from urllib.parse import urlencode
 
 import yaml
 
-from gpu_platform.adapters.kube import KubeClient, NotFoundError, PatchType, ResourcePath
-from gpu_platform.adapters.kube.paths import GPU_FUNCTIONS, GPU_SPECS, GPU_STORAGES, GPU_UNITS, OPERATIONS, STOCK_POOLS
 from gpu_platform.domain.crds import build_crds
+from gpu_platform.kube import KubeClient, NotFoundError, PatchType, ResourcePath
+from gpu_platform.kube.paths import GPU_FUNCTIONS, GPU_SPECS, GPU_STORAGES, GPU_UNITS, OPERATIONS, STOCK_POOLS
 from tests.support.waiting import eventually
 
 Json = dict[str, Any]

@@ -9,7 +9,7 @@ import json
 from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import Any
 
-from gpu_platform.adapters.kube import (
+from gpu_platform.kube import (
     AlreadyExistsError,
     ConflictError,
     KubeClient,

@@ -9,16 +9,9 @@ import httpx
 import pytest
 import yaml
 
-from gpu_platform.adapters.kube import KubeClient
-from gpu_platform.adapters.kube.paths import (
-    GPU_FUNCTIONS,
-    GPU_STORAGES,
-    GPU_UNITS,
-    SERVICE_ACCOUNTS,
-    STOCK_POOLS,
-    ResourcePath,
-)
 from gpu_platform.domain import names
+from gpu_platform.kube import KubeClient
+from gpu_platform.kube.paths import GPU_FUNCTIONS, GPU_STORAGES, GPU_UNITS, SERVICE_ACCOUNTS, STOCK_POOLS, ResourcePath
 from infra.objects.roles import RBAC, RBAC_GROUP
 from infra.objects.workloads import API, RECONCILER, STACK_WORKER
 from tests.support.api import UNITS, api_process, open_api, unit_request, wait_ready

@@ -11,14 +11,14 @@ from typing import Any
 
 import httpx
 
-from gpu_platform.adapters.kube import KubeClient
-from gpu_platform.adapters.kube.paths import LEASES
-from gpu_platform.adapters.kube.requests import find
-from gpu_platform.adapters.stack_leases import find_record
 from gpu_platform.domain import names
 from gpu_platform.domain.names import SYSTEM_NAMESPACE
 from gpu_platform.domain.stack_records import LABEL_KIND, StackRecord
 from gpu_platform.domain.stacks import StackAddress, StackKind
+from gpu_platform.kube import KubeClient
+from gpu_platform.kube.paths import LEASES
+from gpu_platform.kube.requests import find
+from gpu_platform.store.stacks import find_record
 from tests.support.api import UNITS
 from tests.support.clusters import RunningCluster
 from tests.support.daemons import Daemon, running_daemon

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import httpx
 
-from gpu_platform.adapters.kube import KubeClient
 from gpu_platform.domain.tenants import Role, tenant_namespace
+from gpu_platform.kube import KubeClient
 from tests.support.api import UNITS, add_key, open_api, remove_key
 from tests.support.namespaces import tenant_namespace_of
 from tests.support.waiting import NotYet, eventually

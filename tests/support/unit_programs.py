@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import providers.cluster
-from gpu_platform.adapters.kube import KubeClient
 from gpu_platform.domain import names
 from gpu_platform.domain.stacks import intent_of
 from gpu_platform.domain.stock import claim_holder_of, is_available
+from gpu_platform.kube import KubeClient
 from providers.cluster.package import GPU_UNIT
 from tests.support.clusters import RunningCluster
 from tests.support.pulumi_projects import PulumiProject

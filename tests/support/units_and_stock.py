@@ -5,11 +5,11 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any
 
-from gpu_platform.adapters.claims import try_claim
-from gpu_platform.adapters.kube import KubeClient, NotFoundError, PatchType
-from gpu_platform.adapters.kube.paths import GPU_SPECS, GPU_UNITS, STOCK_POOLS
 from gpu_platform.domain import names
 from gpu_platform.domain.stock import Claim, is_available, rank_stock
+from gpu_platform.kube import KubeClient, NotFoundError, PatchType
+from gpu_platform.kube.paths import GPU_SPECS, GPU_UNITS, STOCK_POOLS
+from gpu_platform.store.claims import try_claim
 from tests.support.waiting import NotYet, eventually
 
 Json = dict[str, Any]

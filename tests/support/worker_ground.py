@@ -8,15 +8,15 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from gpu_platform.adapters.clock import now_utc
-from gpu_platform.adapters.queue.bodies import Bodies
-from gpu_platform.adapters.queue.connection import JetStream, open_queue
-from gpu_platform.adapters.queue.errors import QueueUnavailableError
-from gpu_platform.adapters.queue.layout import ensure_consumer, ensure_streams
-from gpu_platform.adapters.queue.records import Records, Seen
+from gpu_platform.clock import now_utc
 from gpu_platform.domain.invocations import Invocation, InvocationRequest, InvocationState, accept
 from gpu_platform.domain.queue_keyring import Keyring
-from gpu_platform.domain.queue_permissions import QueueUser, inbox_prefix_of
+from gpu_platform.nats.bodies import Bodies
+from gpu_platform.nats.connection import JetStream, open_queue
+from gpu_platform.nats.errors import QueueUnavailableError
+from gpu_platform.nats.permissions import QueueUser, inbox_prefix_of
+from gpu_platform.nats.records import Records, Seen
+from gpu_platform.nats.streams import ensure_consumer, ensure_streams
 from tests.support.daemons import Daemon
 from tests.support.function_workers import GATED, WorkerPlace
 from tests.support.nats_server import QueueServer, queue_server

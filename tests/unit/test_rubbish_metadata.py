@@ -10,29 +10,29 @@ from typing import Any, cast
 
 import pytest
 
-from gpu_platform.adapters.kube import KubeClient
-from gpu_platform.adapters.kube.cache import ObjectCache
 from gpu_platform.adapters.kube.watch import WatchEvent, WatchTiming
 from gpu_platform.domain import names, stack_records
 from gpu_platform.domain.gpu_storages import Prepare, is_mountable, prepare_digest
 from gpu_platform.domain.metadata import BadMetadata, read_json
 from gpu_platform.domain.metadata_checks import find_bad_metadata
+from gpu_platform.domain.mount_holds import hold_of, is_holdable, plan_hold, unit_holder
 from gpu_platform.domain.queue_keys import KeyRole, build_seed
 from gpu_platform.domain.stack_plan import Records, find_differences, plan_stack
 from gpu_platform.domain.stack_records import Recorded, StackRecord, parse_record, record_annotations, record_labels
 from gpu_platform.domain.stacks import StackAddress, StackKind, as_accepted, intent_of
 from gpu_platform.domain.stock import HANDOFF_LIMIT
-from gpu_platform.domain.storage_mounts import hold_of, is_holdable, plan_hold, unit_holder
-from gpu_platform.domain.unit_requests import build_started
+from gpu_platform.domain.units import build_started
+from gpu_platform.kube import KubeClient
+from gpu_platform.kube.informer import ObjectCache
 from platform_api.cluster import Cluster
-from platform_api.functions.schemas import view_of as view_function
+from platform_api.functions.views import view_of as view_function
 from platform_api.gpu_units.schemas import view_of as view_unit
 from platform_api.http.errors import ApiError
 from platform_api.ownership import refuse_owned
-from platform_api.proxying.plan import plan_address
+from platform_api.proxy.plan import plan_address
 from platform_api.stock_pools.schemas import view_of as view_pool
 from platform_api.stock_units.schemas import view_of as view_stock
-from platform_api.storages.schemas import view_of as view_storage
+from platform_api.storages.views import view_of as view_storage
 from providers.cluster.kinds import KINDS
 from providers.cluster.objects import accepted_hash_of, accepted_spec_of
 from reconciler.functions import credentials
@@ -40,6 +40,7 @@ from reconciler.functions.credentials import CreateSecret, Signing, plan_secret
 from reconciler.functions.observe import build_after_unit, observe_function
 from reconciler.functions.plan import plan_function
 from reconciler.functions.starts import measure_start
+from reconciler.informers import World, key_of
 from reconciler.operations.observed import Observed as ObservedOperation
 from reconciler.operations.plan import plan_operation
 from reconciler.orphans.plan import Observed as ObservedOrphans
@@ -53,7 +54,6 @@ from reconciler.storages.plan import plan_storage
 from reconciler.units.controller import UnitsController
 from reconciler.units.observe import observe_unit
 from reconciler.units.plan import plan_unit
-from reconciler.world import World, key_of
 from tests.support.builders import (
     CREATED,
     NOW,

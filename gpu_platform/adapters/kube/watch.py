@@ -19,9 +19,9 @@ from typing import Any, Literal
 
 from gpu_platform.adapters.backoff import Backoff
 from gpu_platform.adapters.kube.answers import parse_answer
-from gpu_platform.adapters.kube.client import KubeClient
-from gpu_platform.adapters.kube.errors import GoneError, KubeError, UnreachableError, error_from_status
-from gpu_platform.adapters.kube.requests import list_pages
+from gpu_platform.kube.client import KubeClient
+from gpu_platform.kube.errors import GoneError, KubeError, UnreachableError, error_from_status
+from gpu_platform.kube.requests import list_pages
 
 log = logging.getLogger(__name__)
 

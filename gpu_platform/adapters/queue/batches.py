@@ -11,7 +11,7 @@ from nats.aio.subscription import Subscription
 from nats.js import JetStreamContext
 
 from gpu_platform.adapters.queue.core import connected_core_of
-from gpu_platform.adapters.queue.errors import QueueUnavailableError, translated
+from gpu_platform.nats.errors import QueueUnavailableError, translated
 
 ANSWER_SECONDS = 5.0
 BATCH_BYTES = 8 << 20

@@ -8,8 +8,8 @@ from nats.js import JetStreamContext
 from nats.js.api import ConsumerInfo
 from nats.js.errors import NotFoundError
 
-from gpu_platform.adapters.queue.errors import QueueUnavailableError, translated
-from gpu_platform.domain.queue_subjects import QUEUE, consumer_name, parse_consumer_name
+from gpu_platform.nats.errors import QueueUnavailableError, translated
+from gpu_platform.nats.subjects import QUEUE, consumer_name, parse_consumer_name
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ import asyncio
 from nats.aio.client import Client
 from nats.js import JetStreamContext
 
-from gpu_platform.adapters.queue.errors import QueueUnavailableError
+from gpu_platform.nats.errors import QueueUnavailableError
 
 LOOK_SECONDS = 2.0
 

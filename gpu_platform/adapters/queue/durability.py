@@ -6,9 +6,9 @@ from typing import Any
 
 from nats.aio.subscription import Subscription
 
-from gpu_platform.adapters.queue.connection import ANSWER_SECONDS, QueueAccess, open_client
-from gpu_platform.adapters.queue.errors import QueueUnavailableError, translated
-from gpu_platform.domain.queue_permissions import SERVERS, QueueUser, inbox_prefix_of
+from gpu_platform.nats.connection import ANSWER_SECONDS, QueueAccess, open_client
+from gpu_platform.nats.errors import QueueUnavailableError, translated
+from gpu_platform.nats.permissions import SERVERS, QueueUser, inbox_prefix_of
 
 QUIET_SECONDS = 1.0
 """Nobody knows how many servers there are: who has not answered after this much silence is not there."""

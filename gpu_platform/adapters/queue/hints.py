@@ -9,10 +9,10 @@ import nats.errors
 from nats.aio.msg import Msg
 from nats.js import JetStreamContext
 
-from gpu_platform.adapters.clock import wait_at_most
 from gpu_platform.adapters.queue.core import core_of
-from gpu_platform.adapters.queue.errors import translated
-from gpu_platform.domain.queue_subjects import changed_subject, wake_subject
+from gpu_platform.clock import wait_at_most
+from gpu_platform.nats.errors import translated
+from gpu_platform.nats.subjects import changed_subject, wake_subject
 
 LOOK_SECONDS = 1.0
 

@@ -11,7 +11,6 @@ from urllib.parse import urlsplit
 
 import aiohttp
 
-from gpu_platform.adapters.kube import KubeError, open_client
 from gpu_platform.devcluster.child_process import CLUSTER_MARK, kill_marked
 from gpu_platform.devcluster.errors import DevClusterError
 from gpu_platform.devcluster.hostnode.addresses import PodNetwork
@@ -22,6 +21,7 @@ from gpu_platform.devcluster.hostnode.pods.podset import PodSet
 from gpu_platform.devcluster.hostnode.pods.worker import Surroundings
 from gpu_platform.devcluster.hostnode.provisioner.provisioner import Provisioner
 from gpu_platform.devcluster.hostnode.server import LogServer, ServerFiles
+from gpu_platform.kube import KubeError, open_client
 
 INHERITED_VARIABLES = ("PATH", "LANG", CLUSTER_MARK)
 

@@ -5,11 +5,11 @@ import logging
 from datetime import datetime, timedelta
 from typing import Literal
 
-from gpu_platform.adapters.kube import KubeClient, KubeError
-from gpu_platform.adapters.kube.client import Json
-from gpu_platform.adapters.kube.paths import EVENTS
 from gpu_platform.devcluster.hostnode.names import NODE_NAME
 from gpu_platform.devcluster.hostnode.times import format_time, utc_now
+from gpu_platform.kube import KubeClient, KubeError
+from gpu_platform.kube.client import Json
+from gpu_platform.kube.paths import EVENTS
 
 QUEUE = 1_000
 """Events that wait to be written; beyond it they are dropped, because pods matter more."""

@@ -7,9 +7,6 @@ import platform
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from gpu_platform.adapters.kube import KubeClient, KubeError, NotFoundError, PatchType
-from gpu_platform.adapters.kube.client import Json
-from gpu_platform.adapters.kube.paths import LEASES, NODES
 from gpu_platform.devcluster.hostnode.names import HOST_NODE_TAINT, NODE_NAME
 from gpu_platform.devcluster.hostnode.node import (
     Machine,
@@ -20,6 +17,9 @@ from gpu_platform.devcluster.hostnode.node import (
     plan_labels,
 )
 from gpu_platform.devcluster.hostnode.times import utc_now
+from gpu_platform.kube import KubeClient, KubeError, NotFoundError, PatchType
+from gpu_platform.kube.client import Json
+from gpu_platform.kube.paths import LEASES, NODES
 
 LEASE_NAMESPACE = "kube-node-lease"
 

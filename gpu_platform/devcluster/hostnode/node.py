@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from gpu_platform.adapters.kube.client import Json
 from gpu_platform.devcluster.hostnode.launch.fields import HOST_ADDRESS
 from gpu_platform.devcluster.hostnode.names import HOST_NODE_TAINT, NODE_NAME
 from gpu_platform.devcluster.hostnode.times import format_micro_time, format_time
+from gpu_platform.kube.client import Json
 
 PODS = 200
 """Twice what the node is made for."""

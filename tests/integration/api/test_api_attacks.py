@@ -10,8 +10,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from gpu_platform.adapters.kube import KubeClient
 from gpu_platform.domain.tenants import Role
+from gpu_platform.kube import KubeClient
 from tests.support.api import UNITS, api_process, open_api, scrape, wait_ready
 from tests.support.clusters import RunningCluster
 from tests.support.raw_http import CHUNK_OF_ONE, LARGE_CHUNK, SMALL_BUFFER, RawAnswer, RawClient, build_head, open_raw

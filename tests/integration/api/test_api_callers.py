@@ -6,8 +6,8 @@ from typing import Any
 import httpx
 import pytest
 
-from gpu_platform.adapters.kube import KubeClient
 from gpu_platform.domain.tenants import DEFAULT_TENANT, Role
+from gpu_platform.kube import KubeClient
 from tests.support.api import UNITS, add_key, code_of, open_api, remove_key, unit_request
 from tests.support.clusters import RunningCluster
 from tests.support.tenants import key_of, tenant, wait_key_known

@@ -13,9 +13,9 @@ from typing import Any
 import httpx
 import pytest
 
-from gpu_platform.adapters.kube import KubeClient
-from gpu_platform.adapters.kube.paths import GPU_UNITS
 from gpu_platform.domain import names
+from gpu_platform.kube import KubeClient
+from gpu_platform.kube.paths import GPU_UNITS
 from tests.support.api import UNITS, api_process, code_of, open_api, probe, unit_request, wait_ready
 from tests.support.clusters import RunningCluster
 from tests.support.daemons import Daemon

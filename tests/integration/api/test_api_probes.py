@@ -10,9 +10,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from gpu_platform.adapters.kube import KubeClient
-from gpu_platform.adapters.probes import CONNECTION_LIMIT
+from gpu_platform.controller.probes import CONNECTION_LIMIT
 from gpu_platform.domain.tenants import Role
+from gpu_platform.kube import KubeClient
 from tests.support.api import UNITS, api_process, listeners_of, open_api, probe, scrape, wait_ready
 from tests.support.clusters import RunningCluster
 from tests.support.daemons import Daemon

@@ -27,12 +27,12 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from gpu_platform.adapters.kube import KubeClient, NotFoundError, ResourcePath
-from gpu_platform.adapters.kube.paths import GPU_SPECS, OPERATIONS, STOCK_POOLS
 from gpu_platform.domain import names
 from gpu_platform.domain.gpu_functions import WORKERS_LIMIT
 from gpu_platform.domain.stock_pools import REPLICAS_LIMIT
 from gpu_platform.domain.tenants import Role
+from gpu_platform.kube import KubeClient, NotFoundError, ResourcePath
+from gpu_platform.kube.paths import GPU_SPECS, OPERATIONS, STOCK_POOLS
 from tests.support.api import UNITS, probe
 from tests.support.clusters import RunningCluster
 from tests.support.fault_report import FaultReport

@@ -9,8 +9,8 @@ from typing import Any
 import httpx
 import pytest
 
-from gpu_platform.adapters.kube import KubeClient
 from gpu_platform.domain.tenants import Role
+from gpu_platform.kube import KubeClient
 from platform_api.app import ROUTERS
 from tests.support.api import UNITS, api_process, code_of, open_api, unit_request, wait_ready
 from tests.support.clusters import RunningCluster

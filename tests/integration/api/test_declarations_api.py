@@ -10,11 +10,11 @@ from typing import Any
 import httpx
 import pytest
 
-from gpu_platform.adapters.kube import KubeClient, ResourcePath
-from gpu_platform.adapters.kube.paths import GPU_FUNCTIONS, GPU_STORAGES, OPERATIONS
 from gpu_platform.domain import names
 from gpu_platform.domain.operations import delete_operation_name, operation_name
 from gpu_platform.domain.tenants import Role
+from gpu_platform.kube import KubeClient, ResourcePath
+from gpu_platform.kube.paths import GPU_FUNCTIONS, GPU_STORAGES, OPERATIONS
 from tests.support.api import api_process, code_of, open_api, wait_ready
 from tests.support.clusters import RunningCluster
 from tests.support.fault_report import FaultReport

@@ -6,9 +6,9 @@ import signal
 import httpx
 import pytest
 
-from gpu_platform.adapters.kube import KubeClient
-from gpu_platform.adapters.kube.paths import DEPLOYMENTS
 from gpu_platform.domain.names import child_name
+from gpu_platform.kube import KubeClient
+from gpu_platform.kube.paths import DEPLOYMENTS
 from tests.support.api import UNITS, code_of, wait_ready
 from tests.support.cluster_processes import frozen, pid_of
 from tests.support.clusters import RunningCluster

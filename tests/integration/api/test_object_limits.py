@@ -11,17 +11,17 @@ from typing import Any
 import httpx
 import pytest
 
-from gpu_platform.adapters.kube import KubeClient, KubeError
-from gpu_platform.adapters.kube.paths import GPU_FUNCTIONS, GPU_UNITS, OPERATIONS, RESOURCE_QUOTAS, ResourcePath
 from gpu_platform.devcluster.definitions import DEFINITIONS, field_manager
 from gpu_platform.devcluster.status import read_status
 from gpu_platform.domain import names
 from gpu_platform.domain.gpu_units import GPUUnitSpec
-from gpu_platform.domain.object_counts import QUOTA
+from gpu_platform.domain.limits import QUOTA
 from gpu_platform.domain.operations import operation_name
 from gpu_platform.domain.tenant_limits import TenantLimits
 from gpu_platform.domain.tenants import Role
-from gpu_platform.domain.unit_requests import accepted_text
+from gpu_platform.domain.units import accepted_text
+from gpu_platform.kube import KubeClient, KubeError
+from gpu_platform.kube.paths import GPU_FUNCTIONS, GPU_UNITS, OPERATIONS, RESOURCE_QUOTAS, ResourcePath
 from tests.support.api import UNITS, api_process, code_of, open_api, wait_ready
 from tests.support.audit_log import AuditLog
 from tests.support.clusters import RunningCluster

@@ -10,10 +10,10 @@ import httpx
 import pytest
 import yaml
 
-from gpu_platform.adapters.kube import KubeClient
-from gpu_platform.adapters.kube.paths import GPU_FUNCTIONS, GPU_STORAGES, OPERATIONS, ResourcePath
 from gpu_platform.domain.operations import operation_name
 from gpu_platform.domain.tenants import Role
+from gpu_platform.kube import KubeClient
+from gpu_platform.kube.paths import GPU_FUNCTIONS, GPU_STORAGES, OPERATIONS, ResourcePath
 from tests.support.api import UNITS, code_of
 from tests.support.clusters import RunningCluster
 from tests.support.functions_api import FUNCTIONS, build_function_request

@@ -8,10 +8,6 @@ from typing import Any
 
 import pytest
 
-from gpu_platform.adapters.kube import KubeClient
-from gpu_platform.adapters.kube.paths import GPU_SPECS, GPU_UNITS, OPERATIONS, PODS, STOCK_POOLS
-from gpu_platform.adapters.ledger import build_operation, finish_operation
-from gpu_platform.adapters.unit_writes import find_unit
 from gpu_platform.domain import names
 from gpu_platform.domain.operations import (
     RETENTION,
@@ -22,7 +18,11 @@ from gpu_platform.domain.operations import (
 )
 from gpu_platform.domain.pool_requests import seed_pool_name
 from gpu_platform.domain.stock import is_claimed
-from gpu_platform.domain.unit_requests import UnitRequest, build_unit
+from gpu_platform.domain.units import UnitRequest, build_unit
+from gpu_platform.kube import KubeClient
+from gpu_platform.kube.paths import GPU_SPECS, GPU_UNITS, OPERATIONS, PODS, STOCK_POOLS
+from gpu_platform.store.ledger import build_operation, finish_operation
+from gpu_platform.store.unit_writes import find_unit
 from tests.support.cluster_processes import frozen
 from tests.support.clusters import TAKEOVER, RunningCluster
 from tests.support.units_and_stock import (

@@ -8,12 +8,12 @@ from typing import Any
 import httpx
 import pytest
 
-from gpu_platform.adapters.kube import KubeClient
-from gpu_platform.adapters.kube.paths import GPU_SPECS, GPU_UNITS, OPERATIONS
-from gpu_platform.adapters.ledger import build_operation
 from gpu_platform.domain import names
 from gpu_platform.domain.operations import OperationKind, OperationSpec, OperationTarget, operation_name
 from gpu_platform.domain.pool_requests import seed_pool_name
+from gpu_platform.kube import KubeClient
+from gpu_platform.kube.paths import GPU_SPECS, GPU_UNITS, OPERATIONS
+from gpu_platform.store.ledger import build_operation
 from tests.support.api import api_process, code_of, open_api, wait_ready
 from tests.support.clusters import RunningCluster
 from tests.support.operator_api import (

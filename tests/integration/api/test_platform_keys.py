@@ -8,18 +8,12 @@ from typing import Any
 import httpx
 import pytest
 
-from gpu_platform.adapters.kube import KubeClient
-from gpu_platform.adapters.kube.paths import (
-    GPU_FUNCTIONS,
-    GPU_STORAGES,
-    GPU_UNITS,
-    NAMESPACES,
-    PERSISTENT_VOLUME_CLAIMS,
-)
 from gpu_platform.domain import names
 from gpu_platform.domain.gpu_units import GPUUnitSpec
 from gpu_platform.domain.tenants import DEFAULT_TENANT, PLATFORM_ROLES, Role
-from gpu_platform.domain.unit_requests import accepted_text
+from gpu_platform.domain.units import accepted_text
+from gpu_platform.kube import KubeClient
+from gpu_platform.kube.paths import GPU_FUNCTIONS, GPU_STORAGES, GPU_UNITS, NAMESPACES, PERSISTENT_VOLUME_CLAIMS
 from tests.support.api import UNITS, add_key_record, api_process, code_of, open_api, remove_key, wait_ready
 from tests.support.clusters import RunningCluster
 from tests.support.functions import function_body

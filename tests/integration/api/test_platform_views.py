@@ -7,9 +7,9 @@ from typing import Any
 import httpx
 import pytest
 
-from gpu_platform.adapters.kube import KubeClient
-from gpu_platform.adapters.kube.paths import GPU_UNITS
 from gpu_platform.domain.tenants import Role
+from gpu_platform.kube import KubeClient
+from gpu_platform.kube.paths import GPU_UNITS
 from tests.support.api import add_key, api_process, code_of, open_api, probe, remove_key, scrape, wait_ready
 from tests.support.clusters import GPUS, NODES, RunningCluster
 from tests.support.operator_api import POOLS, STOCK_UNITS, new_id, seed_request

@@ -11,10 +11,10 @@ from pathlib import Path
 import httpx
 import pytest
 
-from gpu_platform.adapters.kube import KubeClient
-from gpu_platform.adapters.kube.paths import GPU_FUNCTIONS
 from gpu_platform.domain.tenants import Role
-from platform_api.keys.access import WRITE_BURST_SECONDS
+from gpu_platform.kube import KubeClient
+from gpu_platform.kube.paths import GPU_FUNCTIONS
+from platform_api.auth.access import WRITE_BURST_SECONDS
 from tests.support.api import UNITS, api_process, code_of, open_api, wait_ready
 from tests.support.clusters import RunningCluster
 from tests.support.functions_api import FUNCTIONS, post_function

@@ -12,9 +12,9 @@ from typing import Any
 import httpx
 import pytest
 
-from gpu_platform.adapters.kube import KubeClient
-from gpu_platform.adapters.kube.paths import STOCK_POOLS
 from gpu_platform.domain.pool_requests import seed_pool_name
+from gpu_platform.kube import KubeClient
+from gpu_platform.kube.paths import STOCK_POOLS
 from tests.support.clusters import RunningCluster
 from tests.support.units_and_stock import STOCK, find, wait_pool_available
 from tests.support.units_api import remove_unit, wait_unit_view

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from gpu_platform.adapters.kube import open_client
-from gpu_platform.adapters.kube.paths import NODES
-from gpu_platform.adapters.queue.connection import QueueAccess, open_queue
 from gpu_platform.devcluster.lifecycle import current_status
 from gpu_platform.devcluster.status import ProcessStatus
+from gpu_platform.kube import open_client
+from gpu_platform.kube.paths import NODES
+from gpu_platform.nats.connection import QueueAccess, open_queue
 from tests.support.dev_command import DevCommand, create_config_map, is_kept, new_directory
 from tests.support.fault_report import FaultReport
 from tests.support.waiting import NotYet, eventually

@@ -8,17 +8,9 @@ from contextlib import aclosing
 import aiohttp
 import pytest
 
-from gpu_platform.adapters.kube import KubeClient, KubeError
-from gpu_platform.adapters.kube.paths import (
-    CONFIG_MAPS,
-    DEPLOYMENTS,
-    ENDPOINT_SLICES,
-    NODES,
-    PODS,
-    SECRETS,
-    SERVICES,
-)
-from gpu_platform.devcluster.certificates import key_pair
+from gpu_platform.devcluster.credentials import key_pair
+from gpu_platform.kube import KubeClient, KubeError
+from gpu_platform.kube.paths import CONFIG_MAPS, DEPLOYMENTS, ENDPOINT_SLICES, NODES, PODS, SECRETS, SERVICES
 from tests.support.clusters import GPUS, RunningCluster
 from tests.support.host_pods import (
     HOST_ADDRESS,

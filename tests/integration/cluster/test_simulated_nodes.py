@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from gpu_platform.adapters.kube import KubeClient, PatchType
-from gpu_platform.adapters.kube.paths import DEPLOYMENTS, EVENTS, NODES, PODS
 from gpu_platform.devcluster.nodes import SIMULATED
 from gpu_platform.domain.conditions import is_true
+from gpu_platform.kube import KubeClient, PatchType
+from gpu_platform.kube.paths import DEPLOYMENTS, EVENTS, NODES, PODS
 from tests.support.cluster_processes import frozen
 from tests.support.clusters import GPUS, RunningCluster
 from tests.support.clusters import NODES as NODE_COUNT

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from gpu_platform.adapters.kube import KubeClient, KubeError
+from gpu_platform.kube import KubeClient, KubeError
 from tests.support.samples import (
     DRY_RUN,
     Json,

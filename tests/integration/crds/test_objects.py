@@ -4,16 +4,16 @@ from typing import Any
 
 import pytest
 
-from gpu_platform.adapters.kube import KubeClient, KubeError
 from gpu_platform.domain.crds import KINDS
 from gpu_platform.domain.gpu_functions import GPUFunctionSpec
-from gpu_platform.domain.gpu_specs import GPUSpecSpec
 from gpu_platform.domain.gpu_storages import GPUStorageSpec
 from gpu_platform.domain.gpu_units import GPUUnitSpec
 from gpu_platform.domain.names import API_VERSION
 from gpu_platform.domain.operations import OperationSpec
+from gpu_platform.domain.specs import GPUSpecSpec
 from gpu_platform.domain.stock_pools import StockPoolSpec
 from gpu_platform.domain.value import Value
+from gpu_platform.kube import KubeClient, KubeError
 from tests.support.samples import (
     DEFINITIONS,
     DRY_RUN,

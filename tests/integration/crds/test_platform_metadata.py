@@ -7,8 +7,11 @@ from uuid import UUID
 
 import pytest
 
-from gpu_platform.adapters.kube import ConflictError, KubeClient, KubeError, open_client
-from gpu_platform.adapters.kube.paths import (
+from gpu_platform.domain import names
+from gpu_platform.domain.stacks import SPECS, StackKind
+from gpu_platform.domain.units import accepted_text
+from gpu_platform.kube import ConflictError, KubeClient, KubeError, open_client
+from gpu_platform.kube.paths import (
     GPU_FUNCTIONS,
     GPU_STORAGES,
     GPU_UNITS,
@@ -17,9 +20,6 @@ from gpu_platform.adapters.kube.paths import (
     STOCK_POOLS,
     ResourcePath,
 )
-from gpu_platform.domain import names
-from gpu_platform.domain.stacks import SPECS, StackKind
-from gpu_platform.domain.unit_requests import accepted_text
 from infra.objects.roles import PROGRAM_ROLE, tenant_role
 from tests.support.admission import BINDINGS
 from tests.support.clusters import RunningCluster

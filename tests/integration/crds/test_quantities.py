@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from gpu_platform.adapters.kube import KubeClient, KubeError
-from gpu_platform.adapters.kube.paths import DEPLOYMENTS
 from gpu_platform.domain.quantities import QuantityError, canonical_quantity
+from gpu_platform.kube import KubeClient, KubeError
+from gpu_platform.kube.paths import DEPLOYMENTS
 from tests.support.quantity_texts import (
     ACCEPTED,
     NEGATIVE,

@@ -12,18 +12,18 @@ from typing import Any
 import httpx
 import pytest
 
-from gpu_platform.adapters.clock import now_utc
-from gpu_platform.adapters.kube import ConflictError, KubeClient, NotFoundError, open_client
-from gpu_platform.adapters.kube.paths import GPU_UNITS
-from gpu_platform.adapters.ledger import build_deletion, open_operation
-from gpu_platform.adapters.stack_leases import find_record
+from gpu_platform.clock import now_utc
 from gpu_platform.domain.operations import OPERATORS
+from gpu_platform.kube import ConflictError, KubeClient, NotFoundError, open_client
+from gpu_platform.kube.paths import GPU_UNITS
+from gpu_platform.pulumi_protocol.properties import Properties
+from gpu_platform.store.ledger import build_deletion, open_operation
+from gpu_platform.store.stacks import find_record
 from providers.cluster.kinds import KINDS
 from providers.cluster.lifecycle import Lifecycle
 from providers.cluster.package import GPU_FUNCTION, GPU_STORAGE, GPU_UNIT, STOCK_POOL
 from providers.cluster.sessions import Sessions
 from providers.protocol.failures import ResourceFailedError
-from providers.protocol.property_values import Properties
 from providers.protocol.resource import Resource
 from tests.support.api import UNITS
 from tests.support.clusters import RunningCluster

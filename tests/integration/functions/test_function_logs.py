@@ -5,9 +5,9 @@ import sys
 
 import httpx
 
-from gpu_platform.adapters.kube import KubeClient
-from gpu_platform.adapters.kube.paths import PODS
 from gpu_platform.domain.invocations import InvocationState
+from gpu_platform.kube import KubeClient
+from gpu_platform.kube.paths import PODS
 from tests.architecture.repository import ROOT
 from tests.support.api import code_of
 from tests.support.functions import (

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from gpu_platform.adapters.clock import now_utc
-from gpu_platform.adapters.queue.connection import JetStream, QueueAccess, open_queue
-from gpu_platform.adapters.queue.layout import ensure_consumer, ensure_streams
-from gpu_platform.adapters.queue.records import Records
-from gpu_platform.control.loop import Key
+from gpu_platform.clock import now_utc
+from gpu_platform.controller.loop import Key
 from gpu_platform.domain.gpu_functions import GPUFunctionSpec
 from gpu_platform.domain.invocations import InvocationRequest, accept
 from gpu_platform.domain.scaling_plan import Workers
 from gpu_platform.domain.tenants import tenant_namespace
+from gpu_platform.nats.connection import JetStream, QueueAccess, open_queue
+from gpu_platform.nats.records import Records
+from gpu_platform.nats.streams import ensure_consumer, ensure_streams
 from reconciler.functions.scaling import Scaler
 from tests.support.nats_server import queue_server
 from tests.support.waiting import eventually

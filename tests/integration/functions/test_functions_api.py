@@ -11,11 +11,11 @@ from typing import Any
 import httpx
 import pytest
 
-from gpu_platform.adapters.kube import KubeClient, PatchType
-from gpu_platform.adapters.kube.paths import GPU_FUNCTIONS, OPERATIONS
 from gpu_platform.domain import names
 from gpu_platform.domain.operations import operation_name
 from gpu_platform.domain.tenants import Role
+from gpu_platform.kube import KubeClient, PatchType
+from gpu_platform.kube.paths import GPU_FUNCTIONS, OPERATIONS
 from tests.architecture.repository import ROOT
 from tests.support.api import UNITS, code_of
 from tests.support.clusters import RunningCluster

@@ -9,11 +9,11 @@ from contextlib import AsyncExitStack
 import httpx
 import pytest
 
-from gpu_platform.adapters.clock import now_utc
-from gpu_platform.adapters.kube import KubeClient
+from gpu_platform.clock import now_utc
 from gpu_platform.devcluster.lifecycle import current_status
 from gpu_platform.domain.invocations import InvocationRequest, InvocationState, accept, phases_of_cold_start
-from gpu_platform.domain.queue_subjects import queue_subject
+from gpu_platform.kube import KubeClient
+from gpu_platform.nats.subjects import queue_subject
 from tests.support.cluster_processes import pid_of
 from tests.support.clusters import RunningCluster
 from tests.support.fault_report import FaultReport

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from gpu_platform.adapters.clock import now_utc
-from gpu_platform.adapters.queue.layout import LARGEST_RECORD
+from gpu_platform.clock import now_utc
 from gpu_platform.domain.invocations import BodyReference, InvocationRequest, InvocationState, accept, cancel
-from gpu_platform.domain.queue_subjects import RECORDS
+from gpu_platform.nats.streams import LARGEST_RECORD
+from gpu_platform.nats.subjects import RECORDS
 from tests.support.waiting import eventually
 from tests.support.worker_ground import (
     ACK_SECONDS,

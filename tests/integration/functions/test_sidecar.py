@@ -11,9 +11,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from gpu_platform.adapters.clock import now_utc
+from gpu_platform.clock import now_utc
 from gpu_platform.domain.invocations import InvocationState
-from gpu_platform.domain.queue_tokens import mint_sidecar
+from gpu_platform.nats.credentials import mint_sidecar
 from tests.architecture.repository import ROOT
 from tests.support.daemons import Daemon
 from tests.support.function_workers import GATED

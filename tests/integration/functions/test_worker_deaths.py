@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gpu_platform.domain.invocations import InvocationState
-from gpu_platform.domain.queue_subjects import QUEUE, consumer_name
+from gpu_platform.nats.subjects import QUEUE, consumer_name
 from tests.support.fault_report import FaultReport
 from tests.support.function_workers import POISON
 from tests.support.waiting import eventually

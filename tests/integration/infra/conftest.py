@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from gpu_platform.adapters.kube import KubeClient, open_client
+from gpu_platform.kube import KubeClient, open_client
 from tests.support.bootstrap import BootstrapStack
 from tests.support.clusters import RunningCluster, running_cluster
 

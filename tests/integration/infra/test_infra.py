@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from gpu_platform.adapters.kube import KubeClient
-from gpu_platform.adapters.kube.paths import GPU_SPECS, NAMESPACES, SECRETS
-from gpu_platform.domain import names, object_counts
+from gpu_platform.domain import limits as object_counts
+from gpu_platform.domain import names
 from gpu_platform.domain.api_keys import KEYS_SECRET
+from gpu_platform.kube import KubeClient
+from gpu_platform.kube.paths import GPU_SPECS, NAMESPACES, SECRETS
 from infra.objects.namespaces import LIMITS, QUOTA
 from infra.objects.workloads import API, RECONCILER, STACK_WORKER
 from tests.architecture.repository import ROOT

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from gpu_platform.adapters.kube import KubeClient
 from gpu_platform.domain.api_keys import build_key, hash_secret
+from gpu_platform.kube import KubeClient
 from infra.objects.workloads import API, RECONCILER, STACK_WORKER
-from platform_api.rules import RULES as API_RULES
-from reconciler.rules import CONTROLLER_RULES, rules_of
-from stacks.worker.rules import RULES as STACK_WORKER_RULES
+from platform_api.rbac import RULES as API_RULES
+from reconciler.rbac import CONTROLLER_RULES, rules_of
+from stacks.worker.rbac import RULES as STACK_WORKER_RULES
 from tests.support.access_reviews import is_declared, list_allowed, list_questions
 from tests.support.audit_log import AuditLog
 from tests.support.bootstrap import BootstrapStack, list_remains, read_config

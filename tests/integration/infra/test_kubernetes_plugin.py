@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from gpu_platform.adapters.kube import KubeClient, ResourcePath
-from gpu_platform.adapters.kube.paths import CONFIG_MAPS, DEPLOYMENTS, NAMESPACES, SECRETS
+from gpu_platform.kube import KubeClient, ResourcePath
+from gpu_platform.kube.paths import CONFIG_MAPS, DEPLOYMENTS, NAMESPACES, SECRETS
 from tests.support.clusters import RunningCluster
 from tests.support.pulumi_projects import PulumiProject
 from tests.support.units_and_stock import find

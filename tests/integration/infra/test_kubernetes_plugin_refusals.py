@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from gpu_platform.adapters.kube import KubeClient
-from gpu_platform.adapters.kube.paths import CONFIG_MAPS, DEPLOYMENTS
 from gpu_platform.domain.names import EMBEDDED_CLUSTER, EMBEDDED_CONTEXT
+from gpu_platform.kube import KubeClient
+from gpu_platform.kube.paths import CONFIG_MAPS, DEPLOYMENTS
 from tests.support.clusters import RunningCluster
 from tests.support.fault_report import FaultReport
 from tests.support.pulumi_projects import PulumiProject
@@ -195,4 +195,6 @@ def list_plugins(pulumi: int) -> list[int]:
     """The plugin's processes that this CLI has started."""
     children = Path(f"/proc/{pulumi}/task").glob("*/children")
     pids = [int(pid) for path in children for pid in path.read_text().split()]
-    return [pid for pid in pids if b"providers.kubernetes" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    return [
+        pid for pid in pids if b"gpu_platform.devcluster.pulumi_kubernetes" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    ]

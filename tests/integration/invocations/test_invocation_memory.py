@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from gpu_platform.adapters.kube import KubeClient
+from gpu_platform.kube import KubeClient
 from tests.support.api import UNITS, api_process, open_api, scrape, wait_ready
 from tests.support.clusters import RunningCluster
 from tests.support.invocations import INVOCATIONS, Ground, open_ground

@@ -10,8 +10,8 @@ from dataclasses import replace
 import httpx
 import pytest
 
-from gpu_platform.adapters.kube import KubeClient
-from gpu_platform.domain.queue_subjects import BODIES, BODY_PREFIX, CHUNK_BYTES, QUEUE, QUEUE_PREFIX
+from gpu_platform.kube import KubeClient
+from gpu_platform.nats.subjects import BODIES, BODY_PREFIX, CHUNK_BYTES, QUEUE, QUEUE_PREFIX
 from tests.support.api import code_of
 from tests.support.clusters import RunningCluster
 from tests.support.invocations import INVOCATIONS, ROLES, SERVERLESS, Ground, open_ground

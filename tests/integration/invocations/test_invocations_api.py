@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from gpu_platform.adapters.kube import KubeClient
 from gpu_platform.domain.tenants import Role
+from gpu_platform.kube import KubeClient
 from tests.support.api import code_of
 from tests.support.clusters import RunningCluster
 from tests.support.function_workers import GATED

@@ -17,11 +17,11 @@ import httpx
 import pytest
 
 from gpu_platform.adapters.background import running
-from gpu_platform.adapters.clock import now_utc
-from gpu_platform.adapters.kube import KubeClient
-from gpu_platform.adapters.queue.connection import QueueAccess, open_queue
-from gpu_platform.adapters.queue.layout import ensure_consumer, ensure_streams
-from reconciler.invocations.sweep import InvocationsSweep
+from gpu_platform.clock import now_utc
+from gpu_platform.kube import KubeClient
+from gpu_platform.nats.connection import QueueAccess, open_queue
+from gpu_platform.nats.streams import ensure_consumer, ensure_streams
+from reconciler.invocations_sweep import InvocationsSweep
 from tests.support.api import open_api
 from tests.support.clusters import RunningCluster
 from tests.support.daemons import Daemon, running_daemon

@@ -10,8 +10,8 @@ from typing import Any
 import httpx
 import pytest
 
-from gpu_platform.adapters.kube import KubeClient
 from gpu_platform.domain.tenants import Role
+from gpu_platform.kube import KubeClient
 from tests.support.api import api_process, code_of, open_api, probe, scrape, wait_ready
 from tests.support.clusters import RunningCluster
 from tests.support.function_workers import GATED

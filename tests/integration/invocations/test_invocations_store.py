@@ -11,10 +11,7 @@ from typing import cast
 
 import pytest
 
-from gpu_platform.adapters.clock import now_utc
-from gpu_platform.adapters.queue.connection import JetStream, QueueAccess, open_queue
-from gpu_platform.adapters.queue.layout import ensure_streams
-from gpu_platform.adapters.queue.listing import Listing
+from gpu_platform.clock import now_utc
 from gpu_platform.domain.invocations import (
     BodyReference,
     Invocation,
@@ -27,21 +24,24 @@ from gpu_platform.domain.invocations import (
     bury,
     retry_id,
 )
-from gpu_platform.domain.queue_subjects import RECORDS, record_subject
 from gpu_platform.domain.tenant_limits import TenantLimits
+from gpu_platform.nats.connection import JetStream, QueueAccess, open_queue
+from gpu_platform.nats.listing import Listing
+from gpu_platform.nats.streams import ensure_streams
+from gpu_platform.nats.subjects import RECORDS, record_subject
+from platform_api.auth.keys import Caller
 from platform_api.cluster import Cluster
 from platform_api.functions.service import function_not_found
 from platform_api.http.errors import ApiError
 from platform_api.invocations.acceptance import CallAcceptance
 from platform_api.invocations.changes import CallChanges
 from platform_api.invocations.figures import FILL_SECONDS, GOOD_SECONDS, QueueCounts, RecordRoom
+from platform_api.invocations.limits import ONE_RECORD, TenantRoom
 from platform_api.invocations.parsing import TextThreads
 from platform_api.invocations.reads import CallReads
 from platform_api.invocations.schemas import Redrive
 from platform_api.invocations.store import Store, open_store
-from platform_api.invocations.tenant_room import ONE_RECORD, TenantRoom
-from platform_api.keys.key_ring import Caller
-from platform_api.queue_link import QueueLink
+from platform_api.nats_connection import QueueLink
 from tests.support.nats_server import queue_server
 
 CALLER = Caller("acme", frozenset(), "none")
@@ -113,7 +113,7 @@ async def bury_one(store: Store, one: Invocation) -> Invocation:
 async def test_dead_letters_that_cannot_be_tried_again_hold_up_no_other(
     store: Store, changes: CallChanges, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gpu_platform.adapters.queue.bodies.MISSING_SECONDS", 0.2)
+    monkeypatch.setattr("gpu_platform.nats.bodies.MISSING_SECONDS", 0.2)
     await bury_one(store, call("of-no-function", "gone"))
     await bury_one(store, call("without-payload", payload_body=LOST))
     await bury_one(store, call("fine"))
@@ -146,7 +146,7 @@ async def test_what_is_purged_keeps_its_payload(store: Store, changes: CallChang
 async def test_a_result_whose_body_is_gone_says_so(
     store: Store, reads: CallReads, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gpu_platform.adapters.queue.bodies.MISSING_SECONDS", 0.2)
+    monkeypatch.setattr("gpu_platform.nats.bodies.MISSING_SECONDS", 0.2)
     running = begin(call("one"), "worker-1", now_utc())
     view = (await reads.show(store, answer(running, InvocationResult(), now_utc(), LOST))).view
 
@@ -179,7 +179,7 @@ async def test_inline_payloads_of_one_tenant_leave_room_for_the_records_of_other
     js: JetStream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Records have no limit in bytes: where they fill the stream, the tenant that has many waits."""
-    monkeypatch.setattr("platform_api.invocations.tenant_room.SCARCE_RECORDS", 3)
+    monkeypatch.setattr("platform_api.invocations.limits.SCARCE_RECORDS", 3)
     await js.update_stream((await js.stream_info(RECORDS)).config.evolve(max_bytes=100_000))
     listing, records, tenants = Listing(js), RecordRoom(), TenantRoom(lambda _: TenantLimits())
     for number in range(4):

@@ -11,14 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gpu_platform.adapters.clock import now_utc
-from gpu_platform.adapters.kube import KubeError
-from gpu_platform.adapters.queue.bodies import Bodies, MissingBodyError
-from gpu_platform.adapters.queue.connection import JetStream, open_queue
-from gpu_platform.adapters.queue.errors import QueueUnavailableError, TooLargeError
-from gpu_platform.adapters.queue.layout import LARGEST_RECORD, ensure_streams
-from gpu_platform.adapters.queue.listing import Listing
-from gpu_platform.adapters.queue.records import Records, Seen
+from gpu_platform.clock import now_utc
 from gpu_platform.domain.body_retention import ORPHAN_GRACE
 from gpu_platform.domain.invocations import (
     Invocation,
@@ -32,10 +25,17 @@ from gpu_platform.domain.invocations import (
     expire,
 )
 from gpu_platform.domain.queue_keyring import Keyring
-from gpu_platform.domain.queue_permissions import QueueUser, inbox_prefix_of
-from gpu_platform.domain.queue_subjects import record_subject
 from gpu_platform.domain.sweep_plan import QUEUE_GRACE, Sweep
-from reconciler.invocations.sweep import InvocationsSweep
+from gpu_platform.kube import KubeError
+from gpu_platform.nats.bodies import Bodies, MissingBodyError
+from gpu_platform.nats.connection import JetStream, open_queue
+from gpu_platform.nats.errors import QueueUnavailableError, TooLargeError
+from gpu_platform.nats.listing import Listing
+from gpu_platform.nats.permissions import QueueUser, inbox_prefix_of
+from gpu_platform.nats.records import Records, Seen
+from gpu_platform.nats.streams import LARGEST_RECORD, ensure_streams
+from gpu_platform.nats.subjects import record_subject
+from reconciler.invocations_sweep import InvocationsSweep
 from tests.support.nats_server import QueueServer, queue_server
 from tests.support.waiting import NotYet, eventually
 

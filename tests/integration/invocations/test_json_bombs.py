@@ -15,10 +15,10 @@ from typing import Any
 import httpx
 import pytest
 
-from gpu_platform.adapters.clock import now_utc
-from gpu_platform.adapters.kube import KubeClient
-from gpu_platform.domain.queue_subjects import record_subject
+from gpu_platform.clock import now_utc
 from gpu_platform.domain.tenants import Role
+from gpu_platform.kube import KubeClient
+from gpu_platform.nats.subjects import record_subject
 from tests.support import earlier_invocations
 from tests.support.api import UNITS, api_process, code_of, open_api, wait_ready
 from tests.support.clusters import RunningCluster

@@ -11,19 +11,19 @@ from pathlib import Path
 
 import pytest
 
-from gpu_platform.adapters.clock import now_utc
-from gpu_platform.adapters.queue import deliveries
 from gpu_platform.adapters.queue.batches import read_batch
-from gpu_platform.adapters.queue.connection import JetStream, open_client, open_queue
 from gpu_platform.adapters.queue.core import core_of
-from gpu_platform.adapters.queue.deliveries import REQUEST_SECONDS, Delivered, take_call
-from gpu_platform.adapters.queue.errors import QueueUnavailableError
-from gpu_platform.adapters.queue.layout import ensure_consumer, ensure_streams, remove_consumer
-from gpu_platform.adapters.queue.records import Records
+from gpu_platform.clock import now_utc
 from gpu_platform.domain.invocations import InvocationRequest, accept
 from gpu_platform.domain.queue_keyring import Keyring
-from gpu_platform.domain.queue_permissions import SERVERS, QueueUser, inbox_prefix_of, sidecar_inbox_prefix
-from gpu_platform.domain.queue_subjects import QUEUE, consumer_name
+from gpu_platform.nats import deliveries
+from gpu_platform.nats.connection import JetStream, open_client, open_queue
+from gpu_platform.nats.deliveries import REQUEST_SECONDS, Delivered, take_call
+from gpu_platform.nats.errors import QueueUnavailableError
+from gpu_platform.nats.permissions import SERVERS, QueueUser, inbox_prefix_of, sidecar_inbox_prefix
+from gpu_platform.nats.records import Records
+from gpu_platform.nats.streams import ensure_consumer, ensure_streams, remove_consumer
+from gpu_platform.nats.subjects import QUEUE, consumer_name
 from tests.support.fault_report import FaultReport
 from tests.support.nats_server import QueueServer, queue_server
 from tests.support.waiting import PATIENCE_SECONDS, eventually

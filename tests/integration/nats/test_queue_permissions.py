@@ -10,12 +10,11 @@ import pytest
 from nats.js.api import ConsumerConfig, StreamConfig
 from nats.js.errors import NotFoundError
 
-from gpu_platform.adapters.queue.connection import open_client
-from gpu_platform.adapters.queue.errors import OutdatedError
-from gpu_platform.adapters.queue.layout import ensure_consumer, ensure_streams, remove_consumer
-from gpu_platform.adapters.queue.worker_logs import WorkerLog, ensure_log_stream, list_logs, remove_logs, write_log
-from gpu_platform.domain.queue_permissions import WORKERS_JETSTREAM, sidecar_inbox_prefix
-from gpu_platform.domain.queue_subjects import (
+from gpu_platform.nats.connection import open_client
+from gpu_platform.nats.errors import OutdatedError
+from gpu_platform.nats.permissions import WORKERS_JETSTREAM, sidecar_inbox_prefix
+from gpu_platform.nats.streams import ensure_consumer, ensure_streams, remove_consumer
+from gpu_platform.nats.subjects import (
     BODIES,
     LOGS,
     QUEUE,
@@ -28,6 +27,7 @@ from gpu_platform.domain.queue_subjects import (
     record_subject,
     wake_subject,
 )
+from gpu_platform.nats.worker_logs import WorkerLog, ensure_log_stream, list_logs, remove_logs, write_log
 from tests.support.nats_users import (
     ANSWER_SECONDS,
     OURS,

@@ -11,21 +11,8 @@ from typing import Any
 import pytest
 from nats.js.errors import APIError
 
-from gpu_platform.adapters.queue.bodies import Bodies, MissingBodyError
-from gpu_platform.adapters.queue.connection import JetStream, QueueAccess, open_queue
 from gpu_platform.adapters.queue.core import core_of
-from gpu_platform.adapters.queue.deliveries import take_call
-from gpu_platform.adapters.queue.errors import (
-    OutdatedError,
-    QueueUnavailableError,
-    TooLargeError,
-    UnreadableError,
-    translated,
-)
 from gpu_platform.adapters.queue.hints import Hints
-from gpu_platform.adapters.queue.layout import LARGEST_RECORD, ensure_consumer, ensure_streams, remove_consumer
-from gpu_platform.adapters.queue.listing import EVERYBODY, Figures, Listing
-from gpu_platform.adapters.queue.records import ROOM_TO_END, Records
 from gpu_platform.domain.invocations import (
     Invocation,
     InvocationRequest,
@@ -38,7 +25,14 @@ from gpu_platform.domain.invocations import (
     expire,
     without_contents,
 )
-from gpu_platform.domain.queue_subjects import BODIES, CHUNK_BYTES, body_subject, record_subject
+from gpu_platform.nats.bodies import Bodies, MissingBodyError
+from gpu_platform.nats.connection import JetStream, QueueAccess, open_queue
+from gpu_platform.nats.deliveries import take_call
+from gpu_platform.nats.errors import OutdatedError, QueueUnavailableError, TooLargeError, UnreadableError, translated
+from gpu_platform.nats.listing import EVERYBODY, Figures, Listing
+from gpu_platform.nats.records import ROOM_TO_END, Records
+from gpu_platform.nats.streams import LARGEST_RECORD, ensure_consumer, ensure_streams, remove_consumer
+from gpu_platform.nats.subjects import BODIES, CHUNK_BYTES, body_subject, record_subject
 from tests.support.nats_server import QueueServer, queue_server
 from tests.support.nats_users import reach_server
 from tests.support.waiting import eventually
@@ -313,7 +307,7 @@ async def test_a_body_is_read_as_it_was_stored(js: JetStream, size: int) -> None
 
 
 async def test_another_ones_body_is_missing(js: JetStream, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpu_platform.adapters.queue.bodies.MISSING_SECONDS", 0.2)
+    monkeypatch.setattr("gpu_platform.nats.bodies.MISSING_SECONDS", 0.2)
     bodies = Bodies(js, timedelta(hours=1))
     first = await bodies.put_result(call(), b"content")
 
@@ -324,7 +318,7 @@ async def test_another_ones_body_is_missing(js: JetStream, monkeypatch: pytest.M
 
 
 async def test_a_chunk_that_comes_a_moment_later_is_waited_for(js: JetStream, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpu_platform.adapters.queue.bodies.MISSING_SECONDS", 60.0)
+    monkeypatch.setattr("gpu_platform.nats.bodies.MISSING_SECONDS", 60.0)
     look, looked = Bodies._find_chunk, asyncio.Event()
 
     async def note_look(self: Bodies, subject: str) -> bytes | None:

@@ -14,10 +14,6 @@ from pathlib import Path
 import nats.errors
 import pytest
 
-from gpu_platform.adapters.queue.connection import JetStream, QueueAccess, open_queue
-from gpu_platform.adapters.queue.errors import QueueUnavailableError
-from gpu_platform.adapters.queue.layout import ensure_streams
-from gpu_platform.adapters.queue.storage import probe_storage
 from gpu_platform.devcluster.configuration import write_configuration
 from gpu_platform.devcluster.directory import ClusterDirectory
 from gpu_platform.devcluster.ports import close_all, reserve_ports
@@ -26,8 +22,12 @@ from gpu_platform.devcluster.queue_identity import credentials_file
 from gpu_platform.devcluster.record import ClusterRecord
 from gpu_platform.devcluster.status import ProcessStatus, read_status
 from gpu_platform.devcluster.supervisor import Supervisor
-from gpu_platform.domain.queue_permissions import QueueUser
-from gpu_platform.domain.queue_subjects import RECORDS, record_subject
+from gpu_platform.nats.connection import JetStream, QueueAccess, open_queue
+from gpu_platform.nats.durability import probe_storage
+from gpu_platform.nats.errors import QueueUnavailableError
+from gpu_platform.nats.permissions import QueueUser
+from gpu_platform.nats.streams import ensure_streams
+from gpu_platform.nats.subjects import RECORDS, record_subject
 from tests.support.nats_server import WITHOUT_SIGXFSZ, forbid_writes
 from tests.support.waiting import NotYet, eventually
 

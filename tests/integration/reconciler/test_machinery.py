@@ -10,11 +10,11 @@ from typing import Any
 import aiohttp
 import pytest
 
-from gpu_platform.adapters.kube import KubeClient
-from gpu_platform.adapters.kube.connection import open_client
-from gpu_platform.adapters.kube.guarded import GuardedClient
 from gpu_platform.adapters.kube.leadership import Leadership, NotLeaderError
-from gpu_platform.adapters.kube.paths import CONFIG_MAPS, EVENTS, SERVICE_ACCOUNTS
+from gpu_platform.kube import KubeClient
+from gpu_platform.kube.connection import open_client
+from gpu_platform.kube.fencing import GuardedClient
+from gpu_platform.kube.paths import CONFIG_MAPS, EVENTS, SERVICE_ACCOUNTS
 from tests.support.clusters import RunningCluster
 from tests.support.controllers import LEASE_SECONDS, WATCH_SECONDS, Ground, compact, restart_api_server
 from tests.support.mirror_daemon import LABEL, STEPS, mirrored

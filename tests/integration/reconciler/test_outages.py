@@ -17,9 +17,9 @@ from typing import Any
 
 import pytest
 
-from gpu_platform.adapters.kube import KubeClient
-from gpu_platform.adapters.kube.paths import DEPLOYMENTS, GPU_UNITS, LEASES
 from gpu_platform.domain import names
+from gpu_platform.kube import KubeClient
+from gpu_platform.kube.paths import DEPLOYMENTS, GPU_UNITS, LEASES
 from tests.support.audit_log import AuditLog
 from tests.support.cluster_processes import frozen
 from tests.support.clusters import RunningCluster

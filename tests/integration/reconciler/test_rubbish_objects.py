@@ -9,12 +9,12 @@ from typing import Any
 import aiohttp
 import pytest
 
-from gpu_platform.adapters.kube import KubeClient
-from gpu_platform.adapters.kube.paths import EVENTS, GPU_UNITS, OPERATIONS, SERVICES
-from gpu_platform.adapters.ledger import build_operation
 from gpu_platform.devcluster.readiness import admin_tls
 from gpu_platform.domain import names
 from gpu_platform.domain.operations import OperationKind, OperationSpec, OperationTarget
+from gpu_platform.kube import KubeClient
+from gpu_platform.kube.paths import EVENTS, GPU_UNITS, OPERATIONS, SERVICES
+from gpu_platform.store.ledger import build_operation
 from reconciler.metadata_reports import UNREADABLE
 from tests.support.clusters import RunningCluster
 from tests.support.rubbish import RUBBISH

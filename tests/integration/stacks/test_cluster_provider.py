@@ -8,12 +8,12 @@ from typing import Any, TypeVar
 import httpx
 import pytest
 
-from gpu_platform.adapters.kube import KubeClient
-from gpu_platform.adapters.kube.paths import GPU_SPECS, GPU_UNITS, OPERATIONS, STOCK_POOLS
 from gpu_platform.domain import names
 from gpu_platform.domain.metadata import annotations_of
 from gpu_platform.domain.operations import delete_operation_name
 from gpu_platform.domain.stacks import StackKind
+from gpu_platform.kube import KubeClient
+from gpu_platform.kube.paths import GPU_SPECS, GPU_UNITS, OPERATIONS, STOCK_POOLS
 from providers.cluster.hosting import hosted
 from providers.cluster.package import GPU_UNIT, attachment
 from tests.support.api import UNITS

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from gpu_platform.adapters.kube import KubeClient
-from gpu_platform.adapters.kube.paths import GPU_UNITS
 from gpu_platform.domain import names
 from gpu_platform.domain.metadata import annotations_of
+from gpu_platform.kube import KubeClient
+from gpu_platform.kube.paths import GPU_UNITS
 from providers.cluster.package import GPU_UNIT
 from tests.support.clusters import RunningCluster
 from tests.support.unit_programs import (

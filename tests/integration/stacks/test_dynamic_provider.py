@@ -6,9 +6,9 @@ from typing import Any
 import httpx
 import pytest
 
-from gpu_platform.adapters.kube import KubeClient
 from gpu_platform.domain.stock import claim_holder_of
 from gpu_platform.domain.tenants import Role
+from gpu_platform.kube import KubeClient
 from tests.support.api import UNITS
 from tests.support.cluster_processes import frozen
 from tests.support.clusters import RunningCluster

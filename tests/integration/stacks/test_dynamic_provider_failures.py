@@ -6,8 +6,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from gpu_platform.adapters.kube import KubeClient
 from gpu_platform.domain.tenants import Role
+from gpu_platform.kube import KubeClient
 from tests.support.clusters import RunningCluster
 from tests.support.functions_api import FUNCTIONS
 from tests.support.pulumi_projects import STACK, PulumiProject

@@ -11,13 +11,13 @@ from typing import Any
 import httpx
 import pytest
 
-from gpu_platform.adapters.kube import KubeClient
-from gpu_platform.adapters.kube.paths import GPU_SPECS, LEASES, OPERATIONS
-from gpu_platform.adapters.stack_leases import find_record
 from gpu_platform.adapters.stack_looks import PATHS
 from gpu_platform.domain import names
 from gpu_platform.domain.metadata import annotations_of
 from gpu_platform.domain.stacks import StackAddress, parse_address
+from gpu_platform.kube import KubeClient
+from gpu_platform.kube.paths import GPU_SPECS, LEASES, OPERATIONS
+from gpu_platform.store.stacks import find_record
 from stacks.runner.backend import shard_of
 from tests.support.api import UNITS, code_of
 from tests.support.clusters import RunningCluster

@@ -10,14 +10,14 @@ from typing import Any
 import httpx
 import pytest
 
-from gpu_platform.adapters.kube import KubeClient
-from gpu_platform.adapters.kube.paths import GPU_UNITS, OPERATIONS
 from gpu_platform.domain import names
 from gpu_platform.domain.gpu_units import GPUUnitSpec
 from gpu_platform.domain.operations import operation_name
 from gpu_platform.domain.tenant_limits import TenantLimits
 from gpu_platform.domain.tenants import Role
-from gpu_platform.domain.unit_requests import accepted_text
+from gpu_platform.domain.units import accepted_text
+from gpu_platform.kube import KubeClient
+from gpu_platform.kube.paths import GPU_UNITS, OPERATIONS
 from tests.support.api import UNITS, code_of
 from tests.support.clusters import RunningCluster
 from tests.support.stack_workers import StackPlace, cleared_worker

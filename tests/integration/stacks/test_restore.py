@@ -16,14 +16,14 @@ from typing import Any
 import httpx
 import pytest
 
-from gpu_platform.adapters.kube import KubeClient, open_client
-from gpu_platform.adapters.kube.paths import GPU_SPECS, GPU_UNITS, LEASES
-from gpu_platform.adapters.stack_leases import find_record, holder_of
 from gpu_platform.adapters.stack_looks import PATHS
 from gpu_platform.domain import names
 from gpu_platform.domain.metadata import annotations_of
 from gpu_platform.domain.stack_records import LABEL_KIND
 from gpu_platform.domain.stock import claim_holder_of
+from gpu_platform.kube import KubeClient, open_client
+from gpu_platform.kube.paths import GPU_SPECS, GPU_UNITS, LEASES
+from gpu_platform.store.stacks import find_record, holder_of
 from tests.architecture.repository import ROOT
 from tests.support.api import UNITS, api_process, open_api, wait_ready
 from tests.support.bootstrap import PLATFORM, SECONDS

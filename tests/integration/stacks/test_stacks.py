@@ -6,10 +6,10 @@ from typing import Any
 import httpx
 import pytest
 
-from gpu_platform.adapters.kube import KubeClient, PatchType
-from gpu_platform.adapters.kube.paths import GPU_FUNCTIONS, GPU_UNITS, STOCK_POOLS
-from gpu_platform.adapters.stack_leases import find_record
 from gpu_platform.domain import names
+from gpu_platform.kube import KubeClient, PatchType
+from gpu_platform.kube.paths import GPU_FUNCTIONS, GPU_UNITS, STOCK_POOLS
+from gpu_platform.store.stacks import find_record
 from tests.support.api import UNITS
 from tests.support.clusters import RunningCluster
 from tests.support.daemons import Daemon

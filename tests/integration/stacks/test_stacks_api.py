@@ -9,14 +9,14 @@ from typing import Any
 import httpx
 import pytest
 
-from gpu_platform.adapters.kube import KubeClient, NotFoundError
-from gpu_platform.adapters.kube.paths import GPU_UNITS, LEASES, OPERATIONS
-from gpu_platform.adapters.stack_leases import Holder, release_lease, take_lease
 from gpu_platform.domain import names
 from gpu_platform.domain.operations import operation_name
 from gpu_platform.domain.stack_records import Recorded, StackRecord
 from gpu_platform.domain.stacks import accepted_hash
 from gpu_platform.domain.tenants import Role
+from gpu_platform.kube import KubeClient, NotFoundError
+from gpu_platform.kube.paths import GPU_UNITS, LEASES, OPERATIONS
+from gpu_platform.store.stacks import Holder, release_lease, take_lease
 from platform_api.gpu_units.acceptance import LANES
 from tests.support.api import UNITS, code_of
 from tests.support.cluster_processes import frozen

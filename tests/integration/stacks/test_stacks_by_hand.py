@@ -11,9 +11,9 @@ import httpx
 import pytest
 
 import stacks
-from gpu_platform.adapters.kube import KubeClient, PatchType
-from gpu_platform.adapters.kube.paths import GPU_UNITS
 from gpu_platform.domain import names
+from gpu_platform.kube import KubeClient, PatchType
+from gpu_platform.kube.paths import GPU_UNITS
 from tests.support.cluster_processes import frozen
 from tests.support.clusters import RunningCluster
 from tests.support.stack_workers import (

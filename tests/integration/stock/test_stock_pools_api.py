@@ -6,10 +6,10 @@ from typing import Any
 
 import httpx
 
-from gpu_platform.adapters.kube import KubeClient
-from gpu_platform.adapters.kube.paths import STOCK_POOLS
 from gpu_platform.domain import names
 from gpu_platform.domain.pool_requests import default_pool_name
+from gpu_platform.kube import KubeClient
+from gpu_platform.kube.paths import STOCK_POOLS
 from tests.support.api import code_of
 from tests.support.audit_log import AuditLog
 from tests.support.clusters import RunningCluster

@@ -4,8 +4,8 @@ from typing import Any
 
 import httpx
 
-from gpu_platform.adapters.kube import KubeClient
 from gpu_platform.domain.tenants import Role
+from gpu_platform.kube import KubeClient
 from tests.support.api import code_of
 from tests.support.clusters import RunningCluster
 from tests.support.storages import (

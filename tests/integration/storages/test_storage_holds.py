@@ -7,19 +7,14 @@ from typing import Any, cast
 
 import pytest
 
-from gpu_platform.adapters.clock import now_utc
-from gpu_platform.adapters.kube import KubeClient
-from gpu_platform.adapters.kube.paths import GPU_STORAGES, GPU_UNITS
-from gpu_platform.adapters.storage_mounts import (
-    StorageHeldError,
-    StorageMissingError,
-    hold_storages,
-    release_storages,
-)
+from gpu_platform.clock import now_utc
 from gpu_platform.domain import names
-from gpu_platform.domain.storage_mounts import HOLD_GRACE, hold_of, mounting_unit_of
+from gpu_platform.domain.mount_holds import HOLD_GRACE, hold_of, mounting_unit_of
+from gpu_platform.kube import KubeClient
+from gpu_platform.kube.paths import GPU_STORAGES, GPU_UNITS
+from gpu_platform.store.storages import StorageHeldError, StorageMissingError, hold_storages, release_storages
+from reconciler.informers import World
 from reconciler.storages.holds import tend_hold
-from reconciler.world import World
 from tests.support.fault_report import FaultReport
 from tests.support.storages import (
     create_storage,

@@ -11,13 +11,13 @@ from typing import Any
 import httpx
 import pytest
 
-from gpu_platform.adapters.kube import KubeClient
-from gpu_platform.adapters.kube.paths import GPU_STORAGES, GPU_UNITS, OPERATIONS, PODS
-from gpu_platform.adapters.ledger import build_deletion, open_operation
 from gpu_platform.adapters.storage_deletions import delete_unused_storage
-from gpu_platform.adapters.storage_mounts import StorageHeldError, hold_storages, release_storages
 from gpu_platform.domain.operations import delete_operation_name, operation_name
 from gpu_platform.domain.stock import is_claimed
+from gpu_platform.kube import KubeClient
+from gpu_platform.kube.paths import GPU_STORAGES, GPU_UNITS, OPERATIONS, PODS
+from gpu_platform.store.ledger import build_deletion, open_operation
+from gpu_platform.store.storages import StorageHeldError, hold_storages, release_storages
 from tests.support.api import UNITS, api_process, code_of, open_api, wait_ready
 from tests.support.bootstrap import PLATFORM
 from tests.support.clusters import RunningCluster

@@ -7,10 +7,10 @@ from typing import Any
 import httpx
 import pytest
 
-from gpu_platform.adapters.kube import KubeClient
-from gpu_platform.adapters.kube.paths import GPU_STORAGES, OPERATIONS
 from gpu_platform.domain import names
 from gpu_platform.domain.operations import operation_name
+from gpu_platform.kube import KubeClient
+from gpu_platform.kube.paths import GPU_STORAGES, OPERATIONS
 from tests.support.api import UNITS, api_process, open_api, wait_ready
 from tests.support.clusters import RunningCluster
 from tests.support.fault_report import FaultReport

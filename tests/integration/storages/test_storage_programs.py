@@ -10,9 +10,9 @@ import httpx
 import pytest
 
 import providers.cluster
-from gpu_platform.adapters.kube import KubeClient
-from gpu_platform.adapters.kube.paths import GPU_STORAGES, GPU_UNITS, PODS
 from gpu_platform.domain import names
+from gpu_platform.kube import KubeClient
+from gpu_platform.kube.paths import GPU_STORAGES, GPU_UNITS, PODS
 from providers.cluster.lifecycle import UNMOUNTED_SECONDS
 from providers.rest.things import STOCK_SECONDS
 from tests.support.api import UNITS

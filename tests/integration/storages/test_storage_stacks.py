@@ -7,9 +7,9 @@ from typing import Any
 import httpx
 import pytest
 
-from gpu_platform.adapters.kube import KubeClient
-from gpu_platform.adapters.kube.paths import GPU_STORAGES, GPU_UNITS
 from gpu_platform.domain import names
+from gpu_platform.kube import KubeClient
+from gpu_platform.kube.paths import GPU_STORAGES, GPU_UNITS
 from tests.support.api import UNITS
 from tests.support.clusters import RunningCluster
 from tests.support.restore import restore

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from gpu_platform.adapters.kube import KubeClient, KubeError
-from gpu_platform.adapters.kube.paths import (
+from gpu_platform.domain import names
+from gpu_platform.kube import KubeClient, KubeError
+from gpu_platform.kube.paths import (
     DEPLOYMENTS,
     EVENTS,
     GPU_STORAGES,
@@ -16,7 +17,6 @@ from gpu_platform.adapters.kube.paths import (
     PERSISTENT_VOLUME_CLAIMS,
     SERVICES,
 )
-from gpu_platform.domain import names
 from tests.support.audit_log import AuditLog
 from tests.support.clusters import RunningCluster
 from tests.support.namespaces import create_namespace

@@ -10,17 +10,11 @@ from typing import Any
 import httpx
 import pytest
 
-from gpu_platform.adapters.kube import KubeClient
-from gpu_platform.adapters.kube.paths import (
-    DEPLOYMENTS,
-    GPU_STORAGES,
-    OPERATIONS,
-    PERSISTENT_VOLUME_CLAIMS,
-    SERVICES,
-)
 from gpu_platform.domain import names
 from gpu_platform.domain.operations import operation_name
 from gpu_platform.domain.tenants import Role
+from gpu_platform.kube import KubeClient
+from gpu_platform.kube.paths import DEPLOYMENTS, GPU_STORAGES, OPERATIONS, PERSISTENT_VOLUME_CLAIMS, SERVICES
 from tests.support.api import code_of
 from tests.support.storages_api import (
     STORAGES,

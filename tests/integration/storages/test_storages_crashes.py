@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from gpu_platform.adapters.kube import KubeClient
-from gpu_platform.adapters.kube.paths import GPU_STORAGES, JOBS
 from gpu_platform.devcluster.hostnode.names import HOST_NODE_TAINT, NODE_NAME
 from gpu_platform.devcluster.processes import ACCESSOR_COMMAND
 from gpu_platform.domain.conditions import is_true
+from gpu_platform.kube import KubeClient
+from gpu_platform.kube.paths import GPU_STORAGES, JOBS
 from tests.support.cluster_processes import frozen
 from tests.support.clusters import RunningCluster
 from tests.support.daemons import running_daemon

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from gpu_platform.adapters.kube import KubeClient
+from gpu_platform.kube import KubeClient
 from tests.support.api import UNITS, code_of, open_api, unit_request
 from tests.support.clusters import RunningCluster
 from tests.support.ssh_blocks import ssh_block

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from gpu_platform.adapters.kube import KubeClient
-from gpu_platform.adapters.kube.paths import GPU_UNITS, OPERATIONS
-from gpu_platform.adapters.ledger import build_operation
 from gpu_platform.domain import names
 from gpu_platform.domain.operations import OperationKind, OperationSpec, OperationTarget
 from gpu_platform.domain.stock import Claim, claim_of
+from gpu_platform.kube import KubeClient
+from gpu_platform.kube.paths import GPU_UNITS, OPERATIONS
+from gpu_platform.store.ledger import build_operation
 from tests.support.cluster_processes import wait_passes
 from tests.support.clusters import RunningCluster
 from tests.support.units_and_stock import INSTANCES, STOCK, claim_oldest, find, stock_of, stock_pool

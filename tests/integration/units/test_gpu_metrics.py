@@ -7,9 +7,9 @@ from typing import Any
 import httpx
 import pytest
 
-from gpu_platform.adapters.kube import KubeClient
-from gpu_platform.adapters.kube.paths import PODS
 from gpu_platform.domain import names
+from gpu_platform.kube import KubeClient
+from gpu_platform.kube.paths import PODS
 from tests.support.api import UNITS, api_process, code_of, open_api, scrape, wait_ready
 from tests.support.clusters import RunningCluster
 from tests.support.exporter import Exporter, exporter_text, running_exporter

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from gpu_platform.adapters.kube import KubeClient
-from gpu_platform.adapters.kube.paths import GPU_UNITS, NODES, PODS, STOCK_POOLS
 from gpu_platform.devcluster.hostnode.names import NODE_NAME
 from gpu_platform.domain import names
+from gpu_platform.kube import KubeClient
+from gpu_platform.kube.paths import GPU_UNITS, NODES, PODS, STOCK_POOLS
 from tests.support.clusters import GPUS
 from tests.support.fault_report import FaultReport
 from tests.support.units_and_stock import (

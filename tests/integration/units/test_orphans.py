@@ -3,10 +3,10 @@
 from datetime import UTC, datetime
 from typing import Any
 
-from gpu_platform.adapters.kube import KubeClient
-from gpu_platform.adapters.kube.paths import GPU_UNITS, SERVICES
 from gpu_platform.domain import names
 from gpu_platform.domain.stock import is_claimed
+from gpu_platform.kube import KubeClient
+from gpu_platform.kube.paths import GPU_UNITS, SERVICES
 from reconciler.orphans.plan import OrphanLimits
 from tests.support.cluster_processes import wait_passes
 from tests.support.clusters import RunningCluster

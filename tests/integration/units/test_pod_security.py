@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from gpu_platform.adapters.kube import KubeClient, KubeError
-from gpu_platform.adapters.kube.paths import NAMESPACES, PODS
-from gpu_platform.domain.gpu_specs import GPUSpecSpec
 from gpu_platform.domain.gpu_storages import GPUStorageSpec, Prepare
 from gpu_platform.domain.gpu_units import GPUUnitSpec
+from gpu_platform.domain.specs import GPUSpecSpec
+from gpu_platform.kube import KubeClient, KubeError
+from gpu_platform.kube.paths import NAMESPACES, PODS
 from reconciler.storages.resources import StorageBuild, StorageSettings, build_accessor, build_job
 from reconciler.units.resources import UnitBuild, build_deployment
 from reconciler.units.serverless_resources import SidecarSettings, plan_worker

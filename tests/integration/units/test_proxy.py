@@ -11,12 +11,12 @@ import aiohttp
 import httpx
 import pytest
 
-from gpu_platform.adapters.kube import KubeClient
-from gpu_platform.adapters.kube.paths import PODS
 from gpu_platform.devcluster.status import read_status
 from gpu_platform.domain import names
 from gpu_platform.domain.hosts import is_loopback
 from gpu_platform.domain.tenants import Role
+from gpu_platform.kube import KubeClient
+from gpu_platform.kube.paths import PODS
 from tests.support import audited_api
 from tests.support.api import UNITS, api_process, code_of, open_api, scrape, wait_ready
 from tests.support.clusters import RunningCluster

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from gpu_platform.adapters.kube import KubeClient
+from gpu_platform.kube import KubeClient
 from tests.support.api import UNITS, open_api
 from tests.support.clusters import RunningCluster
 from tests.support.units_and_stock import create_unit, delete_unit, unit_body, wait_unit_phase

@@ -9,9 +9,9 @@ from typing import Any
 import httpx
 import pytest
 
-from gpu_platform.adapters.kube import KubeClient, KubeError, PatchType, ResourcePath
-from gpu_platform.adapters.kube.paths import GPU_UNITS, HTTP_ROUTES, INGRESSES, NETWORK_POLICIES
 from gpu_platform.domain import names
+from gpu_platform.kube import KubeClient, KubeError, PatchType, ResourcePath
+from gpu_platform.kube.paths import GPU_UNITS, HTTP_ROUTES, INGRESSES, NETWORK_POLICIES
 from tests.support.admission import WORDS, refused_ingresses
 from tests.support.cluster_processes import frozen
 from tests.support.clusters import RunningCluster

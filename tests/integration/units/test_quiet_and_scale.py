@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from gpu_platform.adapters.kube import KubeClient, KubeError, UnreachableError
-from gpu_platform.adapters.kube.paths import DEPLOYMENTS, GPU_UNITS
 from gpu_platform.domain import names
+from gpu_platform.kube import KubeClient, KubeError, UnreachableError
+from gpu_platform.kube.paths import DEPLOYMENTS, GPU_UNITS
 from tests.support.audit_log import AuditLog
 from tests.support.cluster_processes import restart_reconciler
 from tests.support.clusters import RunningCluster

@@ -8,17 +8,10 @@ from typing import Any
 import httpx
 import pytest
 
-from gpu_platform.adapters.kube import KubeClient
-from gpu_platform.adapters.kube.paths import (
-    CONFIG_MAPS,
-    DEPLOYMENTS,
-    EVENTS,
-    GPU_UNITS,
-    OPERATIONS,
-    SECRETS,
-)
 from gpu_platform.domain import names
 from gpu_platform.domain.ssh import hash_token
+from gpu_platform.kube import KubeClient
+from gpu_platform.kube.paths import CONFIG_MAPS, DEPLOYMENTS, EVENTS, GPU_UNITS, OPERATIONS, SECRETS
 from tests.support.api import UNITS, api_process, code_of, open_api, wait_ready
 from tests.support.clusters import RunningCluster
 from tests.support.fault_report import FaultReport

@@ -10,12 +10,12 @@ from typing import Any
 import httpx
 import pytest
 
-from gpu_platform.adapters.kube import KubeClient
-from gpu_platform.adapters.kube.paths import DEPLOYMENTS, GPU_SPECS, GPU_UNITS, OPERATIONS, SECRETS
 from gpu_platform.domain import names
 from gpu_platform.domain.spare_tokens import MOST_SPARE
 from gpu_platform.domain.ssh import hash_token
 from gpu_platform.domain.tenants import Role
+from gpu_platform.kube import KubeClient
+from gpu_platform.kube.paths import DEPLOYMENTS, GPU_SPECS, GPU_UNITS, OPERATIONS, SECRETS
 from tests.support.api import UNITS, api_process, code_of, open_api, wait_ready
 from tests.support.cluster_processes import frozen, pid_of
 from tests.support.clusters import RunningCluster

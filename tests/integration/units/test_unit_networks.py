@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from gpu_platform.adapters.kube import KubeClient
-from gpu_platform.adapters.kube.paths import ENDPOINT_SLICES, GPU_UNITS, NETWORK_POLICIES, PODS
 from gpu_platform.domain import names
+from gpu_platform.kube import KubeClient
+from gpu_platform.kube.paths import ENDPOINT_SLICES, GPU_UNITS, NETWORK_POLICIES, PODS
 from tests.support.units_and_stock import INSTANCES, create_unit, delete_unit, unit_body, wait_unit_phase
 from tests.support.waiting import NotYet, eventually
 

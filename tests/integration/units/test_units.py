@@ -14,16 +14,9 @@ from typing import Any
 import aiohttp
 import pytest
 
-from gpu_platform.adapters.kube import KubeClient, PatchType, list_and_watch
-from gpu_platform.adapters.kube.paths import (
-    DEPLOYMENTS,
-    EVENTS,
-    GPU_UNITS,
-    NETWORK_POLICIES,
-    PODS,
-    SERVICES,
-)
 from gpu_platform.domain import names
+from gpu_platform.kube import KubeClient, PatchType, list_and_watch
+from gpu_platform.kube.paths import DEPLOYMENTS, EVENTS, GPU_UNITS, NETWORK_POLICIES, PODS, SERVICES
 from reconciler.units.pods import is_finished
 from tests.support.units_and_stock import (
     INSTANCES,

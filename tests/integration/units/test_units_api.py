@@ -6,9 +6,9 @@ from typing import Any
 import httpx
 import pytest
 
-from gpu_platform.adapters.kube import KubeClient
-from gpu_platform.adapters.kube.paths import GPU_UNITS, OPERATIONS
 from gpu_platform.domain import names
+from gpu_platform.kube import KubeClient
+from gpu_platform.kube.paths import GPU_UNITS, OPERATIONS
 from tests.support.admission import refused_image
 from tests.support.api import UNITS, code_of
 from tests.support.cluster_processes import frozen

@@ -12,12 +12,12 @@ from typing import Any
 import httpx
 import pytest
 
-from gpu_platform.adapters.kube import KubeClient
-from gpu_platform.adapters.kube.paths import OPERATIONS
 from gpu_platform.domain import names
 from gpu_platform.domain.operations import operation_name
 from gpu_platform.domain.stock import is_claimed
 from gpu_platform.domain.tenants import Role
+from gpu_platform.kube import KubeClient
+from gpu_platform.kube.paths import OPERATIONS
 from tests.support.api import UNITS, api_process, code_of, open_api, unit_request, wait_ready
 from tests.support.cluster_processes import frozen
 from tests.support.clusters import RunningCluster

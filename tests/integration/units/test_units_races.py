@@ -13,10 +13,10 @@ from typing import Any
 import httpx
 import pytest
 
-from gpu_platform.adapters.kube import KubeClient
-from gpu_platform.adapters.kube.paths import GPU_UNITS, OPERATIONS, STOCK_POOLS
 from gpu_platform.domain import names
 from gpu_platform.domain.tenants import Role
+from gpu_platform.kube import KubeClient
+from gpu_platform.kube.paths import GPU_UNITS, OPERATIONS, STOCK_POOLS
 from tests.support.api import UNITS, api_process, code_of, open_api, unit_request, wait_ready
 from tests.support.clusters import RunningCluster
 from tests.support.fault_report import FaultReport

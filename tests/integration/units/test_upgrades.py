@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from gpu_platform.adapters.kube import KubeClient, PatchType
-from gpu_platform.adapters.kube.paths import DEPLOYMENTS, GPU_UNITS, PODS
 from gpu_platform.domain import names
 from gpu_platform.domain.metadata import annotations_of
-from reconciler.children import MANAGER
+from gpu_platform.kube import KubeClient, PatchType
+from gpu_platform.kube.paths import DEPLOYMENTS, GPU_UNITS, PODS
+from reconciler.child_diff import MANAGER
 from tests.support.audit_log import AuditLog
 from tests.support.cluster_processes import frozen, restart_reconciler
 from tests.support.clusters import RunningCluster

@@ -5,10 +5,10 @@ from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any
 
-from gpu_platform.adapters.kube import KubeClient, NotFoundError, PatchType, ResourcePath
-from gpu_platform.adapters.kube.paths import GPU_SPECS, NODES, PODS
 from gpu_platform.domain import names
 from gpu_platform.domain.tenants import Role
+from gpu_platform.kube import KubeClient, NotFoundError, PatchType, ResourcePath
+from gpu_platform.kube.paths import GPU_SPECS, NODES, PODS
 from tests.support.clusters import RunningCluster
 from tests.support.tenants import tenant
 from tests.support.units_and_stock import (

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gpu_platform.adapters.json_logs import JsonFormatter
+from gpu_platform.process import JsonFormatter
 
 
 @pytest.fixture

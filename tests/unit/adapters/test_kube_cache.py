@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpu_platform.adapters.kube.cache import ObjectCache
-from gpu_platform.adapters.kube.paths import CONFIG_MAPS
 from gpu_platform.adapters.kube.watch import WatchEvent
+from gpu_platform.kube.informer import ObjectCache
+from gpu_platform.kube.paths import CONFIG_MAPS
 from tests.support.scripted_kube import Json, ScriptedWatchClient, make_event, make_object
 from tests.support.virtual_time import run_in_virtual_time
 

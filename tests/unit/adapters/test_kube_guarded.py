@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
-from gpu_platform.adapters.kube.errors import UnreachableError
-from gpu_platform.adapters.kube.guarded import GuardedClient, resource_of
 from gpu_platform.adapters.kube.leadership import Leadership, NotLeaderError, always_leading
-from gpu_platform.adapters.kube.paths import CONFIG_MAPS
+from gpu_platform.kube.errors import UnreachableError
+from gpu_platform.kube.fencing import GuardedClient, resource_of
+from gpu_platform.kube.paths import CONFIG_MAPS
 from tests.support.scripted_kube import Json, StoredObjects
 from tests.support.virtual_time import now, run_in_virtual_time
 

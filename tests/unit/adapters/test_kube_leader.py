@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from gpu_platform.adapters.kube import UnreachableError
-from gpu_platform.adapters.kube.leader import LeaderElector, Leadership, NotLeaderError, always_leading
+from gpu_platform.controller.leader_election import LeaderElector, Leadership, NotLeaderError, always_leading
+from gpu_platform.kube import UnreachableError
 from tests.support.scripted_kube import Store, StoredObjects
 from tests.support.virtual_time import now, run_in_virtual_time
 

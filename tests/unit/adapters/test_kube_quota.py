@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from gpu_platform.adapters.kube import ConflictError, KubeClient, KubeError, QuotaBusyError
-from gpu_platform.adapters.kube.client import QUOTA_PAUSES
-from gpu_platform.adapters.kube.errors import error_from_status
+from gpu_platform.kube import ConflictError, KubeClient, KubeError, QuotaBusyError
+from gpu_platform.kube.client import QUOTA_PAUSES
+from gpu_platform.kube.errors import error_from_status
 
 Json = dict[str, Any]
 

@@ -7,7 +7,6 @@ from itertools import pairwise
 
 import pytest
 
-from gpu_platform.adapters.kube import GoneError, KubeError, NotFoundError, UnreachableError
 from gpu_platform.adapters.kube.watch import (
     DEFAULT_TIMING,
     LIFE_SPREAD,
@@ -17,6 +16,7 @@ from gpu_platform.adapters.kube.watch import (
     WatchTiming,
     list_and_watch,
 )
+from gpu_platform.kube import GoneError, KubeError, NotFoundError, UnreachableError
 from tests.support.scripted_kube import Json, Line, ScriptedWatchClient, make_bookmark, make_event, make_object
 from tests.support.virtual_time import now, run_in_virtual_time
 

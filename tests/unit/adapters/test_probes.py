@@ -10,8 +10,7 @@ from typing import cast
 import httpx
 import pytest
 
-from gpu_platform.adapters.kube.cache import ObjectCache
-from gpu_platform.adapters.probes import (
+from gpu_platform.controller.probes import (
     CONNECTION_LIMIT,
     CannotListenError,
     build_metrics_answers,
@@ -19,6 +18,7 @@ from gpu_platform.adapters.probes import (
     find_unready,
     served,
 )
+from gpu_platform.kube.informer import ObjectCache
 
 Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 

@@ -8,9 +8,9 @@ import nats.errors
 import pytest
 from nats.aio.msg import Msg
 
-from gpu_platform.adapters.queue import deliveries
-from gpu_platform.adapters.queue.connection import JetStream
-from gpu_platform.adapters.queue.deliveries import REQUEST_SECONDS, take_call
+from gpu_platform.nats import deliveries
+from gpu_platform.nats.connection import JetStream
+from gpu_platform.nats.deliveries import REQUEST_SECONDS, take_call
 from tests.support.virtual_time import now, run_in_virtual_time
 
 

@@ -2,14 +2,8 @@
 
 import pytest
 
-from gpu_platform.adapters.queue.storage import (
-    NO_ACKNOWLEDGEMENT,
-    NO_STREAM,
-    PROBES,
-    Probe,
-    judge_storage,
-)
-from gpu_platform.domain.queue_subjects import BODIES, QUEUE, RECORDS, queue_subject, record_subject
+from gpu_platform.nats.durability import NO_ACKNOWLEDGEMENT, NO_STREAM, PROBES, Probe, judge_storage
+from gpu_platform.nats.subjects import BODIES, QUEUE, RECORDS, queue_subject, record_subject
 
 STORED = Probe()
 SILENT = Probe({RECORDS: NO_ACKNOWLEDGEMENT})

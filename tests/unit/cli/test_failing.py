@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from gpu_platform.cli.transport import describe_no_connection
-from gpu_platform.devcluster.certificates import ensure_certificates, key_pair
+from gpu_platform.devcluster.credentials import ensure_certificates, key_pair
 from tests.unit.cli import views
 from tests.unit.cli.api_server import NO_CONTENT, Answer, ApiServer, data, refusal
 from tests.unit.cli.shell import Shell

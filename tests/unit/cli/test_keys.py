@@ -11,7 +11,7 @@ from typer.testing import CliRunner, Result
 from gpu_platform.cli.app import app
 from gpu_platform.domain.api_keys import KeyRecord, split_key
 from gpu_platform.domain.tenants import Role
-from platform_api.keys.key_ring import KeyRing, read_records
+from platform_api.auth.keys import KeyRing, read_records
 
 Json = dict[str, Any]
 

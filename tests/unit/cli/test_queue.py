@@ -7,7 +7,7 @@ from typer.testing import CliRunner, Result
 
 from gpu_platform.cli.app import app
 from gpu_platform.domain.queue_keyring import parse_keyring
-from gpu_platform.domain.queue_tokens import parse_credentials, read_claims
+from gpu_platform.nats.credentials import parse_credentials, read_claims
 
 
 def run(*words: str) -> Result:

@@ -9,15 +9,15 @@ import typer
 
 from gpu_platform.cli.request_files import FUNCTION, POOL, STORAGE, UNIT, Kind, merge
 from gpu_platform.cli.unit_options import parse_probe
-from gpu_platform.domain.function_requests import FunctionChange
+from gpu_platform.domain.functions import FunctionChange
 from gpu_platform.domain.gpu_units import Probe
-from gpu_platform.domain.storage_requests import StorageChange
-from gpu_platform.domain.unit_requests import UnitChange
+from gpu_platform.domain.storages import StorageChange
+from gpu_platform.domain.units import UnitChange
 from gpu_platform.domain.value import Value
-from platform_api.functions.schemas import CreateFunction
+from platform_api.functions.views import CreateFunction
 from platform_api.gpu_units.schemas import CreateUnit
 from platform_api.stock_pools.schemas import ChangeStockPool, CreateStockPool
-from platform_api.storages.schemas import CreateStorage
+from platform_api.storages.views import CreateStorage
 from tests.unit.cli import views
 from tests.unit.cli.api_server import ApiServer, data
 from tests.unit.cli.shell import Shell, unwrapped

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from gpu_platform.cli.verdicts import Outcome, judge_preview, judge_recorded
+from gpu_platform.cli.wait import Outcome, judge_preview, judge_recorded
 from tests.unit.cli import views
 from tests.unit.cli.api_server import ApiServer, data, refusal
 from tests.unit.cli.shell import Shell

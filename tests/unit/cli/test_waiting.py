@@ -5,7 +5,8 @@ from typing import Any, cast
 
 import pytest
 
-from gpu_platform.cli.verdicts import (
+from gpu_platform.cli.views import UnitView
+from gpu_platform.cli.wait import (
     UNPROBED_SECONDS,
     Outcome,
     find_steady_seconds,
@@ -15,7 +16,6 @@ from gpu_platform.cli.verdicts import (
     judge_seeded,
     judge_settled,
 )
-from gpu_platform.cli.views import UnitView
 from tests.unit.cli import views
 from tests.unit.cli.api_server import NO_CONTENT, Answer, ApiServer, data, refusal
 from tests.unit.cli.shell import Shell

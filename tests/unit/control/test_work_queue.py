@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpu_platform.adapters.backoff import Backoff
-from gpu_platform.control.work_queue import WorkQueue
+from gpu_platform.controller.work_queue import WorkQueue
 from tests.support.virtual_time import now, run_in_virtual_time
 
 PLAIN = Backoff(first=0.05, longest=60.0, chance=lambda: 0.0)

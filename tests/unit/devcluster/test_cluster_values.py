@@ -13,8 +13,8 @@ import pytest
 from cryptography import x509
 
 from gpu_platform.devcluster import ports
-from gpu_platform.devcluster.certificates import IDENTITIES, ensure_certificates, key_pair
 from gpu_platform.devcluster.configuration import write_configuration
+from gpu_platform.devcluster.credentials import IDENTITIES, ensure_certificates, key_pair
 from gpu_platform.devcluster.definitions import URN, field_manager
 from gpu_platform.devcluster.directory import ClusterDirectory
 from gpu_platform.devcluster.environment import cluster_environment, shell_exports
@@ -25,10 +25,10 @@ from gpu_platform.devcluster.processes import STACK, HttpReady, plan_processes
 from gpu_platform.devcluster.pulumi_plugins import OWN_PLUGIN, STAND_IN
 from gpu_platform.devcluster.queue_identity import credentials_file, ensure_identities, signing_key_file
 from gpu_platform.devcluster.record import ClusterRecord, find_record, get_record, save_record
-from gpu_platform.domain.gpu_specs import DEFAULT_EPHEMERAL_STORAGE
 from gpu_platform.domain.quantities import parse_quantity
-from gpu_platform.domain.queue_permissions import QueueUser
-from gpu_platform.domain.queue_tokens import parse_credentials, read_claims
+from gpu_platform.domain.specs import DEFAULT_EPHEMERAL_STORAGE
+from gpu_platform.nats.credentials import parse_credentials, read_claims
+from gpu_platform.nats.permissions import QueueUser
 from infra.program import PROJECT
 from platform_api.settings import load_api_settings
 from providers.kubernetes.ownership import field_manager_name

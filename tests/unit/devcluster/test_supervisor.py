@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gpu_platform.devcluster import supervisor
-from gpu_platform.devcluster.certificates import ensure_certificates
+from gpu_platform.devcluster.credentials import ensure_certificates
 from gpu_platform.devcluster.directory import ClusterDirectory
 from gpu_platform.devcluster.processes import Finished, HttpReady, ProcessSpec
 from gpu_platform.devcluster.record import ClusterRecord

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from gpu_platform.domain import names
-from gpu_platform.domain.function_requests import (
+from gpu_platform.domain.functions import (
     FunctionChange,
     FunctionRequest,
     build_function,
@@ -17,7 +17,7 @@ from gpu_platform.domain.function_requests import (
 from gpu_platform.domain.gpu_functions import GPUFunctionSpec
 from gpu_platform.domain.operations import marks_of, request_hash
 from gpu_platform.domain.stacks import StackAddress, StackKind, intent_of
-from gpu_platform.domain.unit_requests import RequestError
+from gpu_platform.domain.units import RequestError
 from tests.support.builders import make_unit
 
 Json = dict[str, Any]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from gpu_platform.domain.delivery_plan import Delivery, Loss, PutBack, plan_delivery, plan_loss
+from gpu_platform.domain.invocation_plan import Delivery, Loss, PutBack, plan_delivery, plan_loss
 from gpu_platform.domain.invocations import (
     ENDS,
     INVOCATION_ID,

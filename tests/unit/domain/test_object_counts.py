@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from gpu_platform.domain.object_counts import (
+from gpu_platform.domain.limits import (
     EXEMPT,
     ReachedLimit,
     build_hard,

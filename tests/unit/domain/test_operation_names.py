@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpu_platform.adapters.kube.paths import OPERATIONS
 from gpu_platform.domain.operations import delete_operation_name, operation_name, start_operation_name
+from gpu_platform.kube.paths import OPERATIONS
 
 UID = "0b0b7d1c-2d1e-4c53-9c8e-0d4a5f4b1c11"
 

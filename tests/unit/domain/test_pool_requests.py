@@ -7,7 +7,6 @@ from pydantic import ValidationError
 
 from gpu_platform.domain import names
 from gpu_platform.domain.crds import POOL_NAME_LIMIT
-from gpu_platform.domain.gpu_specs import GPUSpecSpec
 from gpu_platform.domain.pool_requests import (
     PoolRequest,
     StockUnitsRequest,
@@ -17,6 +16,7 @@ from gpu_platform.domain.pool_requests import (
     find_size_problem,
     seed_pool_name,
 )
+from gpu_platform.domain.specs import GPUSpecSpec
 from gpu_platform.domain.stock_pools import REPLICAS_LIMIT
 
 HASH = "a" * 64

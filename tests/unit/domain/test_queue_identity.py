@@ -22,7 +22,15 @@ from gpu_platform.domain.queue_keys import (
     sign,
     verify,
 )
-from gpu_platform.domain.queue_permissions import (
+from gpu_platform.nats.credentials import (
+    CredentialsFormError,
+    build_account,
+    build_user,
+    mint_sidecar,
+    parse_credentials,
+    read_claims,
+)
+from gpu_platform.nats.permissions import (
     SHARED,
     WORKERS_JETSTREAM,
     QueueUser,
@@ -30,14 +38,6 @@ from gpu_platform.domain.queue_permissions import (
     permissions_of,
     sidecar_inbox_prefix,
     sidecar_permissions,
-)
-from gpu_platform.domain.queue_tokens import (
-    CredentialsFormError,
-    build_account,
-    build_user,
-    mint_sidecar,
-    parse_credentials,
-    read_claims,
 )
 
 NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)

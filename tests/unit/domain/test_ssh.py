@@ -20,7 +20,7 @@ from gpu_platform.domain.ssh import (
     target_host,
 )
 from gpu_platform.domain.ssh_keys import PublicKeyError, parse_public_key
-from gpu_platform.domain.unit_requests import (
+from gpu_platform.domain.units import (
     RequestError,
     UnitChange,
     UnitRequest,

@@ -12,7 +12,7 @@ from gpu_platform.domain.gpu_units import GPUUnitSpec
 from gpu_platform.domain.stack_plan import Action, Difference, Records, find_differences, plan_stack
 from gpu_platform.domain.stack_records import Recorded, StackRecord, parse_record, record_annotations, record_labels
 from gpu_platform.domain.stacks import StackAddress, StackKind, address_of, as_accepted, intent_of, parse_address
-from gpu_platform.domain.unit_requests import accepted_text
+from gpu_platform.domain.units import accepted_text
 
 Json = dict[str, Any]
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from gpu_platform.domain import names
-from gpu_platform.domain.storage_mounts import (
+from gpu_platform.domain.mount_holds import (
     HOLD_GRACE,
     ConfirmHold,
     EndHold,

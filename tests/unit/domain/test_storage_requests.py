@@ -8,7 +8,7 @@ import pytest
 from gpu_platform.domain import names
 from gpu_platform.domain.gpu_storages import GPUStorageSpec, Prepare, prepare_digest
 from gpu_platform.domain.operations import marks_of, request_hash
-from gpu_platform.domain.storage_requests import (
+from gpu_platform.domain.storages import (
     RecoveryRefusedError,
     StorageChange,
     StorageRequest,
@@ -18,7 +18,7 @@ from gpu_platform.domain.storage_requests import (
     merge_storage_change,
     normalise_storage,
 )
-from gpu_platform.domain.unit_requests import RequestError
+from gpu_platform.domain.units import RequestError
 from tests.support.builders import make_storage
 
 Json = dict[str, Any]

@@ -8,7 +8,7 @@ import pytest
 from gpu_platform.domain import names
 from gpu_platform.domain.gpu_units import Access, GPUUnitSpec, Template
 from gpu_platform.domain.operations import request_hash
-from gpu_platform.domain.unit_requests import (
+from gpu_platform.domain.units import (
     RequestError,
     UnitChange,
     UnitRequest,

@@ -2,8 +2,8 @@
 
 import re
 
-from gpu_platform.domain.access import MANAGE
 from gpu_platform.domain.names import GROUP
+from gpu_platform.domain.rbac import MANAGE
 from infra.objects.admission import POLICY, build_policy, build_policy_binding
 
 

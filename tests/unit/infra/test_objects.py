@@ -12,10 +12,10 @@ import pytest
 import yaml
 
 from gpu_platform.cli.queue import build_secrets
-from gpu_platform.devcluster.certificates import ensure_certificates, key_pair
+from gpu_platform.devcluster.credentials import ensure_certificates, key_pair
 from gpu_platform.domain import names
 from gpu_platform.domain.api_keys import KEYS_SECRET
-from gpu_platform.domain.network_peers import KUBE_DNS
+from gpu_platform.domain.network import KUBE_DNS
 from gpu_platform.domain.queue_keyring import Keyring
 from gpu_platform.domain.tenant_limits import TenantLimits
 from infra.objects.catalogue import build_gpu_spec, build_stock_pool
@@ -39,9 +39,9 @@ from infra.objects.workloads import (
 )
 from infra.process_settings import HostedApiSettings, HostedReconcilerSettings, render_settings
 from infra.sections import Amounts, ApiKey, ContainerDefaults, Nats, ServiceMonitors, StockPool, Workloads
-from platform_api.keys.key_ring import read_records
+from platform_api.auth.keys import read_records
 from platform_api.settings import load_api_settings
-from reconciler.rules import LEASE
+from reconciler.rbac import LEASE
 from reconciler.settings import load_reconciler_settings
 from tests.unit.infra.test_settings import read_stack
 

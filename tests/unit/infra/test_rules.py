@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from gpu_platform.domain import names
-from gpu_platform.domain.access import UNIT_SCOPES, Rule, Scope
+from gpu_platform.domain.rbac import UNIT_SCOPES, Rule, Scope
 from infra.objects.roles import Account, build_roles, rules_in
-from platform_api.rules import RULES as API_RULES
-from reconciler.rules import CONTROLLER_RULES, rules_of
+from platform_api.rbac import RULES as API_RULES
+from reconciler.rbac import CONTROLLER_RULES, rules_of
 from reconciler.settings import ReconcilerSettings
 
 RECONCILER_RULES = rules_of(CONTROLLER_RULES)

@@ -8,7 +8,7 @@ import sys
 import threading
 from pathlib import Path
 
-from infra.stack_locks import find_locks, is_dead, remove_dead, remove_unfinished, wait_for_holders
+from infra.pulumi_cli import find_locks, is_dead, remove_dead, remove_unfinished, wait_for_holders
 
 HERE = socket.gethostname()
 

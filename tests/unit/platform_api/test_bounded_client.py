@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from gpu_platform.adapters.kube import ConflictError, KubeClient, KubeError, UnreachableError
+from gpu_platform.kube import ConflictError, KubeClient, KubeError, UnreachableError
 from platform_api.bounded_client import BoundedClient
-from platform_api.pulse import Pulse
+from platform_api.kube_health import Pulse
 from tests.support.virtual_time import now, run_in_virtual_time
 
 Json = dict[str, Any]

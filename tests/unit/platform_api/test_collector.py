@@ -7,8 +7,8 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-from platform_api.gpu_metrics.readings import parse_readings
 from platform_api.health.collector import Figures, build_metrics
+from platform_api.health.gpu_readings import parse_readings
 from platform_api.inventory.nodes import read_nodes
 from tests.support.builders import make_stock, make_unit
 from tests.support.exporter import exporter_text

@@ -9,10 +9,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gpu_platform.domain.operations import request_hash
-from gpu_platform.domain.unit_requests import UnitChange
+from gpu_platform.domain.units import UnitChange
 from gpu_platform.domain.value import Value
 from platform_api.gpu_units.schemas import CreateUnit
-from platform_api.http.decoding import DETAILS_LIMIT, decode_body
+from platform_api.http.bodies import DETAILS_LIMIT, decode_body
 from platform_api.http.errors import ApiError
 
 Json = dict[str, Any]

@@ -8,7 +8,7 @@ import pytest
 from gpu_platform.domain import names
 from gpu_platform.domain.stack_plan import Action, Difference
 from gpu_platform.domain.stacks import StackAddress, StackKind
-from platform_api.drift.tracking import Drift, is_corrected
+from platform_api.stacks.drift import Drift, is_corrected
 
 ADDRESS = StackAddress(StackKind.GPU_STORAGE, "default", "data")
 GREW = (Difference("spec.size", "1Gi", "2Gi"),)

@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from gpu_platform.devcluster.certificates import ensure_certificates, key_pair
+from gpu_platform.devcluster.credentials import ensure_certificates, key_pair
 from tests.unit.platform_api.passages import (
     BODY_LIMIT,
     PREFIX,

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from gpu_platform.adapters.queue.errors import QueueUnavailableError
 from gpu_platform.domain.gpu_functions import FunctionPhase
 from gpu_platform.domain.tenants import Role
+from gpu_platform.nats.errors import QueueUnavailableError
+from platform_api.auth.keys import Caller
 from platform_api.functions.health import FunctionHealthReads, QueueCount, build_health
-from platform_api.functions.schemas import FunctionHealth, HealthState, view_of
-from platform_api.keys.key_ring import Caller
+from platform_api.functions.views import FunctionHealth, HealthState, view_of
 from tests.support.builders import make_function
 from tests.support.virtual_time import now, run_in_virtual_time
 

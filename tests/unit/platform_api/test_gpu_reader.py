@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import httpx
 import pytest
 
-from gpu_platform.adapters.gpu_exporter import PATIENCE_SECONDS
+from platform_api.gpu_exporter import PATIENCE_SECONDS
 from platform_api.gpu_metrics.reader import GpuReader
 from tests.support.exporter import exporter_text
 from tests.support.virtual_time import now, run_in_virtual_time

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from platform_api.gpu_metrics.readings import NAMES, Device, Reading, Totals, parse_readings, select_pods, sum_readings
 from platform_api.gpu_metrics.schemas import gpu_view_of
+from platform_api.health.gpu_readings import NAMES, Device, Reading, Totals, parse_readings, select_pods, sum_readings
 from tests.support.exporter import exporter_text
 
 H100 = Device("node-a", "0", "GPU-a", "NVIDIA H100", "")

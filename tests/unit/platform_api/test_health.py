@@ -3,7 +3,7 @@
 from datetime import timedelta
 from typing import Any
 
-from platform_api.gpu_metrics.readings import parse_readings
+from platform_api.health.gpu_readings import parse_readings
 from platform_api.health.report import build_report
 from platform_api.health.schemas import HealthView
 from platform_api.health.service import Observed, build_health

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from gpu_platform.domain import names
+from platform_api.health.inventory import Holdings, build_inventory, count_specs, count_used
 from platform_api.inventory.nodes import read_node
-from platform_api.inventory.service import Holdings, build_inventory, count_specs, count_used
 from tests.support.builders import make_pool, make_stock, make_unit
 from tests.unit.platform_api.nodes import make_node
 

@@ -18,7 +18,7 @@ from gpu_platform.domain.invocations import (
     begin,
     cancel,
 )
-from platform_api.http.decoding import decode_body
+from platform_api.http.bodies import decode_body
 from platform_api.http.errors import ApiError
 from platform_api.invocations.parsing import (
     LARGEST_FIELDS,

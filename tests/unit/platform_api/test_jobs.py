@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from gpu_platform.domain.gpu_specs import GPUSpecSpec
+from gpu_platform.api_models.fields import is_object_name
 from gpu_platform.domain.pool_requests import PoolRequest, StockUnitsRequest
+from gpu_platform.domain.specs import GPUSpecSpec
 from gpu_platform.domain.value import Value
-from platform_api.http.decoding import decode_body
+from platform_api.http.bodies import decode_body
 from platform_api.http.errors import ApiError
-from platform_api.jobs.fields import is_object_name
 from platform_api.jobs.schemas import is_job, view_of
-from platform_api.jobs.service import build_job, find_size_refusal
+from platform_api.stock.jobs import build_job, find_size_refusal
 from platform_api.stock_pools.schemas import CreateStockPool
 from platform_api.stock_units.schemas import SeedStockUnits
 

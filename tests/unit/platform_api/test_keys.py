@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from gpu_platform.adapters.kube import KubeClient
 from gpu_platform.domain.api_keys import KeyRecord, build_key, hash_secret
 from gpu_platform.domain.tenants import Role
-from platform_api.keys.key_ring import KeyRing, read_records
+from gpu_platform.kube import KubeClient
+from platform_api.auth.keys import KeyRing, read_records
 from tests.support.virtual_time import run_in_virtual_time
 
 Json = dict[str, Any]

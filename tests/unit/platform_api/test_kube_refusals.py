@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpu_platform.adapters.kube import AlreadyExistsError, ConflictError, KubeError, QuotaBusyError
+from gpu_platform.kube import AlreadyExistsError, ConflictError, KubeError, QuotaBusyError
 from platform_api.http.errors import from_kube
 
 OVER_QUOTA = 'gpuunits "web" is forbidden: exceeded quota: tenant, requested: count/gpuunits=1, used: 5, limited: 5'

@@ -5,22 +5,22 @@ from typing import Any
 
 import pytest
 
-from gpu_platform.adapters.creations import create_or_adopt
-from gpu_platform.adapters.kube import KubeError, UnreachableError
-from gpu_platform.adapters.kube.cache import ObjectCache
-from gpu_platform.adapters.kube.errors import error_from_status
-from gpu_platform.adapters.kube.paths import GPU_UNITS, OPERATIONS
 from gpu_platform.adapters.kube.watch import WatchEvent, WatchTiming
-from gpu_platform.adapters.ledger import build_deletion, open_operation
-from gpu_platform.domain.function_requests import FunctionRequest
+from gpu_platform.domain.functions import FunctionRequest
 from gpu_platform.domain.operations import OperationKind
 from gpu_platform.domain.tenant_limits import TenantLimits
 from gpu_platform.domain.tenants import Role
+from gpu_platform.kube import KubeError, UnreachableError
+from gpu_platform.kube.errors import error_from_status
+from gpu_platform.kube.informer import ObjectCache
+from gpu_platform.kube.paths import GPU_UNITS, OPERATIONS
+from gpu_platform.store.creations import create_or_adopt
+from gpu_platform.store.ledger import build_deletion, open_operation
+from platform_api.auth.keys import Caller
 from platform_api.cluster import Cluster
 from platform_api.http.errors import ApiError
-from platform_api.keys.key_ring import Caller
-from platform_api.object_limits import ObjectLimits
-from platform_api.tenant_operations import as_refusal, build_creation
+from platform_api.objects.idempotent_create import as_refusal, build_creation
+from platform_api.objects.limits import ObjectLimits
 from tests.support.builders import make_unit
 from tests.support.scripted_kube import StoredObjects
 

@@ -7,19 +7,19 @@ from typing import Any
 
 import pytest
 
-from gpu_platform.adapters.kube import UnreachableError
-from gpu_platform.adapters.kube.paths import OPERATIONS
 from gpu_platform.adapters.kube.watch import WatchEvent, WatchTiming
 from gpu_platform.domain import names
 from gpu_platform.domain.gpu_units import GPUUnitSpec
 from gpu_platform.domain.operations import PREVIEW_RETENTION, operation_name
 from gpu_platform.domain.tenant_limits import TenantLimits
 from gpu_platform.domain.tenants import Role
-from gpu_platform.domain.unit_requests import accepted_text
+from gpu_platform.domain.units import accepted_text
+from gpu_platform.kube import UnreachableError
+from gpu_platform.kube.paths import OPERATIONS
+from platform_api.auth.keys import Caller
 from platform_api.cluster import Cluster
 from platform_api.http.errors import ApiError
-from platform_api.keys.key_ring import Caller
-from platform_api.object_limits import ObjectLimits
+from platform_api.objects.limits import ObjectLimits
 from platform_api.stacks.active_previews import UNSEEN, ActivePreviews
 from platform_api.stacks.previews import PreviewService, build_preview, is_shared
 from platform_api.stacks.schemas import PreviewView, preview_view_of

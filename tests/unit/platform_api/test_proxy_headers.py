@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from platform_api.proxying.headers import (
+from platform_api.proxy.headers import (
     Header,
     Passage,
     build_answer_headers,

@@ -6,7 +6,7 @@ import pytest
 
 from gpu_platform.domain import names
 from platform_api.gpu_units.plan import NoSuchPort, find_callable_port, plan_target
-from platform_api.proxying.plan import plan_address, split_path
+from platform_api.proxy.plan import plan_address, split_path
 from platform_api.proxying.target import NotReady, Simulated, Target
 from platform_api.storages.plan import plan_accessor
 from tests.support.builders import make_storage

@@ -2,8 +2,7 @@
 
 import pytest
 
-from platform_api.http.rate_limit_headers import add_fields
-from platform_api.keys.rate_limit import (
+from platform_api.auth.rate_limit import (
     Allowance,
     Buckets,
     FailedLogins,
@@ -13,6 +12,7 @@ from platform_api.keys.rate_limit import (
     build_headers,
     find_source,
 )
+from platform_api.http.rate_limit_headers import add_fields
 
 PLENTY = Rate(1_000, 2_000)
 

@@ -7,8 +7,8 @@ from fastapi.routing import APIRoute
 
 from gpu_platform.domain.tenants import Role
 from platform_api.app import ROUTERS
-from platform_api.keys.access import Requires, Writes
-from platform_api.proxying.endpoints import METHODS, READING_METHODS
+from platform_api.auth.access import Requires, Writes
+from platform_api.proxy.endpoints import METHODS, READING_METHODS
 
 UNITS = "/api/v1/gpu-units"
 STORAGES = "/api/v1/gpu-storages"

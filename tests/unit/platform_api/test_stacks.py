@@ -7,19 +7,19 @@ from typing import Any
 
 import pytest
 
-from gpu_platform.adapters.kube import UnreachableError
-from gpu_platform.adapters.kube.paths import LEASES
 from gpu_platform.domain import names
 from gpu_platform.domain.gpu_units import GPUUnitSpec
 from gpu_platform.domain.stack_records import Recorded, StackRecord, record_annotations, record_labels
 from gpu_platform.domain.stacks import StackAddress, StackKind, accepted_hash
 from gpu_platform.domain.tenants import Role
-from gpu_platform.domain.unit_requests import accepted_text
+from gpu_platform.domain.units import accepted_text
+from gpu_platform.kube import UnreachableError
+from gpu_platform.kube.paths import LEASES
+from platform_api.auth.keys import Caller
 from platform_api.bounded_client import BoundedClient
 from platform_api.gpu_units.schemas import view_of as unit_view_of
 from platform_api.http.errors import ApiError
-from platform_api.keys.key_ring import Caller
-from platform_api.pulse import Pulse
+from platform_api.kube_health import Pulse
 from platform_api.stacks.recording import LONGEST_PAUSE_SECONDS, WAIT_SECONDS, WAITING_LIMIT, RecordingWaits
 from platform_api.stacks.schemas import StackView
 from platform_api.stacks.service import get_stack

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from gpu_platform.domain import names
+from platform_api.stock.service import build_changed
 from platform_api.stock_pools.schemas import ChangeStockPool, view_of
-from platform_api.stock_pools.service import build_changed
 from tests.support.builders import make_pool
 
 Json = dict[str, Any]

@@ -4,11 +4,11 @@ from typing import Any, cast
 
 import pytest
 
-from gpu_platform.adapters.queue.listing import Listing, TenantUsage
-from gpu_platform.domain.queue_subjects import CHUNK_BYTES
 from gpu_platform.domain.tenant_limits import TenantLimits
+from gpu_platform.nats.listing import Listing, TenantUsage
+from gpu_platform.nats.subjects import CHUNK_BYTES
 from platform_api.http.errors import ApiError
-from platform_api.invocations.tenant_room import (
+from platform_api.invocations.limits import (
     GOOD_SECONDS,
     NOTHING,
     ONE_RECORD,

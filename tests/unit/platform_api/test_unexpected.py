@@ -3,7 +3,7 @@
 import httpx
 
 from platform_api.app import build_routes
-from platform_api.http.frame import Frame
+from platform_api.http.middleware import Frame
 from platform_api.metrics import ApiMetrics
 
 

@@ -4,8 +4,8 @@ from dataclasses import replace
 from typing import Any
 
 from gpu_platform.domain.conditions import find_condition
-from gpu_platform.domain.gpu_specs import GPUSpecSpec
 from gpu_platform.domain.gpu_units import Phase
+from gpu_platform.domain.specs import GPUSpecSpec
 from reconciler.child_writes import CreateChild
 from reconciler.units.observed import ChildKind, Observed
 from reconciler.units.plan import Plan, UnitSettings, plan_unit

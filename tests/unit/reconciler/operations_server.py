@@ -9,20 +9,13 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any, cast
 
-from gpu_platform.adapters.kube import ConflictError, KubeError, NotFoundError, PatchType
-from gpu_platform.adapters.kube.paths import (
-    GPU_FUNCTIONS,
-    GPU_STORAGES,
-    GPU_UNITS,
-    OPERATIONS,
-    STOCK_POOLS,
-    ResourcePath,
-)
 from gpu_platform.control.results import Done
 from gpu_platform.domain import names
 from gpu_platform.domain.operations import TAKEOVER
+from gpu_platform.kube import ConflictError, KubeError, NotFoundError, PatchType
+from gpu_platform.kube.paths import GPU_FUNCTIONS, GPU_STORAGES, GPU_UNITS, OPERATIONS, STOCK_POOLS, ResourcePath
+from reconciler.informers import World
 from reconciler.operations.controller import OperationsController
-from reconciler.world import World
 from tests.support.builders import NOW
 from tests.support.scripted_kube import Store, StoredObjects
 

@@ -5,12 +5,12 @@ from typing import Any, cast
 from gpu_platform.domain import names
 from gpu_platform.domain.gpu_units import GPUUnitSpec
 from gpu_platform.domain.stock_pools import StockPoolSpec
-from gpu_platform.domain.unit_requests import accepted_text
+from gpu_platform.domain.units import accepted_text
 from gpu_platform.domain.value import Value
+from reconciler.informers import World
 from reconciler.stock.observe import observe_pool
 from reconciler.units.observe import observe_unit
 from reconciler.units.observed import ChildKind
-from reconciler.world import World
 from tests.support.builders import NOW, make_pool, make_unit
 
 Json = dict[str, Any]

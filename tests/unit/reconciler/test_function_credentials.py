@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gpu_platform.domain.queue_keys import KeyRole, build_seed
-from gpu_platform.domain.queue_tokens import parse_credentials, read_claims
+from gpu_platform.nats.credentials import parse_credentials, read_claims
 from reconciler.functions.credentials import (
     LIFETIME,
     RENEWAL,

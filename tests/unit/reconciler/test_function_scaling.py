@@ -3,7 +3,7 @@
 from datetime import datetime, timedelta
 
 from gpu_platform.adapters.queue.consumers import Backlog
-from gpu_platform.control.loop import Key
+from gpu_platform.controller.loop import Key
 from gpu_platform.domain.gpu_functions import GPUFunctionSpec
 from gpu_platform.domain.scaling_plan import QUEUE_DELAY, Workers
 from reconciler.functions.scaling import Scaler

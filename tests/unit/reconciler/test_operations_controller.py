@@ -9,18 +9,11 @@ from typing import Any
 
 import pytest
 
-from gpu_platform.adapters.kube.paths import (
-    GPU_FUNCTIONS,
-    GPU_SPECS,
-    GPU_STORAGES,
-    GPU_UNITS,
-    OPERATIONS,
-    STOCK_POOLS,
-)
 from gpu_platform.domain import names
+from gpu_platform.domain.mount_holds import hold_of
 from gpu_platform.domain.operations import TAKEOVER
 from gpu_platform.domain.stock import is_claimed
-from gpu_platform.domain.storage_mounts import hold_of
+from gpu_platform.kube.paths import GPU_FUNCTIONS, GPU_SPECS, GPU_STORAGES, GPU_UNITS, OPERATIONS, STOCK_POOLS
 from reconciler.operations.controller import TRIM_INTERVAL, TrimPace
 from tests.support.builders import NOW, make_function, make_stock, make_storage, make_unit
 from tests.support.scripted_kube import Store

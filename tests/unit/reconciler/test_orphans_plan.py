@@ -6,6 +6,7 @@ from typing import Any, cast
 import pytest
 
 from gpu_platform.domain import names
+from reconciler.informers import World
 from reconciler.orphans.controller import Client, OrphansController
 from reconciler.orphans.plan import (
     DeleteOrphan,
@@ -15,7 +16,6 @@ from reconciler.orphans.plan import (
     ends_of,
     plan_orphans,
 )
-from reconciler.world import World
 from tests.support.builders import NOW, make_stock, make_unit
 
 Json = dict[str, Any]

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from gpu_platform.adapters.kube.leader import LeaseTiming
 from gpu_platform.adapters.kube.watch import WatchTiming
+from gpu_platform.controller.leader_election import LeaseTiming
 from gpu_platform.domain.operations import ACCEPT_SECONDS, TAKEOVER
 from gpu_platform.domain.sweep_plan import QUEUE_GRACE
 from gpu_platform.settings import SettingsError, split_address

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from gpu_platform.adapters.ssh_tokens import UnitToken, build_token_secret
 from gpu_platform.domain import names
 from gpu_platform.domain.conditions import find_condition
 from gpu_platform.domain.gpu_units import GPUUnitStatus, Phase, Reason
 from gpu_platform.domain.spare_tokens import SPARE_GRACE, with_spare_tokens
 from gpu_platform.domain.ssh import SshPhase, hash_token
+from gpu_platform.store.ssh_tokens import UnitToken, build_token_secret
 from reconciler.child_writes import DeleteChild, ReplaceChild
 from reconciler.units.observed import ChildKind, Observed
 from reconciler.units.plan import (

@@ -8,7 +8,7 @@ import pytest
 
 from gpu_platform.domain import names
 from gpu_platform.domain.conditions import find_condition
-from gpu_platform.domain.gpu_specs import GPUSpecSpec
+from gpu_platform.domain.specs import GPUSpecSpec
 from gpu_platform.domain.stock import HANDOFF_LIMIT, rank_stock
 from gpu_platform.domain.stock_pools import PoolPhase, PoolReason, StockPoolSpec
 from reconciler.stock.plan import BATCH, CreateStock, Observed, Plan, RemoveStock, plan_pool

@@ -6,17 +6,11 @@ from typing import Any, Literal
 
 import pytest
 
-from gpu_platform.adapters.kube import KubeError
-from gpu_platform.adapters.kube.paths import (
-    DEPLOYMENTS,
-    GPU_STORAGES,
-    JOBS,
-    NETWORK_POLICIES,
-    SERVICES,
-)
 from gpu_platform.domain.gpu_storages import GPUStorageStatus
+from gpu_platform.kube import KubeError
+from gpu_platform.kube.paths import DEPLOYMENTS, GPU_STORAGES, JOBS, NETWORK_POLICIES, SERVICES
 from reconciler.child_writes import CreateChild
-from reconciler.own_writes import OwnWrites
+from reconciler.expectations import OwnWrites
 from reconciler.storages.apply import RefusedError, apply_plan
 from reconciler.storages.observed import ChildKind, Observed
 from reconciler.storages.plan import plan_storage

@@ -8,9 +8,9 @@ import pytest
 
 from gpu_platform.domain import names
 from gpu_platform.domain.conditions import find_condition
-from gpu_platform.domain.gpu_specs import Toleration
 from gpu_platform.domain.gpu_storages import GPUStorageSpec, Prepare, StoragePhase, prepare_digest
-from gpu_platform.domain.storage_mounts import Hold, Holder, HolderKind, unit_holder
+from gpu_platform.domain.mount_holds import Hold, Holder, HolderKind, unit_holder
+from gpu_platform.domain.specs import Toleration
 from reconciler.child_writes import CreateChild, DeleteChild, ReplaceChild
 from reconciler.storages.observed import ChildKind, Observed
 from reconciler.storages.plan import PatchClaim, Plan, ResumeJob, SetFinalizers, plan_storage

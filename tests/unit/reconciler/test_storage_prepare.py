@@ -6,7 +6,7 @@ import pytest
 
 from gpu_platform.domain import names
 from gpu_platform.domain.gpu_storages import Prepare, PreparePhase, PrepareStatus, prepare_digest
-from gpu_platform.domain.storage_mounts import Hold, unit_holder
+from gpu_platform.domain.mount_holds import Hold, unit_holder
 from reconciler.storages.observed import Observed
 from reconciler.storages.prepare import PreparePlan, is_copying, plan_prepare
 from tests.support.builders import NOW, make_pod, make_storage

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from gpu_platform.domain import names
-from gpu_platform.domain.gpu_specs import Toleration
+from gpu_platform.domain.specs import Toleration
 from infra.objects.metadata import app_labels
 from infra.objects.workloads import API
+from reconciler.isolation import with_servers
 from reconciler.units.capabilities import ADDED_CAPABILITIES
-from reconciler.units.network_peers import with_servers
 from reconciler.units.resources import (
     UnitBuild,
     build_deployment,

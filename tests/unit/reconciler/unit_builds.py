@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from gpu_platform.domain.gpu_specs import GPUSpecSpec
 from gpu_platform.domain.gpu_units import GPUUnitSpec
+from gpu_platform.domain.specs import GPUSpecSpec
 from reconciler.units.resources import UnitBuild, build_deployment
 
 Json = dict[str, Any]

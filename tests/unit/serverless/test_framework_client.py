@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gpu_platform.domain.delivery_plan import Loss
+from gpu_platform.domain.invocation_plan import Loss
 from serverless import handler
 from serverless.framework.calls import Call
 from serverless.framework.server import served

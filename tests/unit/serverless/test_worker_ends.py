@@ -7,12 +7,12 @@ from typing import Any, cast
 
 import pytest
 
-from gpu_platform.adapters.queue.connection import JetStream
-from gpu_platform.adapters.queue.deliveries import REQUEST_SECONDS
-from gpu_platform.adapters.queue.records import Records
+from gpu_platform.nats.connection import JetStream
+from gpu_platform.nats.deliveries import REQUEST_SECONDS
+from gpu_platform.nats.records import Records
 from serverless.sidecar import worker as worker_module
+from serverless.sidecar.drain import LOOK_SECONDS, Shifts
 from serverless.sidecar.framework_client import FrameworkClient
-from serverless.sidecar.shifts import LOOK_SECONDS, Shifts
 from serverless.sidecar.worker import Worker, WorkerSettings
 from tests.support.builders import NOW
 from tests.support.virtual_time import now, run_in_virtual_time

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from gpu_platform.adapters.kube.errors import ConflictError, UnreachableError
-from gpu_platform.adapters.stack_leases import Holder, is_dead, parse_holder
+from gpu_platform.kube.errors import ConflictError, UnreachableError
+from gpu_platform.store.stacks import Holder, is_dead, parse_holder
 from stacks.worker.holding import Terms, end_processes_of, renewed
 
 Json = dict[str, Any]

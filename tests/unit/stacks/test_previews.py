@@ -9,14 +9,14 @@ from typing import Any, cast
 
 import pytest
 
-from gpu_platform.adapters.kube import ConflictError, PatchType
-from gpu_platform.adapters.kube.paths import GPU_UNITS, OPERATIONS
 from gpu_platform.control.results import Done, RequeueAfter, Result
 from gpu_platform.domain import names
 from gpu_platform.domain.gpu_units import GPUUnitSpec
 from gpu_platform.domain.operations import PREVIEW_RETENTION
 from gpu_platform.domain.stacks import StackAddress, StackKind
-from gpu_platform.domain.unit_requests import accepted_text
+from gpu_platform.domain.units import accepted_text
+from gpu_platform.kube import ConflictError, PatchType
+from gpu_platform.kube.paths import GPU_UNITS, OPERATIONS
 from stacks.runner import Fault, Preview, PreviewStep, PropertyChange, RunnerStoppedError, StackFailedError, StackRunner
 from stacks.worker.metrics import WorkerMetrics
 from stacks.worker.observe import StackWorld

@@ -10,7 +10,7 @@ from gpu_platform.domain import names
 from gpu_platform.domain.gpu_units import GPUUnitSpec
 from gpu_platform.domain.stack_records import Recorded, StackRecord
 from gpu_platform.domain.stacks import Intent, StackAddress, StackKind
-from gpu_platform.domain.unit_requests import accepted_text
+from gpu_platform.domain.units import accepted_text
 from stacks.restore.checkpoints import Kept, NotKept
 from stacks.restore.plan import Action, Observed, choose, plan_restore
 

@@ -11,11 +11,10 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from gpu_platform.adapters.kube import KubeError, UnreachableError
 from gpu_platform.domain.gpu_functions import GPUFunctionSpec
 from gpu_platform.domain.gpu_storages import GPUStorageSpec
 from gpu_platform.domain.gpu_units import GPUUnitSpec
-from gpu_platform.domain.object_counts import build_hard
+from gpu_platform.domain.limits import build_hard
 from gpu_platform.domain.operations import OperationKind, OperationSpec
 from gpu_platform.domain.pool_requests import PoolRequest, StockUnitsRequest, seed_pool_name
 from gpu_platform.domain.stack_plan import Action, Records, plan_stack
@@ -23,15 +22,16 @@ from gpu_platform.domain.stack_records import StackRecord
 from gpu_platform.domain.stacks import Intent, StackAddress, StackKind
 from gpu_platform.domain.stock_pools import StockPoolSpec
 from gpu_platform.domain.tenant_limits import TenantLimits
-from gpu_platform.domain.unit_requests import accepted_text
+from gpu_platform.domain.units import accepted_text
 from gpu_platform.domain.value import Value
+from gpu_platform.kube import KubeError, UnreachableError
 from stacks.restore.__main__ import choose_exit_code
+from stacks.restore.apply import build_record_to_hold
 from stacks.restore.checkpoints import Kept, NotKept, find_salt, parse_checkpoint
 from stacks.restore.counts import COUNTED_SECONDS, SILENT_SECONDS, wait_for_counts
 from stacks.restore.creations import build_creation
 from stacks.restore.outcomes import Outcome, Result
 from stacks.restore.report import Lines, Silence
-from stacks.restore.running import build_record_to_hold
 from stacks.restore.stock import STALL_SECONDS, count_wanted, wait_for_stock
 from stacks.runner.backend import shard_of
 from stacks.runner.listing import list_files, parse_listing

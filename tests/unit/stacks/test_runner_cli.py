@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from stacks.runner.cli import Ending, ProcessFailedError, PulumiProcesses, build_environment
-from stacks.runner.failures import Fault, RunnerStoppedError, StackFailedError, UnfitPulumiError
+from stacks.runner.results import Fault, RunnerStoppedError, StackFailedError, UnfitPulumiError
 from tests.support.process_table import is_running
 from tests.support.waiting import wait_until
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from gpu_platform.domain.access import API_ACCOUNT, Scope, account_user
 from gpu_platform.domain.names import GROUP, STOCK_NAMESPACE
+from gpu_platform.domain.rbac import API_ACCOUNT, Scope, account_user
 from tests.support.rbac_usage import Right, list_declared, list_unused, read_missed, read_usage
 
 TENANT = "runtime-instance-acme"

@@ -7,16 +7,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpu_platform.adapters.kube.client import Json
 from gpu_platform.devcluster.hostnode.launch.directory import PodDirectory
 from gpu_platform.devcluster.hostnode.launch.environment import build_environment
 from gpu_platform.devcluster.hostnode.launch.errors import CannotStartError
 from gpu_platform.devcluster.hostnode.launch.expansion import expand
 from gpu_platform.devcluster.hostnode.launch.fields import NodeFacts
 from gpu_platform.devcluster.hostnode.launch.rewriting import PathRewriter
-from gpu_platform.devcluster.hostnode.launch.sources import Sources
 from gpu_platform.devcluster.hostnode.names import CONTAINER_MARK, POD_MARK
 from gpu_platform.devcluster.hostnode.processes.child import Command
+from gpu_platform.devcluster.hostnode.sources import Sources
+from gpu_platform.kube.client import Json
 
 DEFAULT_TERMINATION_PATH = "/dev/termination-log"
 

@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpu_platform.adapters.kube.client import Json
-from gpu_platform.devcluster.hostnode.launch.volumes import VolumeFile
+from gpu_platform.devcluster.hostnode.volumes import VolumeFile
+from gpu_platform.kube.client import Json
 
 UID_CHARACTERS = 8
 """Of the pod's uid: 32 random bits are enough for the 200 pods of one node."""

@@ -2,17 +2,11 @@
 
 from collections.abc import Mapping
 
-from gpu_platform.adapters.kube.client import Json
 from gpu_platform.devcluster.hostnode.launch.errors import CannotStartError
 from gpu_platform.devcluster.hostnode.launch.expansion import expand
 from gpu_platform.devcluster.hostnode.launch.fields import NodeFacts, read_field, read_resource
-from gpu_platform.devcluster.hostnode.launch.sources import (
-    Reference,
-    Sources,
-    config_map,
-    content_of,
-    secret,
-)
+from gpu_platform.devcluster.hostnode.sources import Reference, Sources, config_map, content_of, secret
+from gpu_platform.kube.client import Json
 
 
 def build_environment(pod: Json, container: Json, sources: Sources, facts: NodeFacts) -> dict[str, str]:

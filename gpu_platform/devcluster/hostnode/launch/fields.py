@@ -5,9 +5,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from gpu_platform.adapters.kube.client import Json
 from gpu_platform.devcluster.hostnode.launch.errors import CannotStartError
 from gpu_platform.devcluster.hostnode.launch.quantities import count_in
+from gpu_platform.kube.client import Json
 
 HOST_ADDRESS = "127.0.0.1"
 

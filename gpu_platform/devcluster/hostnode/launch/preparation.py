@@ -6,18 +6,13 @@ The pod's worker calls it before each start, and from time to time while the pod
 from collections.abc import Mapping
 from datetime import datetime
 
-from gpu_platform.adapters.kube import KubeClient
-from gpu_platform.adapters.kube.client import Json
 from gpu_platform.devcluster.hostnode.launch.build import Launch, build_launch, check_support
 from gpu_platform.devcluster.hostnode.launch.directory import PodDirectory, link_volume, write_volume
 from gpu_platform.devcluster.hostnode.launch.fields import NodeFacts
-from gpu_platform.devcluster.hostnode.launch.sources import (
-    SourceReader,
-    Sources,
-    find_env_references,
-    find_volume_references,
-)
-from gpu_platform.devcluster.hostnode.launch.volumes import VolumeLink, plan_volume
+from gpu_platform.devcluster.hostnode.sources import SourceReader, Sources, find_env_references, find_volume_references
+from gpu_platform.devcluster.hostnode.volumes import VolumeLink, plan_volume
+from gpu_platform.kube import KubeClient
+from gpu_platform.kube.client import Json
 
 
 class Preparation:

@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from contextlib import aclosing
 from pathlib import Path
 
-from gpu_platform.adapters.kube import WatchEvent, list_and_watch
-from gpu_platform.adapters.kube.client import Json
-from gpu_platform.adapters.kube.paths import PODS
 from gpu_platform.devcluster.hostnode.addresses import PodNetwork
 from gpu_platform.devcluster.hostnode.launch.directory import PodDirectory, directory_name, is_directory_name
 from gpu_platform.devcluster.hostnode.names import NODE_NAME, POD_ADDRESS_ANNOTATION
 from gpu_platform.devcluster.hostnode.pods.run import ContainerRun
 from gpu_platform.devcluster.hostnode.pods.worker import PodWorker, Surroundings
+from gpu_platform.kube import WatchEvent, list_and_watch
+from gpu_platform.kube.client import Json
+from gpu_platform.kube.paths import PODS
 
 RETRY_SECONDS = 1.0
 

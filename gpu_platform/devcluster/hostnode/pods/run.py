@@ -14,7 +14,6 @@ from typing import Any
 
 import aiohttp
 
-from gpu_platform.adapters.kube.client import Json
 from gpu_platform.devcluster.child_process import kill_marked
 from gpu_platform.devcluster.hostnode.launch.build import Launch
 from gpu_platform.devcluster.hostnode.logs.reader import read_last
@@ -25,6 +24,7 @@ from gpu_platform.devcluster.hostnode.processes.child import Child
 from gpu_platform.devcluster.hostnode.processes.handlers import Outcome, Target, named_ports, run_handler
 from gpu_platform.devcluster.hostnode.processes.probes import Probe, ProbeKind, find_probes
 from gpu_platform.devcluster.hostnode.processes.probing import run_probe
+from gpu_platform.kube.client import Json
 
 MESSAGE_BYTES = 4_096
 LAST_OUTPUT_BYTES = 2_048

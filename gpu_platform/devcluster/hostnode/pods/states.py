@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from gpu_platform.adapters.kube.client import Json
+from gpu_platform.kube.client import Json
 
 
 @dataclass(frozen=True)

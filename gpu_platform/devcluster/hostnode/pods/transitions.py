@@ -3,7 +3,6 @@
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from gpu_platform.adapters.kube.client import Json
 from gpu_platform.devcluster.hostnode.launch.errors import CannotStartError
 from gpu_platform.devcluster.hostnode.pods.states import (
     Container,
@@ -18,6 +17,7 @@ from gpu_platform.devcluster.hostnode.pods.states import (
 )
 from gpu_platform.devcluster.hostnode.processes.probes import ProbeKind
 from gpu_platform.devcluster.hostnode.times import parse_time
+from gpu_platform.kube.client import Json
 
 FIRST_DELAY = timedelta(seconds=1)
 LONGEST_DELAY = timedelta(seconds=60)

@@ -13,15 +13,12 @@ from datetime import datetime, timedelta
 
 import aiohttp
 
-from gpu_platform.adapters.kube import ConflictError, KubeClient, KubeError, NotFoundError, PatchType
-from gpu_platform.adapters.kube.client import Json
-from gpu_platform.adapters.kube.paths import PODS
 from gpu_platform.devcluster.hostnode.events import EventRecorder
 from gpu_platform.devcluster.hostnode.launch.directory import PodDirectory
 from gpu_platform.devcluster.hostnode.launch.errors import CannotStartError
 from gpu_platform.devcluster.hostnode.launch.fields import NodeFacts
 from gpu_platform.devcluster.hostnode.launch.preparation import Preparation
-from gpu_platform.devcluster.hostnode.pods.plan import (
+from gpu_platform.devcluster.hostnode.plan import (
     Action,
     Kill,
     Outcome,
@@ -32,9 +29,9 @@ from gpu_platform.devcluster.hostnode.pods.plan import (
     plan_pod,
     plan_stop_request,
 )
+from gpu_platform.devcluster.hostnode.pod_status import build_status, plan_patch
 from gpu_platform.devcluster.hostnode.pods.run import ContainerRun, Ended, Probed, Report
 from gpu_platform.devcluster.hostnode.pods.states import Running, Waiting, init_specs, main_specs
-from gpu_platform.devcluster.hostnode.pods.status import build_status, plan_patch
 from gpu_platform.devcluster.hostnode.pods.transitions import (
     Ending,
     after_exit,
@@ -47,6 +44,9 @@ from gpu_platform.devcluster.hostnode.pods.transitions import (
     restore_containers,
 )
 from gpu_platform.devcluster.hostnode.times import utc_now
+from gpu_platform.kube import ConflictError, KubeClient, KubeError, NotFoundError, PatchType
+from gpu_platform.kube.client import Json
+from gpu_platform.kube.paths import PODS
 
 REFRESH = timedelta(seconds=60)
 """Between two looks at what is behind a running pod's volumes, as in kubelet."""

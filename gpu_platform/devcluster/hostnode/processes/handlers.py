@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import aiohttp
 
-from gpu_platform.adapters.kube.client import Json
 from gpu_platform.devcluster.hostnode.processes.child import Child, Command
 from gpu_platform.domain.hosts import is_loopback
+from gpu_platform.kube.client import Json
 
 OUTPUT_BYTES = 1_024
 """Of a failed handler's answer, for its event: enough to read, too little to flood."""

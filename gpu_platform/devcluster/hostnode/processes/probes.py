@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Self
 
-from gpu_platform.adapters.kube.client import Json
+from gpu_platform.kube.client import Json
 
 
 class ProbeKind(StrEnum):

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpu_platform.adapters.kube.client import Json
+from gpu_platform.kube.client import Json
 
 CLASS_NAME = "host-path"
 PROVISIONER = "runtime.lokiwager.io/host-path"

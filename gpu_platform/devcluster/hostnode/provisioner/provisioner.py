@@ -5,9 +5,6 @@ import logging
 import shutil
 from pathlib import Path
 
-from gpu_platform.adapters.kube import AlreadyExistsError, KubeClient, KubeError, NotFoundError
-from gpu_platform.adapters.kube.cache import ObjectCache
-from gpu_platform.adapters.kube.paths import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, STORAGE_CLASSES
 from gpu_platform.devcluster.hostnode.provisioner.plan import (
     GrowClaim,
     GrowVolume,
@@ -17,6 +14,9 @@ from gpu_platform.devcluster.hostnode.provisioner.plan import (
     build_class,
     plan_volumes,
 )
+from gpu_platform.kube import AlreadyExistsError, KubeClient, KubeError, NotFoundError
+from gpu_platform.kube.informer import ObjectCache
+from gpu_platform.kube.paths import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, STORAGE_CLASSES
 
 RETRY_SECONDS = 1.0
 

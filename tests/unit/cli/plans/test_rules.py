@@ -6,7 +6,7 @@ import pytest
 
 from gpu_platform.cli.plans.masking import SECRET, UNKNOWN
 from gpu_platform.cli.plans.rules import RULES, check_rules, names_one_version
-from gpu_platform.domain.network_peers import KUBE_DNS
+from gpu_platform.domain.network import KUBE_DNS
 from infra.objects.nats import build_nats
 from infra.objects.workloads import build_processes, build_workload
 from infra.sections import Nats, Workloads

@@ -4,12 +4,7 @@ import pytest
 
 from gpu_platform.devcluster.hostnode.launch.environment import build_environment
 from gpu_platform.devcluster.hostnode.launch.errors import CannotStartError
-from gpu_platform.devcluster.hostnode.launch.sources import (
-    Sources,
-    config_map,
-    find_env_references,
-    secret,
-)
+from gpu_platform.devcluster.hostnode.sources import Sources, config_map, find_env_references, secret
 from tests.unit.devcluster.hostnode.builders import FACTS, make_container, make_pod
 
 SOURCES: Sources = {

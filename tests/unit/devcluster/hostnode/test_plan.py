@@ -4,15 +4,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from gpu_platform.devcluster.hostnode.pods.plan import (
-    Kill,
-    Plan,
-    Start,
-    Stop,
-    StopRequest,
-    plan_pod,
-    plan_stop_request,
-)
+from gpu_platform.devcluster.hostnode.plan import Kill, Plan, Start, Stop, StopRequest, plan_pod, plan_stop_request
 from gpu_platform.devcluster.hostnode.pods.states import Container, Running, Stopping, Waiting
 from tests.unit.devcluster.hostnode.builders import NOW, ended, ending, make_container, make_pod, running, seconds
 

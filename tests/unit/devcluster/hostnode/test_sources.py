@@ -2,9 +2,9 @@ from typing import Any, cast
 
 import pytest
 
-from gpu_platform.adapters.kube import KubeClient, KubeError, NotFoundError
 from gpu_platform.devcluster.hostnode.launch.errors import CannotStartError
-from gpu_platform.devcluster.hostnode.launch.sources import Reference, SourceReader, config_map, secret
+from gpu_platform.devcluster.hostnode.sources import Reference, SourceReader, config_map, secret
+from gpu_platform.kube import KubeClient, KubeError, NotFoundError
 from tests.unit.devcluster.hostnode.builders import NOW, make_pod, seconds
 
 TOKEN = Reference("Token", "vault", 600)

@@ -4,8 +4,8 @@ from typing import Any
 import pytest
 
 from gpu_platform.devcluster.hostnode.launch.errors import CannotStartError
+from gpu_platform.devcluster.hostnode.pod_status import build_status
 from gpu_platform.devcluster.hostnode.pods.states import Container, Running, Terminated, Waiting
-from gpu_platform.devcluster.hostnode.pods.status import build_status
 from gpu_platform.devcluster.hostnode.pods.transitions import (
     Ending,
     after_exit,

@@ -6,7 +6,7 @@ import pytest
 
 from gpu_platform.devcluster.hostnode.launch.directory import PodDirectory, link_volume, write_volume
 from gpu_platform.devcluster.hostnode.launch.errors import CannotStartError
-from gpu_platform.devcluster.hostnode.launch.sources import (
+from gpu_platform.devcluster.hostnode.sources import (
     Reference,
     Sources,
     claim,
@@ -14,7 +14,7 @@ from gpu_platform.devcluster.hostnode.launch.sources import (
     find_volume_references,
     secret,
 )
-from gpu_platform.devcluster.hostnode.launch.volumes import VolumeFile, VolumeLink, plan_volume
+from gpu_platform.devcluster.hostnode.volumes import VolumeFile, VolumeLink, plan_volume
 from tests.unit.devcluster.hostnode.builders import FACTS, make_container, make_pod
 
 TOKEN = Reference("Token", "vault", 600)

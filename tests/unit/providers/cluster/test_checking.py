@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpu_platform.domain.gpu_units import GPUUnitSpec
-from providers.cluster.checking import check_inputs, normalise_spec
+from gpu_platform.pulumi_protocol.properties import UNKNOWN
+from providers.cluster.inputs import check_inputs, normalise_spec
 from providers.cluster.kinds import KINDS, Kind
 from providers.cluster.package import GPU_FUNCTION, GPU_SPEC, GPU_STORAGE, GPU_UNIT, STOCK_POOL
-from providers.protocol.property_values import UNKNOWN
 
 Json = dict[str, Any]
 

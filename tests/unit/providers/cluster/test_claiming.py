@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from gpu_platform.adapters.kube import ConflictError, KubeClient, NotFoundError
-from gpu_platform.adapters.kube.paths import GPU_UNITS
 from gpu_platform.domain import names
 from gpu_platform.domain.gpu_units import GPUUnitSpec
 from gpu_platform.domain.stock import claim_holder_of
-from gpu_platform.domain.unit_requests import source_annotations
+from gpu_platform.domain.units import source_annotations
+from gpu_platform.kube import ConflictError, KubeClient, NotFoundError
+from gpu_platform.kube.paths import GPU_UNITS
 from providers.cluster.claiming import claim_mark, claim_stock
 from providers.cluster.kinds import KINDS
 from providers.cluster.lifecycle import Lifecycle, Taken

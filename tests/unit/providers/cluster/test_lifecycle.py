@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from gpu_platform.adapters.kube.paths import GPU_STORAGES, GPU_UNITS
 from gpu_platform.domain import names
+from gpu_platform.kube.paths import GPU_STORAGES, GPU_UNITS
 from providers.cluster.kinds import KINDS
 from providers.cluster.lifecycle import Lifecycle
 from providers.cluster.package import GPU_STORAGE

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from gpu_platform.domain.access import Scope
+from gpu_platform.domain.rbac import Scope
 from providers.cluster.package import GPU_FUNCTION, GPU_SPEC, GPU_STORAGE, GPU_UNIT, STOCK_POOL, VERSION
-from providers.cluster.rules import RULES
+from providers.cluster.rbac import RULES
 from providers.cluster.schema import build_package_schema
 from providers.cluster.sessions import LIMIT, Sessions
 

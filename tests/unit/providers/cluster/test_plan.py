@@ -7,15 +7,15 @@ import pytest
 from gpu_platform.domain import names
 from gpu_platform.domain.gpu_units import GPUUnitSpec
 from gpu_platform.domain.stacks import accepted_hash
-from gpu_platform.domain.unit_requests import accepted_text
-from providers.cluster.checking import check_inputs
+from gpu_platform.domain.units import accepted_text
+from gpu_platform.pulumi_protocol.properties import UNKNOWN, Path, Properties
 from providers.cluster.differences import find_difference
+from providers.cluster.inputs import check_inputs
 from providers.cluster.kinds import KINDS, Kind, parse_id
 from providers.cluster.objects import Wanted, build_object, build_planned_outputs, build_wanted, observe_object
 from providers.cluster.package import GPU_SPEC, GPU_STORAGE, GPU_UNIT, STOCK_POOL
 from providers.cluster.plan import Change, Keep, Make, Refuse, plan_create, plan_update
 from providers.protocol import diffing
-from providers.protocol.property_values import UNKNOWN, Path, Properties
 from providers.protocol.resource import Resource
 from tests.support.builders import make_stock
 

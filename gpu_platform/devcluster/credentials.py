@@ -1,0 +1,171 @@
+"""The cluster's own certificate authority. It is made once per directory; leaves are made at every start."""
+
+import ipaddress
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from gpu_platform.devcluster.files import write_atomically
+from gpu_platform.domain.rbac import ACCOUNTS, account_groups, account_user
+
+AUTHORITY_LIFE = timedelta(days=3650)
+LEAF_LIFE = timedelta(days=365)
+CLOCK_SKEW = timedelta(minutes=5)
+
+SERVER_NAMES = (
+    "localhost",
+    "kubernetes",
+    "kubernetes.default",
+    "kubernetes.default.svc",
+    "kubernetes.default.svc.cluster.local",
+)
+SERVER_ADDRESSES = ("127.0.0.1", "10.0.0.1")
+"""Loopback, and the first address of the service range, under which pods know the API server."""
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Whom a leaf certificate speaks for: user (common name) and groups (organizations) in Kubernetes' terms."""
+
+    file: str
+    user: str
+    groups: tuple[str, ...] = ()
+    serves: bool = False
+
+
+IDENTITIES = (
+    Identity("server", "server", serves=True),
+    Identity("admin", "admin", ("system:masters",)),
+    Identity("etcd-client", "kube-apiserver-etcd-client"),
+    Identity("kubelet-client", "kube-apiserver-kubelet-client", ("system:masters",)),
+    Identity("kube-controller-manager", "system:kube-controller-manager"),
+    Identity("kube-scheduler", "system:kube-scheduler"),
+    Identity("kwok", "kwok", ("system:masters",)),
+    Identity("host-node", "system:node:host", ("system:nodes",)),
+    # The platform's processes: their ServiceAccounts, whose Roles the bootstrap declares.
+    *(Identity(account, account_user(account), account_groups()) for account in ACCOUNTS),
+)
+
+
+@dataclass(frozen=True)
+class KeyPair:
+    certificate: Path
+    key: Path
+
+
+def key_pair(pki: Path, name: str) -> KeyPair:
+    return KeyPair(pki / f"{name}.crt", pki / f"{name}.key")
+
+
+def service_account_key(pki: Path) -> Path:
+    return pki / "service-account.key"
+
+
+def ensure_certificates(pki: Path, now: datetime) -> None:
+    """Make what is missing of the lasting keys, and every leaf anew."""
+    authority = key_pair(pki, "ca")
+    if not (authority.certificate.exists() and authority.key.exists()):
+        _make_authority(authority, now)
+    if not service_account_key(pki).exists():
+        _write_key(service_account_key(pki), ec.generate_private_key(ec.SECP256R1()))
+    issuer = x509.load_pem_x509_certificate(authority.certificate.read_bytes())
+    signing_key = serialization.load_pem_private_key(authority.key.read_bytes(), password=None)
+    if not isinstance(signing_key, ec.EllipticCurvePrivateKey):
+        raise TypeError(f"{authority.key} is not an elliptic-curve key")
+    for identity in IDENTITIES:
+        _make_leaf(key_pair(pki, identity.file), identity, issuer, signing_key, now)
+
+
+def _make_authority(pair: KeyPair, now: datetime) -> None:
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = _name("gpu-platform-dev", ())
+    certificate = (
+        _builder(name, name, key.public_key(), now, AUTHORITY_LIFE)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_key_usage(signs_certificates=True), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    _write_key(pair.key, key)
+    _write_certificate(pair.certificate, certificate)
+
+
+def _make_leaf(
+    pair: KeyPair,
+    identity: Identity,
+    issuer: x509.Certificate,
+    signing_key: ec.EllipticCurvePrivateKey,
+    now: datetime,
+) -> None:
+    key = ec.generate_private_key(ec.SECP256R1())
+    uses = [ExtendedKeyUsageOID.CLIENT_AUTH, *([ExtendedKeyUsageOID.SERVER_AUTH] if identity.serves else [])]
+    builder = (
+        _builder(_name(identity.user, identity.groups), issuer.subject, key.public_key(), now, LEAF_LIFE)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_key_usage(signs_certificates=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage(uses), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signing_key.public_key()), critical=False)
+    )
+    if identity.serves:
+        names: list[x509.GeneralName] = [x509.DNSName(name) for name in SERVER_NAMES]
+        names += [x509.IPAddress(ipaddress.ip_address(address)) for address in SERVER_ADDRESSES]
+        builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
+    _write_key(pair.key, key)
+    _write_certificate(pair.certificate, builder.sign(signing_key, hashes.SHA256()))
+
+
+def _builder(
+    subject: x509.Name,
+    issuer: x509.Name,
+    public_key: ec.EllipticCurvePublicKey,
+    now: datetime,
+    life: timedelta,
+) -> x509.CertificateBuilder:
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(public_key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - CLOCK_SKEW)
+        .not_valid_after(now + life)
+    )
+
+
+def _name(user: str, groups: Sequence[str]) -> x509.Name:
+    organizations = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, group) for group in groups]
+    return x509.Name([*organizations, x509.NameAttribute(NameOID.COMMON_NAME, user)])
+
+
+def _key_usage(*, signs_certificates: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=True,
+        key_cert_sign=signs_certificates,
+        crl_sign=signs_certificates,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _write_key(path: Path, key: ec.EllipticCurvePrivateKey) -> None:
+    pem = key.private_bytes(
+        serialization.Encoding.PEM,
+        # SEC1 ("EC PRIVATE KEY"): the form in which kube-apiserver reads a service-account signing key.
+        serialization.PrivateFormat.TraditionalOpenSSL,
+        serialization.NoEncryption(),
+    )
+    write_atomically(path, pem.decode())
+
+
+def _write_certificate(path: Path, certificate: x509.Certificate) -> None:
+    write_atomically(path, certificate.public_bytes(serialization.Encoding.PEM).decode(), mode=0o644)

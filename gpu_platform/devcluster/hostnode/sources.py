@@ -1,0 +1,198 @@
+"""ConfigMaps, Secrets, claims and ServiceAccount tokens: which of them a pod names, and what they hold.
+
+The worker of a pod reads them before each start. Finding is pure; only `SourceReader` talks to the API.
+"""
+
+import asyncio
+import base64
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Literal
+
+from gpu_platform.devcluster.hostnode.launch.errors import CannotStartError
+from gpu_platform.kube import KubeClient, KubeError, NotFoundError
+from gpu_platform.kube.client import Json
+from gpu_platform.kube.paths import CONFIG_MAPS, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, SECRETS, SERVICE_ACCOUNTS
+
+DEFAULT_TOKEN_SECONDS = 3600
+"""As Kubernetes defaults a projected token."""
+
+TOKEN_RENEWAL_SHARE = 0.8
+"""A token is renewed after this share of its life, as kubelet does."""
+
+
+LAG_SECONDS = (0.05, 0.2)
+"""Between attempts. A node may read for the pods that the API server knows to be there; what the watch told us a
+moment ago may be news to the authorizer (403) and to the issuer of tokens (404)."""
+
+
+@dataclass(frozen=True)
+class Reference:
+    kind: Literal["ConfigMap", "Secret", "Token", "Claim"]
+    name: str
+    """Of a token: its audience, empty for that of the API server."""
+    seconds: int = 0
+
+
+Content = Mapping[str, bytes]
+Sources = Mapping[Reference, Content | None]
+"""`None` for an object that does not exist. A token is under the key `token`, a claim's directory under `path`."""
+
+CLAIM_PATH = "path"
+
+
+def config_map(name: str) -> Reference:
+    return Reference("ConfigMap", name)
+
+
+def secret(name: str) -> Reference:
+    return Reference("Secret", name)
+
+
+def claim(name: str) -> Reference:
+    return Reference("Claim", name)
+
+
+def token(projection: Json) -> Reference:
+    seconds = int(projection.get("expirationSeconds") or DEFAULT_TOKEN_SECONDS)
+    return Reference("Token", projection.get("audience") or "", seconds)
+
+
+def content_of(reference: Reference, sources: Sources, *, optional: bool) -> Content | None:
+    content = sources.get(reference)
+    if content is None and not optional:
+        raise CannotStartError(f'{reference.kind.lower()} "{reference.name}" not found')
+    return content
+
+
+def find_env_references(container: Json) -> frozenset[Reference]:
+    return frozenset(_env_references(container))
+
+
+def find_volume_references(pod: Json) -> frozenset[Reference]:
+    return frozenset(
+        reference for volume in pod["spec"].get("volumes") or [] for reference in _volume_references(volume)
+    )
+
+
+def _env_references(container: Json) -> Iterator[Reference]:
+    for source in container.get("envFrom") or []:
+        if "configMapRef" in source:
+            yield config_map(source["configMapRef"]["name"])
+        if "secretRef" in source:
+            yield secret(source["secretRef"]["name"])
+    for variable in container.get("env") or []:
+        origin = variable.get("valueFrom") or {}
+        if "configMapKeyRef" in origin:
+            yield config_map(origin["configMapKeyRef"]["name"])
+        if "secretKeyRef" in origin:
+            yield secret(origin["secretKeyRef"]["name"])
+
+
+def _volume_references(volume: Json) -> Iterator[Reference]:
+    if "configMap" in volume:
+        yield config_map(volume["configMap"]["name"])
+    if "secret" in volume:
+        yield secret(volume["secret"]["secretName"])
+    if "persistentVolumeClaim" in volume:
+        yield claim(volume["persistentVolumeClaim"]["claimName"])
+    for part in (volume.get("projected") or {}).get("sources") or []:
+        if "configMap" in part:
+            yield config_map(part["configMap"]["name"])
+        if "secret" in part:
+            yield secret(part["secret"]["name"])
+        if "serviceAccountToken" in part:
+            yield token(part["serviceAccountToken"])
+
+
+class SourceReader:
+    """Reads for one pod, and keeps its tokens until they are due for renewal."""
+
+    def __init__(self, client: KubeClient, pod: Json) -> None:
+        self._client = client
+        self._metadata = pod["metadata"]
+        self._service_account = pod["spec"].get("serviceAccountName") or "default"
+        self._tokens: dict[Reference, tuple[Content, datetime]] = {}
+
+    async def read(self, references: Iterable[Reference], now: datetime) -> Sources:
+        wanted = tuple(references)
+        try:
+            contents = await asyncio.gather(*(self._read(reference, now) for reference in wanted))
+        except KubeError as error:
+            raise CannotStartError(f"the API server does not give what the pod refers to: {error}") from error
+        return dict(zip(wanted, contents, strict=True))
+
+    async def _read(self, reference: Reference, now: datetime) -> Content | None:
+        for pause in LAG_SECONDS:
+            try:
+                return await self._ask(reference, now)
+            except KubeError as error:
+                if not _may_be_lag(reference, error):
+                    raise
+            await asyncio.sleep(pause)
+        return await self._ask(reference, now)
+
+    async def _ask(self, reference: Reference, now: datetime) -> Content | None:
+        namespace = self._metadata["namespace"]
+        try:
+            match reference.kind:
+                case "Token":
+                    return await self._token(reference, now)
+                case "ConfigMap":
+                    path = CONFIG_MAPS.item(reference.name, namespace)
+                    return _config_map_content(await self._client.get(path))
+                case "Secret":
+                    path = SECRETS.item(reference.name, namespace)
+                    return _decode((await self._client.get(path)).get("data"))
+                case "Claim":
+                    return await self._claim(reference.name)
+        except NotFoundError:
+            if reference.kind == "Token":
+                raise
+            return None
+
+    async def _claim(self, name: str) -> Content:
+        found = await self._client.get(PERSISTENT_VOLUME_CLAIMS.item(name, self._metadata["namespace"]))
+        if (found.get("status") or {}).get("phase") != "Bound":
+            raise CannotStartError(f"claim {name!r} is not bound to a volume yet")
+        volume = await self._client.get(PERSISTENT_VOLUMES.item(found["spec"]["volumeName"]))
+        if "hostPath" not in volume["spec"]:
+            raise CannotStartError(f"claim {name!r} has a volume that is no directory of this machine")
+        return {CLAIM_PATH: os.fsencode(volume["spec"]["hostPath"]["path"])}
+
+    async def _token(self, reference: Reference, now: datetime) -> Content:
+        known = self._tokens.get(reference)
+        if known and now < known[1]:
+            return known[0]
+        namespace, name, uid = (self._metadata[key] for key in ("namespace", "name", "uid"))
+        answer = await self._client.create(
+            SERVICE_ACCOUNTS.item(self._service_account, namespace, "token"),
+            {
+                "apiVersion": "authentication.k8s.io/v1",
+                "kind": "TokenRequest",
+                "spec": {
+                    "audiences": [reference.name] if reference.name else None,
+                    "expirationSeconds": reference.seconds,
+                    "boundObjectRef": {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": uid},
+                },
+            },
+        )
+        content = {"token": answer["status"]["token"].encode()}
+        renewal = timedelta(seconds=answer["spec"]["expirationSeconds"] * TOKEN_RENEWAL_SHARE)
+        self._tokens[reference] = (content, now + renewal)
+        return content
+
+
+def _may_be_lag(reference: Reference, error: KubeError) -> bool:
+    return error.status == 403 or (error.status == 404 and reference.kind == "Token")
+
+
+def _config_map_content(found: Json) -> Content:
+    texts = {key: value.encode() for key, value in (found.get("data") or {}).items()}
+    return texts | _decode(found.get("binaryData"))
+
+
+def _decode(data: Mapping[str, str] | None) -> dict[str, bytes]:
+    return {key: base64.b64decode(value) for key, value in (data or {}).items()}

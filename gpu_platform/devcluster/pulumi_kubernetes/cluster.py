@@ -1,0 +1,161 @@
+"""Requests for objects of any kind to one API server. It decides nothing."""
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+from gpu_platform.kube import ConflictError, KubeClient, KubeError, NotFoundError, PatchType, ResourcePath
+from gpu_platform.kube.paths import PODS
+from providers.kubernetes.discovery import CALL_SECONDS, Discovery
+from providers.kubernetes.object_names import build_object_id
+from providers.kubernetes.type_tokens import ObjectType
+from providers.protocol.failures import ResourceFailedError, describe
+
+Json = dict[str, Any]
+
+KIND_SECONDS = 20.0
+"""How long a create waits for a kind that is not served: its definition may be made at the same time."""
+
+POLL_SECONDS = 0.2
+
+UNSERVED = "could not find the requested resource"
+UNSERVED_SECONDS = 5.0
+"""A new kind is announced a moment before its paths answer, and later still by a second API server."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where one object is, or would be."""
+
+    kind: ObjectType
+    path: ResourcePath
+    namespace: str | None
+    name: str
+
+    @property
+    def id(self) -> str:
+        return build_object_id(self.namespace, self.name)
+
+    @property
+    def label(self) -> str:
+        """For people."""
+        return f"{self.kind.kind} {self.id}"
+
+    @property
+    def url(self) -> str:
+        # Roles may have colons in their names, which a path has to quote.
+        return f"{self.path.collection(self.namespace)}/{quote(self.name, safe='')}"
+
+
+class Cluster:
+    """Every method raises ResourceFailedError with a readable line, unless it says otherwise."""
+
+    def __init__(self, client: KubeClient) -> None:
+        self._client = client
+        self._discovery = Discovery(client)
+
+    @property
+    def server(self) -> str:
+        return self._client.server
+
+    async def close(self) -> None:
+        await self._client.close()
+
+    async def find_kind(self, kind: ObjectType) -> ResourcePath | None:
+        try:
+            return await self._discovery.find(kind)
+        except KubeError as error:
+            raise ResourceFailedError(describe(error, kind.kind, self._client.server)) from error
+
+    async def get_kind(self, kind: ObjectType) -> ResourcePath:
+        """Also one that comes within seconds."""
+        deadline = asyncio.get_running_loop().time() + KIND_SECONDS
+        while (path := await self.find_kind(kind)) is None:
+            if asyncio.get_running_loop().time() > deadline:
+                raise ResourceFailedError(
+                    f"the API server has no kind {kind}: declare its CustomResourceDefinition and depend on it"
+                )
+            await asyncio.sleep(POLL_SECONDS)
+        return path
+
+    async def serves(self, kind: ObjectType) -> bool:
+        """Whether the API server says so now, whatever it said before."""
+        try:
+            return await self._discovery.find_again(kind) is not None
+        except KubeError as error:
+            raise ResourceFailedError(describe(error, kind.kind, self._client.server)) from error
+
+    async def find(self, place: Place) -> Json | None:
+        try:
+            return await self._client.get(place.url, timeout=CALL_SECONDS)
+        except NotFoundError:
+            return None
+        except KubeError as error:
+            raise self._failure(error, place) from error
+
+    async def apply(self, place: Place, body: Json, manager: str, *, force: bool) -> Json:
+        deadline = asyncio.get_running_loop().time() + UNSERVED_SECONDS
+        while True:
+            try:
+                return await self._apply(place, body, manager, {"force": _text(force)})
+            except NotFoundError as error:
+                if UNSERVED not in error.message or asyncio.get_running_loop().time() > deadline:
+                    raise self._failure(error, place) from error
+            except ConflictError as error:
+                raise ResourceFailedError(explain_conflict(error, place)) from error
+            except KubeError as error:
+                raise self._failure(error, place) from error
+            await asyncio.sleep(POLL_SECONDS)
+
+    async def dry_run(self, place: Place, body: Json, manager: str, *, force: bool = True) -> Json:
+        """What an apply would lead to. Raises KubeError: what a refusal means depends on who asks."""
+        return await self._apply(place, body, manager, {"force": _text(force), "dryRun": "All"})
+
+    async def list_pods(self, namespace: str | None, labels: dict[str, str]) -> list[Json]:
+        """The pods with these labels; none where they may not be listed."""
+        selector = ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
+        try:
+            found = await self._client.get(
+                PODS.collection(namespace), {"labelSelector": selector}, timeout=CALL_SECONDS
+            )
+        except KubeError:
+            return []
+        return list(found["items"])
+
+    async def delete(self, place: Place, uid: str | None, propagation: str) -> bool:
+        """Ask for the object's end; False if it is gone, or another one has its name by now."""
+        options: Json = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": propagation}
+        if uid:
+            options["preconditions"] = {"uid": uid}
+        try:
+            await self._client.delete(place.url, options, timeout=CALL_SECONDS)
+        except NotFoundError:
+            return False
+        except ConflictError as error:
+            if uid and "uid" in error.message.lower():
+                return False
+            raise self._failure(error, place) from error
+        except KubeError as error:
+            raise self._failure(error, place) from error
+        return True
+
+    async def _apply(self, place: Place, body: Json, manager: str, options: dict[str, str]) -> Json:
+        params = {"fieldManager": manager, "fieldValidation": "Strict", **options}
+        return await self._client.patch(place.url, body, PatchType.APPLY, params, timeout=CALL_SECONDS)
+
+    def _failure(self, error: KubeError, place: Place) -> ResourceFailedError:
+        return ResourceFailedError(describe(error, place.label, self._client.server))
+
+
+def explain_conflict(error: ConflictError, place: Place) -> str:
+    message = " ".join(error.message.split())
+    return (
+        f"{place.label}: another tool set fields that this program declares: {message}; to take them back, run this "
+        "again with PULUMI_K8S_ENABLE_PATCH_FORCE=true, or set kubernetes:enablePatchForce or the annotation "
+        "pulumi.com/patchForce"
+    )
+
+
+def _text(truth: bool) -> str:
+    return "true" if truth else "false"

@@ -1,0 +1,191 @@
+"""Pulumi's provider protocol: requests decoded, handed on, and answered; failures as one readable line."""
+
+import asyncio
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import grpc
+from google.protobuf import empty_pb2
+from pulumi.runtime.proto import plugin_pb2, provider_pb2, provider_pb2_grpc
+
+from gpu_platform.devcluster.pulumi_kubernetes.cluster import Cluster
+from gpu_platform.devcluster.pulumi_kubernetes.configuration import (
+    check_is_embedded,
+    is_content,
+    load_kubeconfig,
+    write_kubeconfig,
+)
+from gpu_platform.devcluster.pulumi_kubernetes.functions import BadArgumentError, UnknownFunctionError, call_function
+from gpu_platform.devcluster.pulumi_kubernetes.lifecycle import Lifecycle
+from gpu_platform.kube import open_client
+from gpu_platform.pulumi_protocol.properties import Properties, decode_properties, encode_properties
+from gpu_platform.pulumi_protocol.responses import check_response, diff_response, read_response, readable
+from providers.kubernetes.configuration import UNSUPPORTED, Configuration, read_configuration
+from providers.kubernetes.helm_releases import IDENTITY, build_planned_release, check_release, refusal
+from providers.kubernetes.object_names import Naming, build_name
+from providers.kubernetes.plugin_version import read_version
+from providers.kubernetes.type_tokens import HELM_RELEASE
+from providers.protocol.diffing import find_changes
+from providers.protocol.engine_log import EngineLog
+from providers.protocol.failures import ResourceFailedError
+from providers.protocol.resource import Difference, Failure, Resource, resource_of
+
+USER_AGENT = "pulumi-kubernetes-stand-in"
+IDENTIFIER = "clusterIdentifier"
+
+
+class KubernetesProvider(provider_pb2_grpc.ResourceProviderServicer):
+    """One provider of one program. `workplace` is a directory of its own that goes when it ends."""
+
+    def __init__(self, log: EngineLog, workplace: Path) -> None:
+        self._log = log
+        self._workplace = workplace
+        self._cancelled = asyncio.Event()
+        self._cluster: Cluster | None = None
+        self._lifecycle = Lifecycle(None, Configuration(), log, self._cancelled)
+
+    async def close(self) -> None:
+        self._cancelled.set()
+        if self._cluster is not None:
+            await self._cluster.close()
+
+    async def GetPluginInfo(self, request: Any, context: Any) -> plugin_pb2.PluginInfo:
+        return plugin_pb2.PluginInfo(version=read_version())
+
+    async def GetSchema(self, request: Any, context: Any) -> provider_pb2.GetSchemaResponse:
+        schema = {"name": "kubernetes", "version": read_version(), "resources": {}, "types": {}, "functions": {}}
+        return provider_pb2.GetSchemaResponse(schema=json.dumps(schema))
+
+    async def Attach(self, request: Any, context: Any) -> empty_pb2.Empty:
+        self._log.connect(request.address)
+        return empty_pb2.Empty()
+
+    async def Cancel(self, request: Any, context: Any) -> empty_pb2.Empty:
+        self._cancelled.set()
+        return empty_pb2.Empty()
+
+    async def CheckConfig(self, request: Any, context: Any) -> provider_pb2.CheckResponse:
+        news = decode_properties(request.news)
+        failures = [Failure(name, reason) for name, reason in UNSUPPORTED.items() if news.tree.get(name)]
+        # A path may be read by anybody; the content holds credentials.
+        secrets = {("kubeconfig",)} if is_content(str(news.tree.get("kubeconfig", ""))) else set()
+        return check_response(Properties(news.tree, news.secrets | secrets), failures)
+
+    async def DiffConfig(self, request: Any, context: Any) -> provider_pb2.DiffResponse:
+        """Only another `clusterIdentifier` is another cluster: to replace the provider is to replace all it made.
+
+        As with the official plugin, one that is added or removed replaces nothing. The engine asks this too when a
+        resource goes from one provider to another, as from the default one to one that the program declares.
+        """
+        old, new = decode_properties(request.old_inputs or request.olds).tree, decode_properties(request.news).tree
+        changes = find_changes(old, new)
+        is_other = bool(old.get(IDENTIFIER)) and bool(new.get(IDENTIFIER))
+        replacing = frozenset(path for path in changes if path == (IDENTIFIER,) and is_other)
+        return diff_response(Difference(changes, replacing))
+
+    @readable
+    async def Configure(self, request: Any, context: Any) -> provider_pb2.ConfigureResponse:
+        configuration = read_configuration(decode_properties(request.args).tree, os.environ)
+        if configuration is not None:
+            kubeconfig = load_kubeconfig(configuration, os.environ)
+            check_is_embedded(kubeconfig, os.environ)
+            path = write_kubeconfig(kubeconfig, self._workplace) if kubeconfig else None
+            self._cluster = Cluster(await open_client(path, USER_AGENT))
+            self._lifecycle = Lifecycle(self._cluster, configuration, self._log, self._cancelled)
+        return provider_pb2.ConfigureResponse(
+            acceptSecrets=True, supportsPreview=True, supports_autonaming_configuration=True
+        )
+
+    async def Invoke(self, request: Any, context: Any) -> provider_pb2.InvokeResponse:
+        try:
+            answer = call_function(request.tok, decode_properties(request.args).tree)
+        except UnknownFunctionError as error:
+            await context.abort(grpc.StatusCode.UNIMPLEMENTED, str(error))
+        except BadArgumentError as error:
+            failure = provider_pb2.CheckFailure(property="text", reason=str(error))
+            return provider_pb2.InvokeResponse(failures=[failure])
+        return provider_pb2.InvokeResponse(**{"return": encode_properties(Properties(answer))})
+
+    async def Construct(self, request: Any, context: Any) -> provider_pb2.ConstructResponse:
+        await context.abort(
+            grpc.StatusCode.UNIMPLEMENTED,
+            f"the stand-in kubernetes plugin has no {request.type}: install the official plugin "
+            f"(pulumi plugin install resource kubernetes v{read_version()}), or use the first version, yaml.ConfigFile",
+        )
+        raise AssertionError("abort does not return")
+
+    @readable
+    async def Check(self, request: Any, context: Any) -> provider_pb2.CheckResponse:
+        resource, news = resource_of(request), decode_properties(request.news)
+        naming = _naming(request, resource)
+        old_inputs = decode_properties(request.olds).tree
+        if resource.token == HELM_RELEASE:
+            inputs, failures = check_release(news, old_inputs.get("name") or build_name(naming))
+        else:
+            inputs, checked = await self._lifecycle.check(resource, news, old_inputs, naming)
+            failures = checked.failures
+        return check_response(inputs, failures)
+
+    @readable
+    async def Diff(self, request: Any, context: Any) -> provider_pb2.DiffResponse:
+        resource = resource_of(request)
+        outputs, news = decode_properties(request.olds).tree, decode_properties(request.news).tree
+        old_inputs = decode_properties(request.old_inputs).tree
+        if resource.token == HELM_RELEASE:
+            changes = find_changes(old_inputs, news)
+            difference = Difference(changes, frozenset(path for path in changes if path in IDENTITY))
+        else:
+            difference = await self._lifecycle.diff(resource, outputs, old_inputs, news)
+        return diff_response(difference)
+
+    @readable
+    async def Create(self, request: Any, context: Any) -> provider_pb2.CreateResponse:
+        resource, inputs = resource_of(request), decode_properties(request.properties)
+        if resource.token == HELM_RELEASE:
+            object_id, outputs = "", _planned_release(inputs, preview=request.preview)
+        else:
+            object_id, outputs = await self._lifecycle.create(resource, inputs, preview=request.preview)
+        return provider_pb2.CreateResponse(id=object_id, properties=encode_properties(outputs))
+
+    @readable
+    async def Read(self, request: Any, context: Any) -> provider_pb2.ReadResponse:
+        resource = resource_of(request)
+        if resource.token == HELM_RELEASE:
+            await self._log.warn(resource.urn, "the stand-in kubernetes plugin cannot look at Helm releases")
+            return provider_pb2.ReadResponse(id=request.id, properties=request.properties, inputs=request.inputs)
+        outputs, inputs = decode_properties(request.properties).tree, decode_properties(request.inputs)
+        return read_response(await self._lifecycle.read(resource, request.id, outputs, inputs))
+
+    @readable
+    async def Update(self, request: Any, context: Any) -> provider_pb2.UpdateResponse:
+        resource, inputs = resource_of(request), decode_properties(request.news)
+        if resource.token == HELM_RELEASE:
+            outputs = _planned_release(inputs, preview=request.preview)
+        else:
+            before = decode_properties(request.olds).tree
+            outputs = await self._lifecycle.update(resource, before, inputs, preview=request.preview)
+        return provider_pb2.UpdateResponse(properties=encode_properties(outputs))
+
+    @readable
+    async def Delete(self, request: Any, context: Any) -> empty_pb2.Empty:
+        resource, outputs = resource_of(request), decode_properties(request.properties).tree
+        if resource.token == HELM_RELEASE:
+            raise ResourceFailedError(refusal(outputs, read_version()))
+        await self._lifecycle.delete(resource, request.id, outputs)
+        return empty_pb2.Empty()
+
+
+def _naming(request: Any, resource: Resource) -> Naming:
+    options = provider_pb2.CheckRequest.AutonamingOptions
+    if not request.HasField("autonaming"):
+        return Naming(resource.name, request.randomSeed)
+    disabled = request.autonaming.mode == options.DISABLE
+    return Naming(resource.name, request.randomSeed, request.autonaming.proposed_name, allowed=not disabled)
+
+
+def _planned_release(inputs: Properties, *, preview: bool) -> Properties:
+    if not preview:
+        raise ResourceFailedError(refusal(inputs.tree, read_version()))
+    return build_planned_release(inputs)

@@ -1,0 +1,319 @@
+"""What a tenant asks of a unit: the accepted request, how it becomes a GPUUnit, and how a change is merged into one.
+
+Recovery builds a unit from the recorded request alone, so whatever the API promises is decided here.
+"""
+
+import json
+import posixpath
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, TypeVar
+
+from pydantic import Field
+
+from gpu_platform.domain import names
+from gpu_platform.domain.gpu_units import (
+    SOCKET_DIRECTORY,
+    Access,
+    Framework,
+    GPUUnitSpec,
+    Probe,
+    Serverless,
+    StorageMount,
+    Template,
+    why_not_public,
+)
+from gpu_platform.domain.metadata import annotations_of, labels_of
+from gpu_platform.domain.specs import SpecName
+from gpu_platform.domain.ssh import Ssh, SshBlockError, SshWish, accept_ssh, check_ssh
+from gpu_platform.domain.value import Value
+
+Json = dict[str, Any]
+
+IMAGE_LIMIT = 1_000
+Image = Annotated[str, Field(min_length=1, max_length=IMAGE_LIMIT, description="The image to run.")]
+StorageMounts = Annotated[
+    tuple[StorageMount, ...], Field(max_length=32, description="Storages that the unit works with.")
+]
+
+TAKEN_PATHS = ("/dev/shm", SOCKET_DIRECTORY)  # noqa: S108 - places in the container, not here
+"""Where the platform itself mounts something."""
+
+
+class UnitRequest(Value):
+    """A create request after all checks that need no look-up: what is hashed and recorded."""
+
+    name: str
+    spec_name: SpecName
+    image: Image
+    template: Template = Template()
+    access: Access | None = None
+    serverless: Serverless | None = None
+    ssh: Ssh | None = None
+    storage_mounts: StorageMounts = ()
+    stock_name: str | None = None
+
+
+class UnitChange(Value):
+    """A change of a unit. What is not said stays."""
+
+    image: Image | None = None
+    template: Template | None = None
+    access: Access | None = None
+    serverless: Annotated[
+        Serverless | None,
+        Field(
+            description="Replaced as a whole. It cannot be taken away: stop the unit, or give it back and rent another."
+        ),
+    ] = None
+    ssh: SshWish | None = None
+    storage_mounts: StorageMounts | None = None
+
+
+class RequestError(Exception):
+    """A request that cannot be accepted: the field, and what is wrong with it."""
+
+    def __init__(self, field: str, message: str) -> None:
+        super().__init__(f"{field}: {message}")
+        self.field = field
+        self.message = message
+
+
+def normalise_request(request: UnitRequest) -> UnitRequest:
+    """The request with its defaults said; RequestError for what the schema alone cannot see."""
+    if not names.is_unit_name(request.name):
+        raise RequestError(
+            "name", f"should be 1 to {names.UNIT_NAME_LIMIT} lower-case letters, digits and inner hyphens"
+        )
+    check_template(request.template)
+    check_serverless(request.serverless)
+    return request.model_copy(
+        update={
+            "access": normalise_access(request.template, request.access),
+            "ssh": normalise_ssh(request.template, request.ssh),
+            "storage_mounts": normalise_mounts(request.storage_mounts),
+        }
+    )
+
+
+def check_template(template: Template) -> None:
+    _refuse_twice("template.envs", "name", [env.name for env in template.envs])
+    _refuse_twice("template.ports", "name", [port.name for port in template.ports])
+    _refuse_twice("template.ports", "port", [port.port for port in template.ports])
+    protocols = {port.name: port.protocol for port in template.ports}
+    for kind in ("startup", "readiness", "liveness"):
+        probe: Probe | None = getattr(template.probes, kind, None)
+        if probe is not None:
+            _check_probe(f"template.probes.{kind}", probe, protocols)
+
+
+def _check_probe(place: str, probe: Probe, protocols: Mapping[str, str]) -> None:
+    if sum(way is not None for way in (probe.http, probe.tcp, probe.command)) != 1:
+        raise RequestError(place, "should have exactly one of `http`, `tcp` and `command`")
+    for way, port in (("http", probe.http and probe.http.port), ("tcp", probe.tcp and probe.tcp.port)):
+        if port is not None and port not in protocols:
+            raise RequestError(f"{place}.{way}.port", f"{port!r} is no port of the template")
+    if probe.tcp is not None and (protocol := protocols[probe.tcp.port]) != "TCP":
+        raise RequestError(f"{place}.tcp.port", f"{probe.tcp.port!r} is a port for {protocol}; name one for TCP")
+
+
+def check_framework(framework: Framework, place: str) -> None:
+    if framework.socket_path.rpartition("/")[2] in (".", ".."):
+        raise RequestError(f"{place}.socketPath", f"should name a file, such as {Framework().socket_path}")
+
+
+def check_serverless(serverless: Serverless | None) -> None:
+    if serverless is not None:
+        check_framework(serverless.framework, "serverless.framework")
+
+
+def accept_ssh_wish(wish: SshWish | None, before: Ssh | None = None) -> Ssh | None:
+    """As `accept_ssh`, with its refusals as those of a request."""
+    try:
+        return accept_ssh(wish, before)
+    except SshBlockError as error:
+        raise RequestError(f"ssh.{error.field}", error.message) from None
+
+
+Spec = TypeVar("Spec", UnitRequest, GPUUnitSpec)
+
+
+def with_token_hash(spec: Spec, token_hash: str) -> Spec:
+    """Returns the request or the spec of a unit that has SSH, with this digest of the FRP token."""
+    ssh = spec.ssh
+    return spec.model_copy(update={"ssh": ssh and ssh.model_copy(update={"token_hash": token_hash})})
+
+
+def normalise_ssh(template: Template, ssh: Ssh | None) -> Ssh | None:
+    """None for a block that is not enabled."""
+    if ssh is None or not ssh.enabled:
+        return None
+    try:
+        checked = check_ssh(ssh)
+    except SshBlockError as error:
+        raise RequestError(f"ssh.{error.field}", error.message) from None
+    if any(port.port == ssh.port for port in template.ports):
+        raise RequestError("ssh.port", f"{ssh.port} is a port of the template; choose another")
+    return checked
+
+
+def normalise_mounts(mounts: tuple[StorageMount, ...]) -> tuple[StorageMount, ...]:
+    """The mounts with clean paths, by name; RequestError for what cannot be mounted."""
+    for index, mount in enumerate(mounts):
+        if not names.is_unit_name(mount.name):
+            raise RequestError(
+                f"storageMounts[{index}].name",
+                f"should be 1 to {names.UNIT_NAME_LIMIT} lower-case letters, digits and inner hyphens",
+            )
+        _check_mount_path(f"storageMounts[{index}].mountPath", mount.mount_path)
+    clean = [mount.model_copy(update={"mount_path": clean_path(mount.mount_path)}) for mount in mounts]
+    _refuse_twice("storageMounts", "name", [mount.name for mount in clean])
+    _refuse_twice("storageMounts", "mountPath", [mount.mount_path for mount in clean])
+    return tuple(sorted(clean, key=lambda mount: mount.name))
+
+
+def clean_path(path: str) -> str:
+    # Two slashes at the start mean something to POSIX, and nothing here.
+    return posixpath.normpath(f"/{path.lstrip('/')}")
+
+
+def _check_mount_path(place: str, path: str) -> None:
+    if not path.startswith("/"):
+        raise RequestError(place, f"{path!r} should be an absolute path, such as /data")
+    if ":" in path or not path.isprintable():
+        raise RequestError(place, "should have neither colons nor control characters")
+    clean = clean_path(path)
+    if clean == "/":
+        raise RequestError(place, "should be a directory below `/`, such as /data")
+    if clean in TAKEN_PATHS:
+        raise RequestError(place, f"{clean} is taken by the platform; choose another directory")
+
+
+def normalise_access(template: Template, access: Access | None) -> Access | None:
+    """The access with its primary port named: the first one where none was chosen, none where there are no ports."""
+    ports = [port.name for port in template.ports]
+    chosen = access.primary_port if access else None
+    if chosen is not None and chosen not in ports:
+        there = f"it has {', '.join(ports)}" if ports else "it has none"
+        raise RequestError("access.primaryPort", f"{chosen!r} is no port of the template; {there}")
+    access = (access or Access()).model_copy(update={"primary_port": chosen or next(iter(ports), None)})
+    port = next((port for port in template.ports if port.name == access.primary_port), None)
+    if access.public and (reason := why_not_public(access, port)):
+        raise RequestError("access.public", reason)
+    if access.tenant and not ports:
+        raise RequestError("access.tenant", "the template has no ports; add one that your other units can call")
+    return access if ports else None
+
+
+def merge_change(spec: GPUUnitSpec, change: UnitChange) -> GPUUnitSpec:
+    """The spec after the change.
+
+    | field      | rule                                                                                      |
+    | ---------- | ----------------------------------------------------------------------------------------- |
+    | image      | replaced when given                                                                       |
+    | template   | replaced as a whole when given with at least one of its lists or probes; empty: unchanged |
+    | access     | replaced when given; else, when its port is gone with the template, the first port        |
+    | serverless | replaced as a whole when given                                                            |
+    | ssh        | replaced as a whole when given, but for a token that is not said; disabled: gone          |
+    | storages   | replaced as a whole when given; an empty list unmounts                                    |
+    """
+    template = change.template if change.template is not None and change.template != Template() else spec.template
+    check_template(template)
+    check_serverless(change.serverless)
+    mounts = change.storage_mounts
+    access = change.access
+    if access is None:
+        ports = [port.name for port in template.ports]
+        is_kept = spec.access is not None and spec.access.primary_port in ports
+        scheme = {"scheme": spec.access.scheme} if spec.access else {}
+        access = spec.access if is_kept else Access.model_validate(scheme)
+    return spec.model_copy(
+        update={
+            "image": change.image or spec.image,
+            "template": template,
+            "access": normalise_access(template, access),
+            "serverless": change.serverless or spec.serverless,
+            "ssh": normalise_ssh(template, accept_ssh_wish(change.ssh, spec.ssh)),
+            "storage_mounts": spec.storage_mounts if mounts is None else normalise_mounts(mounts),
+        }
+    )
+
+
+def build_unit(request: UnitRequest, namespace: str, stock: Json, operation_id: str, request_hash: str) -> Json:
+    """The unit that takes over this claimed stock: its size, the caller's image."""
+    spec = GPUUnitSpec(
+        spec_name=request.spec_name,
+        image=request.image,
+        memory=stock["spec"].get("memory"),
+        gpu=stock["spec"].get("gpu"),
+        template=request.template,
+        access=request.access,
+        serverless=request.serverless,
+        ssh=request.ssh,
+        storage_mounts=request.storage_mounts,
+    )
+    annotations = {
+        names.ANNOTATION_OPERATION_ID: operation_id,
+        names.ANNOTATION_REQUEST_HASH: request_hash,
+        names.ANNOTATION_ACCEPTED_SPEC: accepted_text(spec),
+        **source_annotations(stock),
+    }
+    return {
+        "apiVersion": names.API_VERSION,
+        "kind": "GPUUnit",
+        "metadata": {
+            "name": request.name,
+            "namespace": namespace,
+            "labels": source_labels(stock),
+            "annotations": annotations,
+        },
+        "spec": spec.to_json(),
+    }
+
+
+def build_started(unit: Json, stock: Json) -> Json:
+    """The stopped unit, running again in the place of this claimed stock."""
+    labels = {key: value for key, value in labels_of(unit).items() if key != names.LABEL_POOL}
+    started = {
+        **unit,
+        "metadata": {
+            **unit["metadata"],
+            "labels": {**labels, **source_labels(stock)},
+            "annotations": {**annotations_of(unit), **source_annotations(stock)},
+        },
+    }
+    spec = GPUUnitSpec.model_validate(unit["spec"]).model_copy(update={"running": True})
+    return with_accepted_spec(started, spec)
+
+
+def with_accepted_spec(item: Json, spec: Value) -> Json:
+    """The object with this spec, accepted by the API: spec and `accepted-spec` change in one write."""
+    annotations = {**annotations_of(item), names.ANNOTATION_ACCEPTED_SPEC: accepted_text(spec)}
+    return {**item, "metadata": {**item["metadata"], "annotations": annotations}, "spec": spec.to_json()}
+
+
+def accepted_text(spec: Value) -> str:
+    """The `accepted-spec` annotation: one text for one spec."""
+    return json.dumps(spec.to_json(), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def source_annotations(stock: Json) -> dict[str, str]:
+    return {
+        names.ANNOTATION_SOURCE_STOCK_NAME: stock["metadata"]["name"],
+        names.ANNOTATION_SOURCE_STOCK_NAMESPACE: stock["metadata"]["namespace"],
+        names.ANNOTATION_SOURCE_STOCK_UID: stock["metadata"]["uid"],
+    }
+
+
+def source_labels(stock: Json) -> dict[str, str]:
+    """The pool, so that it knows its unit is gone when it is."""
+    pool = labels_of(stock).get(names.LABEL_POOL)
+    managed = {names.LABEL_MANAGED_BY: names.MANAGED_BY_VALUE}
+    return {**managed, names.LABEL_POOL: pool} if pool else managed
+
+
+def _refuse_twice(place: str, key: str, values: Iterable[object]) -> None:
+    seen: set[object] = set()
+    for index, value in enumerate(values):
+        if value in seen:
+            raise RequestError(f"{place}[{index}].{key}", f"{value!r} is there twice; each one should be unique")
+        seen.add(value)

@@ -1,0 +1,48 @@
+"""Small requests that everybody makes, written once."""
+
+from collections.abc import AsyncGenerator, Mapping
+from typing import Any, Protocol
+
+from gpu_platform.kube.errors import NotFoundError
+from gpu_platform.kube.paths import ResourcePath
+
+Json = dict[str, Any]
+
+
+class Getter(Protocol):
+    async def get(self, path: str, params: dict[str, str] | None = None) -> Json: ...
+
+
+class Deleter(Protocol):
+    async def delete(self, path: str, body: Json | None = None) -> Json: ...
+
+
+async def find(client: Getter, path: ResourcePath, name: str, namespace: str | None = None) -> Json | None:
+    """The object, if there is one."""
+    try:
+        return await client.get(path.item(name, namespace))
+    except NotFoundError:
+        return None
+
+
+async def list_pages(client: Getter, path: str, params: Mapping[str, str], size: int) -> AsyncGenerator[Json, None]:
+    """Every page of a list, as the API server answers them. Without a resourceVersion they are consistent."""
+    asked = {**params, "limit": str(size)}
+    while True:
+        page = await client.get(path, asked)
+        yield page
+        if not (token := page["metadata"].get("continue")):
+            return
+        asked = {**asked, "continue": token}
+
+
+async def delete_that(client: Deleter, path: ResourcePath, metadata: Mapping[str, str]) -> None:
+    """That very object. It stays, on its way out, until its children are gone. NotFoundError: it is gone;
+    ConflictError: another one has its name."""
+    body = {"preconditions": {"uid": metadata["uid"]}, "propagationPolicy": "Foreground"}
+    await client.delete(path.item(metadata["name"], metadata.get("namespace")), body)
+
+
+def as_seen(item: Json) -> Json:
+    """What guards a write: this very object, and nobody has written it since."""
+    return {"uid": item["metadata"]["uid"], "resourceVersion": item["metadata"]["resourceVersion"]}

@@ -1,0 +1,90 @@
+"""The FRP tokens of units: one Secret for each, that only the sidecar of the unit reads.
+
+A token must be kept before the unit that needs it is there, so its Secret belongs to the Operation first, and goes with
+it when nothing comes of the request. The units controller gives it to the unit. The Secret of a later token belongs to
+the unit from the start, which lists it before it is made (`domain.spare_tokens`).
+"""
+
+import base64
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from gpu_platform.domain import names
+from gpu_platform.kube.errors import AlreadyExistsError, ConflictError, NotFoundError
+from gpu_platform.kube.paths import SECRETS
+from gpu_platform.kube.requests import find
+
+Json = dict[str, Any]
+
+TOKEN_KEY = "token"  # noqa: S105 - the name of a field
+TRIES = 5
+"""Against the garbage collector, which may be removing a Secret of an earlier owner."""
+
+
+class SecretClient(Protocol):
+    async def get(self, path: str, params: dict[str, str] | None = None) -> Json: ...
+
+    async def create(self, path: str, body: Json) -> Json: ...
+
+    async def replace(self, path: str, body: Json) -> Json: ...
+
+
+@dataclass(frozen=True)
+class UnitToken:
+    token: str = field(repr=False)
+    digest: str
+    """By which its Secret is called."""
+
+
+async def ensure_token_secret(client: SecretClient, unit: str, token: UnitToken, owner: Json) -> bool:
+    """Keeps the token for as long as `owner` (an Operation, or the unit itself) or an earlier owner exists. Returns
+    whether it was not there before."""
+    body = build_token_secret(unit, token, owner)
+    namespace, name = body["metadata"]["namespace"], body["metadata"]["name"]
+    for _ in range(TRIES):
+        try:
+            await client.create(SECRETS.collection(namespace), body)
+            return True
+        except AlreadyExistsError:
+            live = await find(client, SECRETS, name, namespace)
+        if live is None:
+            continue
+        try:
+            await _join_owners(client, live, body)
+            return False
+        except (ConflictError, NotFoundError):
+            continue
+    raise ConflictError(409, "Conflict", f"secrets: {name} is made and deleted again and again")
+
+
+def build_token_secret(unit: str, token: UnitToken, owner: Json) -> Json:
+    metadata = owner["metadata"]
+    reference = names.owner_reference(owner["kind"], metadata["name"], metadata["uid"])
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "type": "Opaque",
+        "metadata": {
+            "name": names.ssh_token_secret(unit, token.digest),
+            "namespace": metadata["namespace"],
+            "labels": names.unit_labels(unit),
+            # Not the controller: of those there can be only one, and an earlier owner may still stand there.
+            "ownerReferences": [{**reference, "controller": False, "blockOwnerDeletion": False}],
+        },
+        "data": {TOKEN_KEY: base64.b64encode(token.token.encode()).decode()},
+    }
+
+
+async def _join_owners(client: SecretClient, live: Json, body: Json) -> None:
+    """Which owner is the last one, the garbage collector finds out: one that is gone holds nothing."""
+    metadata = live["metadata"]
+    [ours] = body["metadata"]["ownerReferences"]
+    owners = metadata.get("ownerReferences") or []
+    if "deletionTimestamp" in metadata:
+        raise ConflictError(409, "Conflict", f"secrets: {metadata['name']} is on its way out")
+    if any(owner["uid"] == ours["uid"] for owner in owners) and live.get("data") == body["data"]:
+        return
+    joined = {**metadata, "ownerReferences": [*(each for each in owners if each["uid"] != ours["uid"]), ours]}
+    await client.replace(
+        SECRETS.item(metadata["name"], metadata["namespace"]), {**live, "metadata": joined, "data": body["data"]}
+    )

@@ -1,0 +1,133 @@
+"""The guarded writes of the index of stacks: take a stack's Lease, keep it while Pulumi runs, write what came of it.
+
+Every write is of the Lease as it was seen, so of two workers one meets a conflict. A holder that was superseded learns
+of it at its next renewal or at its last write, and neither changes anything.
+"""
+
+import os
+import socket
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Protocol
+
+from gpu_platform.domain.names import SYSTEM_NAMESPACE
+from gpu_platform.domain.stack_records import StackRecord, parse_record, record_annotations, record_labels
+from gpu_platform.domain.stacks import StackAddress
+from gpu_platform.kube.errors import NotFoundError
+from gpu_platform.kube.paths import LEASES
+from gpu_platform.kube.requests import Getter, as_seen, find
+
+Json = dict[str, Any]
+
+
+class LeaseClient(Protocol):
+    async def create(self, path: str, body: Json) -> Json: ...
+
+    async def replace(self, path: str, body: Json) -> Json: ...
+
+    async def delete(self, path: str, body: Json | None = None) -> Json: ...
+
+
+@dataclass(frozen=True)
+class Holder:
+    """Who works on a stack: one process, told from an earlier one on the same machine by its token."""
+
+    host: str
+    pid: int
+    token: str
+
+    @property
+    def identity(self) -> str:
+        return f"{self.host}_{self.pid}_{self.token}"
+
+
+def parse_holder(identity: str) -> Holder | None:
+    host, _, rest = identity.partition("_")
+    pid, _, token = rest.partition("_")
+    return Holder(host, int(pid), token) if pid.isdigit() and token else None
+
+
+def holder_of(lease: Json) -> str:
+    """Empty when nobody works on the stack."""
+    return str(lease.get("spec", {}).get("holderIdentity") or "")
+
+
+def epoch_of(lease: Json) -> int:
+    return int(lease.get("spec", {}).get("leaseTransitions") or 0)
+
+
+def is_dead(holder: str, own: Holder) -> bool:
+    """Whether this holder is provably gone: a process of this host that is no more."""
+    other = parse_holder(holder)
+    if other is None or other.host != socket.gethostname():
+        return False
+    if other.pid == own.pid:
+        return other.token != own.token
+    try:
+        os.kill(other.pid, 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        return False
+    return False
+
+
+async def find_record(client: Getter, address: StackAddress) -> StackRecord | None:
+    """The stack's entry, asked of the API server."""
+    return parse_record(await find(client, LEASES, address.lease, SYSTEM_NAMESPACE))
+
+
+async def take_lease(
+    client: LeaseClient, lease: Json | None, record: StackRecord, holder: Holder, seconds: int, now: datetime
+) -> Json:
+    """Hold the stack's Lease, a new one or this one as it was seen. AlreadyExistsError or ConflictError: somebody was
+    faster."""
+    body: Json = lease or {
+        "apiVersion": LEASES.api_version,
+        "kind": "Lease",
+        "metadata": {"name": record.address.lease, "namespace": SYSTEM_NAMESPACE},
+    }
+    metadata = {
+        **body["metadata"],
+        "labels": record_labels(record.address),
+        "annotations": record_annotations(record),
+    }
+    spec = {
+        "holderIdentity": holder.identity,
+        "leaseDurationSeconds": seconds,
+        "acquireTime": _stamp(now),
+        "renewTime": _stamp(now),
+        "leaseTransitions": epoch_of(body) + 1,
+    }
+    held = {**body, "metadata": metadata, "spec": spec}
+    if lease is None:
+        return await client.create(LEASES.collection(SYSTEM_NAMESPACE), held)
+    return await client.replace(_path(lease), held)
+
+
+async def renew_lease(client: LeaseClient, lease: Json, now: datetime) -> Json:
+    return await client.replace(_path(lease), {**lease, "spec": {**lease["spec"], "renewTime": _stamp(now)}})
+
+
+async def release_lease(client: LeaseClient, lease: Json, record: StackRecord, now: datetime) -> Json:
+    """Write what came of it, and let the next one in."""
+    metadata = {**lease["metadata"], "annotations": record_annotations(record)}
+    spec = {**lease["spec"], "holderIdentity": None, "renewTime": _stamp(now)}
+    return await client.replace(_path(lease), {**lease, "metadata": metadata, "spec": spec})
+
+
+async def remove_lease(client: LeaseClient, lease: Json) -> None:
+    """The stack is gone, and its entry goes last."""
+    try:
+        await client.delete(_path(lease), {"preconditions": as_seen(lease)})
+    except NotFoundError:
+        return
+
+
+def _path(lease: Json) -> str:
+    return LEASES.item(lease["metadata"]["name"], SYSTEM_NAMESPACE)
+
+
+def _stamp(now: datetime) -> str:
+    """As the API server wants it; nothing is decided by it."""
+    return now.strftime("%Y-%m-%dT%H:%M:%S.%fZ")

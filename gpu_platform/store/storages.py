@@ -1,0 +1,137 @@
+"""The guarded writes around the mounting of a storage: one compare-and-swap takes it, one gives it back.
+
+How the API uses it, so that no two units ever mount one storage, whatever the number of its processes:
+
+1. `POST` of a unit with mounts: `hold_storages` for all of them, before the unit is created. It raises
+   `StorageMissingError` (404) or `StorageHeldError` (409, names the holder), and holds nothing then.
+2. Create the unit. When that is refused for good, `release_storages` with what `hold_storages` returned: it gives
+   back only what is still as this call took it.
+3. `PUT` with mounts: the same, for the storages that the unit does not mount yet, before the guarded PUT of the unit.
+   What it no longer mounts needs no call.
+4. A process that dies in between leaves a hold that nobody confirmed. The reconciler ends it after
+   `HOLD_GRACE`; it confirms the others, and ends each as soon as its unit needs the storage no more.
+
+Recovery that creates a unit from its recorded request calls `hold_storages` first too: a hold may be taken again by the
+unit that has it. A unit that kubectl made gets its hold from the reconciler. No unit's pod is ever given a storage that
+the unit does not hold.
+"""
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any, Protocol
+
+from gpu_platform.domain import names
+from gpu_platform.domain.mount_holds import (
+    ConfirmHold,
+    EndHold,
+    Holder,
+    build_end_of_hold,
+    build_hold,
+    hold_of,
+    is_holdable,
+    unit_holder,
+)
+from gpu_platform.kube.errors import ConflictError, NotFoundError
+from gpu_platform.kube.paths import GPU_STORAGES
+from gpu_platform.kube.requests import as_seen, find
+
+Json = dict[str, Any]
+
+HOLD_TRIES = 8
+"""Others write the storage as well: its controller, a few times while it becomes Ready. Chosen by feel."""
+
+
+class StorageClient(Protocol):
+    async def get(self, path: str, params: dict[str, str] | None = None) -> Json: ...
+
+    async def patch(self, path: str, body: Json) -> Json: ...
+
+
+class StorageMissingError(Exception):
+    """There is no storage of this name, or it is being deleted."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"there is no storage {name!r}")
+        self.name = name
+
+
+class StorageHeldError(Exception):
+    """Another unit mounts the storage, or another storage is being filled from it."""
+
+    def __init__(self, name: str, holder: Holder) -> None:
+        super().__init__(f"storage {name!r} is in use by {holder}")
+        self.name = name
+        self.holder = holder
+
+
+async def hold_storages(
+    client: StorageClient, namespace: str, unit: str, storages: Iterable[str], now: datetime
+) -> tuple[Json, ...]:
+    """Take all of these for the unit, or none. Returns those that nobody held before, as they were written: what the
+    unit's name already held may belong to a unit that lives, and is not for this caller to give back."""
+    taken: list[Json] = []
+    try:
+        for name in sorted(storages):
+            taken += await _hold(client, namespace, name, unit_holder(unit), now)
+    except Exception:
+        await release_storages(client, taken)
+        raise
+    return tuple(taken)
+
+
+async def release_storages(client: StorageClient, taken: Iterable[Json]) -> None:
+    """Give back what was just taken, where nobody has confirmed it or taken it again since."""
+    for storage in taken:
+        await _release(client, storage)
+
+
+async def try_hold(client: StorageClient, storage: Json, holder: Holder, now: datetime) -> Json | None:
+    """Take this storage as it was seen; None when somebody took or changed it meanwhile.
+
+    The swap is on the resourceVersion: of any number of holders of one storage exactly one succeeds.
+    """
+    return await _write(client, storage, build_hold(storage, holder, now)) if is_holdable(storage, holder) else None
+
+
+async def apply_hold_plan(client: StorageClient, storage: Json, plan: ConfirmHold | EndHold) -> Json | None:
+    """None when somebody changed the storage meanwhile: what was decided may be wrong by now."""
+    if isinstance(plan, EndHold):
+        return await end_hold(client, storage)
+    return await _write(client, storage, {"annotations": {names.ANNOTATION_MOUNTED_UID: plan.uid}})
+
+
+async def end_hold(client: StorageClient, storage: Json) -> Json | None:
+    return await _write(client, storage, build_end_of_hold())
+
+
+async def _hold(client: StorageClient, namespace: str, name: str, holder: Holder, now: datetime) -> tuple[Json, ...]:
+    """The storage as it was written; nothing when this holder had it before."""
+    for _ in range(HOLD_TRIES):
+        storage = await find(client, GPU_STORAGES, name, namespace)
+        if storage is None or "deletionTimestamp" in storage["metadata"]:
+            raise StorageMissingError(name)
+        hold = hold_of(storage)
+        if hold is not None and hold.holder != holder:
+            raise StorageHeldError(name, hold.holder)
+        held = await try_hold(client, storage, holder, now)
+        if held is not None:
+            return (held,) if hold is None else ()
+    raise ConflictError(409, "Conflict", f"storage {name!r} is being written again and again")
+
+
+async def _release(client: StorageClient, taken: Json) -> None:
+    metadata = taken["metadata"]
+    for _ in range(HOLD_TRIES):
+        storage = await find(client, GPU_STORAGES, metadata["name"], metadata["namespace"])
+        if storage is None or storage["metadata"]["uid"] != metadata["uid"] or hold_of(storage) != hold_of(taken):
+            return
+        if await end_hold(client, storage) is not None:
+            return
+
+
+async def _write(client: StorageClient, storage: Json, metadata: Json) -> Json | None:
+    path = GPU_STORAGES.item(storage["metadata"]["name"], storage["metadata"]["namespace"])
+    try:
+        return await client.patch(path, {"metadata": {**as_seen(storage), **metadata}})
+    except (ConflictError, NotFoundError):
+        return None

@@ -1,0 +1,169 @@
+"""Check: a program's inputs in the form in which they are kept, or refused field by field. Nothing is asked of the
+cluster."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationError
+
+from gpu_platform.domain.functions import check_function
+from gpu_platform.domain.gpu_functions import GPUFunctionSpec
+from gpu_platform.domain.gpu_storages import GPUStorageSpec
+from gpu_platform.domain.gpu_units import GPUUnitSpec
+from gpu_platform.domain.openapi_schema import build_schema
+from gpu_platform.domain.quantities import QuantityError, parse_amount
+from gpu_platform.domain.specs import GPUSpecSpec
+from gpu_platform.domain.storages import check_prepare, normalise_size
+from gpu_platform.domain.tenants import DEFAULT_TENANT, TENANT_NAME
+from gpu_platform.domain.units import (
+    RequestError,
+    check_serverless,
+    check_template,
+    normalise_access,
+    normalise_mounts,
+    normalise_ssh,
+)
+from gpu_platform.domain.value import Value
+from gpu_platform.domain.value_errors import sentence_of
+from gpu_platform.pulumi_protocol.properties import Unknown, contains_unknown, without_nulls
+from providers.cluster.kinds import Kind
+from providers.protocol.property_paths import path_text
+from providers.protocol.resource import Failure
+
+Json = dict[str, Any]
+
+OPERATION_ID_LIMIT = 200
+UID_LIMIT = 63
+REQUEST_HASH = re.compile(r"[0-9a-f]{64}")
+PROVENANCE = ("operationID", "requestHash", "objectUID")
+"""Where an object comes from. Nothing about it changes when this does."""
+
+
+@dataclass(frozen=True)
+class Checked:
+    inputs: Json
+    failures: tuple[Failure, ...] = ()
+
+
+def check_inputs(kind: Kind, news: Json) -> Checked:
+    """The inputs with all their defaults said, so that what is left out and what is said alike make no difference."""
+    inputs = _with_tenant(kind, without_nulls(news))
+    # An empty text is how a program says that it does not know where its object comes from.
+    inputs = {key: value for key, value in inputs.items() if key not in PROVENANCE or value != ""}
+    failures = (*_find_failures(kind, inputs), *_find_spec_failures(kind, inputs.get("spec")))
+    if failures or not isinstance(inputs["spec"], dict):
+        return Checked(inputs, failures)
+    return Checked({**inputs, "spec": normalise_spec(kind, inputs["spec"])})
+
+
+def normalise_spec(kind: Kind, spec: Json) -> Json:
+    """As the model writes it. Around what is not known yet, the defaults are filled in all the same."""
+    if contains_unknown(spec):
+        filled: Json = _with_defaults(build_schema(kind.model), spec)
+        return filled
+    return kind.model.model_validate(spec).to_json()
+
+
+def _with_tenant(kind: Kind, inputs: Json) -> Json:
+    return {"tenant": DEFAULT_TENANT, **inputs} if kind.is_of_tenant else inputs
+
+
+def _find_failures(kind: Kind, inputs: Json) -> Iterator[Failure]:
+    for field in inputs:
+        if field not in kind.inputs:
+            yield Failure(path_text((field,)), f"is not an input; there are {', '.join(kind.inputs)}")
+    for field in ("name", "spec"):
+        if field not in inputs:
+            yield Failure(field, "is required")
+    for field, is_right, rule in (
+        ("name", kind.is_name, kind.name_rule),
+        ("tenant", _is_tenant, "should be the name of a tenant: lower-case letters, digits and inner hyphens"),
+        ("operationID", _is_operation_id, f"should have at most {OPERATION_ID_LIMIT} characters"),
+        ("requestHash", _is_request_hash, "should be a SHA-256 in 64 hexadecimal digits, or be left out"),
+        ("objectUID", _is_uid, f"should have at most {UID_LIMIT} characters"),
+    ):
+        value = inputs.get(field)
+        if isinstance(value, Unknown) or value is None or field not in kind.inputs:
+            continue
+        if not isinstance(value, str) or not is_right(value):
+            yield Failure(field, rule)
+
+
+def _find_spec_failures(kind: Kind, spec: Any) -> Iterator[Failure]:
+    if isinstance(spec, Unknown) or spec is None:
+        return
+    if not isinstance(spec, dict):
+        yield Failure("spec", f"should be a map, as the spec of a {kind.name}")
+        return
+    try:
+        model = kind.model.model_validate(_as_tuples(spec), strict=True, extra="forbid", by_alias=True, by_name=False)
+    except ValidationError as error:
+        for each in error.errors(include_url=False, include_context=False):
+            # What is not known yet has no type. That nobody knows the field is certain all the same.
+            if each["type"] == "extra_forbidden" or not isinstance(each["input"], Unknown):
+                yield Failure(path_text(("spec", *each["loc"])), sentence_of(each))
+        return
+    yield from _find_meaning_failures(model)
+
+
+def _find_meaning_failures(spec: Value) -> Iterator[Failure]:
+    """What the fields' types alone cannot see."""
+    try:
+        match spec:
+            case GPUUnitSpec():
+                check_template(spec.template)
+                normalise_access(spec.template, spec.access)
+                check_serverless(spec.serverless)
+                normalise_ssh(spec.template, spec.ssh)
+                normalise_mounts(spec.storage_mounts)
+            case GPUStorageSpec():
+                normalise_size(spec.size)
+                if spec.prepare is not None:
+                    check_prepare(spec.prepare)
+            case GPUFunctionSpec():
+                check_function(spec)
+    except RequestError as error:
+        yield Failure(f"spec.{error.field}", error.message)
+    for field in ("cpu", "memory", "ephemeral_storage") if isinstance(spec, GPUSpecSpec | GPUUnitSpec) else ():
+        amount = getattr(spec, field, None)
+        try:
+            if amount is not None:
+                parse_amount(amount)
+        except QuantityError as error:
+            yield Failure(f"spec.{type(spec).model_fields[field].alias}", str(error))
+
+
+def _as_tuples(value: Any) -> Any:
+    """The strict models want tuples where JSON has lists."""
+    if isinstance(value, dict):
+        return {key: _as_tuples(each) for key, each in value.items()}
+    return tuple(_as_tuples(each) for each in value) if isinstance(value, list) else value
+
+
+def _with_defaults(schema: Json, value: Any) -> Any:
+    """As the API server does it."""
+    if isinstance(value, dict) and "properties" in schema:
+        fields = schema["properties"]
+        said = {**{name: field["default"] for name, field in fields.items() if "default" in field}, **value}
+        return {name: _with_defaults(fields[name], each) for name, each in said.items()}
+    if isinstance(value, list):
+        return [_with_defaults(schema["items"], each) for each in value]
+    return value
+
+
+def _is_tenant(text: str) -> bool:
+    return TENANT_NAME.fullmatch(text) is not None
+
+
+def _is_operation_id(text: str) -> bool:
+    return len(text) <= OPERATION_ID_LIMIT
+
+
+def _is_uid(text: str) -> bool:
+    return len(text) <= UID_LIMIT
+
+
+def _is_request_hash(text: str) -> bool:
+    return REQUEST_HASH.fullmatch(text) is not None

@@ -1,0 +1,293 @@
+"""What the reconciler sees of the cluster: one watch-fed cache per kind, with the controllers' look-ups.
+
+Objects are shared and read-only.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
+from gpu_platform.adapters.kube.watch import WatchTiming
+from gpu_platform.domain import names
+from gpu_platform.domain.metadata import labels_of
+from gpu_platform.domain.mount_holds import HolderKind, hold_of
+from gpu_platform.domain.specs import GPUSpecSpec
+from gpu_platform.domain.stock import is_available, is_claimed
+from gpu_platform.kube import KubeClient, ResourcePath
+from gpu_platform.kube.informer import ObjectCache
+from gpu_platform.kube.paths import (
+    CONFIG_MAPS,
+    DEPLOYMENTS,
+    ENDPOINT_SLICES,
+    GPU_FUNCTIONS,
+    GPU_SPECS,
+    GPU_STORAGES,
+    GPU_UNITS,
+    HTTP_ROUTES,
+    INGRESSES,
+    JOBS,
+    NAMESPACES,
+    NETWORK_POLICIES,
+    NODES,
+    OPERATIONS,
+    PERSISTENT_VOLUME_CLAIMS,
+    PODS,
+    SERVICES,
+    STOCK_POOLS,
+    STORAGE_CLASSES,
+)
+from reconciler.units.observed import ChildKind
+from reconciler.units.pods import find_node_problem, find_unschedulable
+
+Json = dict[str, Any]
+
+OURS = f"{names.LABEL_MANAGED_BY}={names.MANAGED_BY_VALUE}"
+
+API_SERVER = "kubernetes.io/service-name=kubernetes"
+"""The EndpointSlices of the Service `kubernetes`: the API server's own addresses."""
+
+CLAIMED = "claimed"
+WAITING = "waiting"
+
+
+UNIT_CHILDREN: Mapping[ChildKind, ResourcePath] = {
+    ChildKind.NETWORK_POLICY: NETWORK_POLICIES,
+    ChildKind.SERVICE: SERVICES,
+    ChildKind.CONFIG_MAP: CONFIG_MAPS,
+    ChildKind.INGRESS: INGRESSES,
+    ChildKind.HTTP_ROUTE: HTTP_ROUTES,
+    ChildKind.DEPLOYMENT: DEPLOYMENTS,
+}
+
+
+class World:
+    def __init__(self, client: KubeClient, timing: WatchTiming, *, with_http_routes: bool = False) -> None:
+        """Not every cluster knows HTTPRoutes, and a kind that is not there cannot be followed."""
+        of_units = {
+            "spec": _spec_of,
+            "pool": _pool_of,
+            "stock": _stock_state_of,
+            "function": _function_of,
+            "worker-name": _worker_name_of,
+            "storage": _mounted_storages_of,
+        }
+        of_pods = {
+            "unit-uid": _unit_uid_of,
+            "unschedulable": _unschedulable_namespace_of,
+            "storage": _storage_label_of,
+            "node": _node_of,
+        }
+        of_storages = {"source": _copied_storage_of, "unit": _mounting_unit_of}
+        self.units = ObjectCache(client, GPU_UNITS, indexes=of_units, timing=timing)
+        self.pools = ObjectCache(client, STOCK_POOLS, indexes={"spec": _spec_of}, timing=timing)
+        self.functions = ObjectCache(client, GPU_FUNCTIONS, indexes={"spec": _spec_of}, timing=timing)
+        self.storages = ObjectCache(client, GPU_STORAGES, indexes=of_storages, timing=timing)
+        self.storage_classes = ObjectCache(client, STORAGE_CLASSES, timing=timing)
+        self.specs = ObjectCache(client, GPU_SPECS, timing=timing)
+        self.operations = ObjectCache(client, OPERATIONS, indexes={"object-uid": _object_uids_of}, timing=timing)
+        self.namespaces = ObjectCache(client, NAMESPACES, timing=timing)
+        self.nodes = ObjectCache(client, NODES, timing=timing)
+        self.unit_children = {
+            kind: _child_cache(client, path, timing)
+            for kind, path in UNIT_CHILDREN.items()
+            if with_http_routes or kind is not ChildKind.HTTP_ROUTE
+        }
+        self.deployments = self.unit_children[ChildKind.DEPLOYMENT]
+        self.services = self.unit_children[ChildKind.SERVICE]
+        self.network_policies = self.unit_children[ChildKind.NETWORK_POLICY]
+        self.api_endpoints = ObjectCache(
+            client, ENDPOINT_SLICES, namespace="default", label_selector=API_SERVER, timing=timing
+        )
+        self.claims = ObjectCache(client, PERSISTENT_VOLUME_CLAIMS, label_selector=OURS, timing=timing)
+        self.jobs = ObjectCache(
+            client, JOBS, label_selector=OURS, indexes={"storage": _storage_label_of}, timing=timing
+        )
+        self.pods = ObjectCache(client, PODS, label_selector=OURS, indexes=of_pods, timing=timing)
+
+    @property
+    def caches(self) -> tuple[ObjectCache, ...]:
+        return (
+            self.units,
+            self.pools,
+            self.functions,
+            self.storages,
+            self.storage_classes,
+            self.specs,
+            self.operations,
+            self.namespaces,
+            self.nodes,
+            *self.unit_children.values(),
+            self.api_endpoints,
+            self.claims,
+            self.jobs,
+            self.pods,
+        )
+
+    def find_spec(self, name: str) -> GPUSpecSpec | None:
+        """An entry of the catalogue; None also when it does not fit the schema of this version."""
+        entry = self.specs.get(None, name)
+        try:
+            return GPUSpecSpec.model_validate(entry["spec"]) if entry else None
+        except ValidationError:
+            return None
+
+    def api_servers(self) -> frozenset[tuple[str, int]]:
+        """Addresses and ports at which the API server answers, besides its Service."""
+        return frozenset(
+            (address, port["port"])
+            for item in self.api_endpoints.objects()
+            if item.get("addressType") != "FQDN"
+            for each in item.get("endpoints") or ()
+            for address in each.get("addresses") or ()
+            for port in item.get("ports") or ()
+        )
+
+    def pods_of(self, unit: Json) -> tuple[Json, ...]:
+        """The pods of this very unit, not of an earlier one with its name."""
+        return self.pods.by_index("unit-uid", unit["metadata"]["uid"])
+
+    def pods_away(self, node: Json) -> tuple[Json, ...]:
+        """The pods on this node, if it is not Ready: a change of any other node concerns none of them."""
+        return self.pods.by_index("node", node["metadata"]["name"]) if find_node_problem(node) else ()
+
+    def away_nodes(self, pods: Iterable[Json]) -> dict[str, str]:
+        """The nodes of these pods that are not Ready, and why."""
+        found = {name: self.nodes.get(None, name) for pod in pods for name in _node_of(pod)}
+        problems = ((name, find_node_problem(node)) for name, node in found.items() if node is not None)
+        return {name: problem for name, problem in problems if problem is not None}
+
+    def claimed_stock(self) -> tuple[Json, ...]:
+        """Stock that is claimed and not yet consumed: a hand-off is under way."""
+        return self.units.by_index("stock", CLAIMED)
+
+    def waiting_stock(self) -> tuple[Json, ...]:
+        """Free stock that holds no GPUs yet."""
+        return self.units.by_index("stock", WAITING)
+
+    def unschedulable_stock_pods(self) -> tuple[Json, ...]:
+        """Stock pods that take any GPU that becomes free."""
+        return self.pods.by_index("unschedulable", names.STOCK_NAMESPACE)
+
+    def operations_of(self, uid: str) -> tuple[Json, ...]:
+        """The operations that are about this very object, from the time that they know it."""
+        return self.operations.by_index("object-uid", uid)
+
+    def stock_of(self, pool: str) -> tuple[Json, ...]:
+        """The stock units of a pool."""
+        return tuple(unit for unit in self.units.by_index("pool", pool) if _is_stock(unit))
+
+    def workers_of(self, namespace: str, function: str) -> tuple[Json, ...]:
+        """The units that take a function's calls, whoever made them."""
+        return self.units.by_index("function", f"{namespace}/{function}")
+
+    def named_as_workers_of(self, namespace: str, function: str) -> tuple[Json, ...]:
+        """The units that have the name of one of a function's workers, whoever made them."""
+        return self.units.by_index("worker-name", f"{namespace}/{function}")
+
+    def units_mounting(self, namespace: str, storage: str) -> tuple[Json, ...]:
+        """The tenants' units whose spec names this storage, whether or not they may mount it."""
+        units = self.units.by_index("storage", f"{namespace}/{storage}")
+        return tuple(unit for unit in units if not _is_stock(unit))
+
+    def storages_of_unit(self, namespace: str, unit: str) -> tuple[Json, ...]:
+        """The storages that are held for the unit of this name."""
+        return self.storages.by_index("unit", f"{namespace}/{unit}")
+
+    def copies_of(self, namespace: str, storage: str) -> tuple[Json, ...]:
+        """The storages that are filled from this one."""
+        return self.storages.by_index("source", f"{namespace}/{storage}")
+
+    def instances_of(self, pool: str) -> tuple[Json, ...]:
+        """The tenants' units that were taken from a pool."""
+        return tuple(unit for unit in self.units.by_index("pool", pool) if not _is_stock(unit))
+
+
+def _child_cache(client: KubeClient, path: ResourcePath, timing: WatchTiming) -> ObjectCache:
+    """With the record of who set which field: `children` compares by it."""
+    return ObjectCache(client, path, label_selector=OURS, timing=timing, with_managed_fields=True)
+
+
+def key_of(item: Json) -> tuple[str, str]:
+    return item["metadata"].get("namespace", ""), item["metadata"]["name"]
+
+
+def _is_stock(unit: Json) -> bool:
+    return names.is_stock_namespace(unit["metadata"]["namespace"])
+
+
+def _unit_uid_of(pod: Json) -> Iterable[str]:
+    if uid := labels_of(pod).get(names.LABEL_UNIT_UID):
+        yield uid
+
+
+def _node_of(pod: Json) -> Iterable[str]:
+    if node := pod["spec"].get("nodeName"):
+        yield node
+
+
+def _object_uids_of(operation: Json) -> Iterable[str]:
+    target = operation["spec"].get("target") or {}
+    status = operation.get("status") or {}
+    yield from filter(None, (target.get("uid"), status.get("targetUid")))
+
+
+def _stock_state_of(unit: Json) -> Iterable[str]:
+    if _is_stock(unit):
+        if is_claimed(unit):
+            yield CLAIMED
+        elif not is_available(unit):
+            yield WAITING
+
+
+def _unschedulable_namespace_of(pod: Json) -> Iterable[str]:
+    if find_unschedulable([pod]) is not None:
+        yield pod["metadata"]["namespace"]
+
+
+def function_key_of(unit: Json) -> tuple[str, str] | None:
+    """The function whose calls this unit takes; stock takes none."""
+    block = unit.get("spec", {}).get("serverless") or {}
+    name = block.get("requestID")
+    return (unit["metadata"]["namespace"], name) if name and not _is_stock(unit) else None
+
+
+def _function_of(unit: Json) -> Iterable[str]:
+    if key := function_key_of(unit):
+        yield "/".join(key)
+
+
+def _worker_name_of(unit: Json) -> Iterable[str]:
+    if parsed := names.parse_worker_name(unit["metadata"]["name"]):
+        yield f"{unit['metadata']['namespace']}/{parsed[0]}"
+
+
+def _mounted_storages_of(unit: Json) -> Iterable[str]:
+    for mount in unit.get("spec", {}).get("storageMounts") or ():
+        yield f"{unit['metadata']['namespace']}/{mount['name']}"
+
+
+def _storage_label_of(item: Json) -> Iterable[str]:
+    if storage := labels_of(item).get(names.LABEL_STORAGE):
+        yield f"{item['metadata']['namespace']}/{storage}"
+
+
+def _copied_storage_of(storage: Json) -> Iterable[str]:
+    if source := ((storage.get("spec") or {}).get("prepare") or {}).get("fromStorageName"):
+        yield f"{storage['metadata']['namespace']}/{source}"
+
+
+def _mounting_unit_of(storage: Json) -> Iterable[str]:
+    hold = hold_of(storage)
+    if hold is not None and hold.holder.kind is HolderKind.UNIT:
+        yield f"{storage['metadata']['namespace']}/{hold.holder.name}"
+
+
+def _spec_of(item: Json) -> Iterable[str]:
+    if name := item.get("spec", {}).get("specName"):
+        yield name
+
+
+def _pool_of(item: Json) -> Iterable[str]:
+    if pool := labels_of(item).get(names.LABEL_POOL):
+        yield pool

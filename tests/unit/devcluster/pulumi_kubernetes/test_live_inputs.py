@@ -1,0 +1,107 @@
+"""A live object seen through the inputs that declared it: other people's edits show, the server's own words do not."""
+
+import base64
+from typing import Any
+
+import pytest
+
+from gpu_platform.devcluster.pulumi_kubernetes.state import build_imported_inputs, observe_inputs
+from providers.kubernetes.ownership import APPLIED_BY
+
+Json = dict[str, Any]
+
+OWNED: Json = {
+    "f:spec": {
+        "f:containers": {
+            'k:{"name":"web"}': {".": {}, "f:image": {}, "f:ports": {'k:{"containerPort":80,"protocol":"TCP"}': {}}}
+        },
+        "f:args": {},
+    }
+}
+
+
+def build_object(spec: Json) -> Json:
+    return {"kind": "Thing", "metadata": {"managedFields": [{"fieldsV1": OWNED}]}, "spec": spec}
+
+
+def observe(said: Json, live: Json, applied: Json | None) -> Json:
+    inputs = {"kind": "Thing", "spec": said}
+    seen = observe_inputs(inputs, build_object(live), None if applied is None else build_object(applied))
+    spec: Json = seen["spec"]
+    return spec
+
+
+WEB = {"name": "web", "image": "a"}
+SIDECAR = {"name": "sidecar", "image": "s"}
+
+
+@pytest.mark.parametrize(
+    ("said", "live", "applied", "seen"),
+    [
+        pytest.param({"size": 1}, {"size": 1, "default": 2}, None, {"size": 1}, id="defaults are not ours"),
+        pytest.param({"size": 1}, {"size": 5}, {"size": 1}, {"size": 5}, id="an edit shows"),
+        pytest.param({"cpu": "1000m"}, {"cpu": "1"}, {"cpu": "1"}, {"cpu": "1000m"}, id="the same in other words"),
+        pytest.param({"cpu": "1000m"}, {"cpu": "2"}, {"cpu": "1"}, {"cpu": "2"}, id="not the same in other words"),
+        pytest.param({"size": 1}, {}, {"size": 1}, {}, id="a removal shows"),
+        pytest.param({"hidden": 1}, {}, {}, {"hidden": 1}, id="what the server never shows is as declared"),
+        pytest.param({"cpu": "1000m"}, {"cpu": "1"}, None, {"cpu": "1"}, id="without a dry run the live value counts"),
+        pytest.param(
+            {"containers": [WEB]},
+            {"containers": [SIDECAR, {**WEB, "pull": "x"}]},
+            None,
+            {"containers": [WEB]},
+            id="an entry with a key that others add is not ours",
+        ),
+        pytest.param(
+            {"containers": [WEB, SIDECAR]},
+            {"containers": [{**SIDECAR, "image": "t"}]},
+            {"containers": [SIDECAR, WEB]},
+            {"containers": [{**SIDECAR, "image": "t"}]},
+            id="entries are found by their keys",
+        ),
+        pytest.param(
+            {"containers": [{**WEB, "ports": [{"containerPort": 80}]}]},
+            {"containers": [{**WEB, "ports": [{"containerPort": 80, "protocol": "TCP"}]}]},
+            None,
+            {"containers": [{**WEB, "ports": [{"containerPort": 80}]}]},
+            id="a key with a default may be left out",
+        ),
+        pytest.param({"args": ["a"]}, {"args": ["a", "b"]}, {"args": ["a"]}, {"args": ["a", "b"]}, id="a plain list"),
+        pytest.param({"args": ["a", "b"]}, {"args": ["a", "c"]}, None, {"args": ["a", "c"]}, id="one entry of it"),
+    ],
+)
+def test_observe_inputs(said: Json, live: Json, applied: Json | None, seen: Json) -> None:
+    assert observe(said, live, applied) == seen
+
+
+def encoded(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()
+
+
+@pytest.mark.parametrize(("now", "seen"), [("pw", {"a": "pw"}), ("other", {"a": "other"}), (None, {})])
+def test_the_texts_of_a_secret_are_read_from_its_data(now: str | None, seen: Json) -> None:
+    live = {"kind": "Secret", "metadata": {}, "data": {} if now is None else {"a": encoded(now)}}
+
+    assert observe_inputs({"stringData": {"a": "pw"}}, live, None)["stringData"] == seen
+
+
+def test_an_import_takes_all_but_what_only_the_server_says() -> None:
+    live = {
+        "kind": "ConfigMap",
+        "metadata": {
+            "name": "a",
+            "labels": {"x": "y"},
+            "annotations": {APPLIED_BY: "m"},
+            "uid": "u",
+            "managedFields": [],
+            "resourceVersion": "1",
+        },
+        "data": {"k": "v"},
+        "status": {},
+    }
+
+    assert build_imported_inputs(live) == {
+        "kind": "ConfigMap",
+        "metadata": {"name": "a", "labels": {"x": "y"}},
+        "data": {"k": "v"},
+    }
