@@ -16,10 +16,9 @@ from typing import Any
 import httpx
 from rich.console import Console
 
+from gpu_platform.devcluster.configuration import cluster_environment
 from gpu_platform.devcluster.directory import ClusterDirectory
-from gpu_platform.devcluster.environment import cluster_environment
-from gpu_platform.devcluster.record import get_record
-from gpu_platform.devcluster.status import read_status
+from gpu_platform.devcluster.record import get_record, read_status
 from gpu_platform.domain import names
 from gpu_platform.kube import NotFoundError, open_client
 from gpu_platform.kube.paths import DEPLOYMENTS, GPU_UNITS

@@ -1,14 +1,21 @@
-"""The time. Decisions get it as an argument; this is where processes take it from."""
+"""Time: taking it, waiting for it, and how long to wait before a retry. Decisions get the time as an argument; this is
+where processes take it from."""
 
 import asyncio
 import os
+import random
 import time
+from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 START_TICKS = 19
 """Place of the start among the fields of `/proc/self/stat` after the name of the program."""
+
+# 2^20 times any first delay is beyond any longest one; without a limit the power overflows after a bad day.
+LARGEST_EXPONENT = 20
 
 
 def now_utc() -> datetime:
@@ -27,3 +34,17 @@ def process_started_at() -> datetime:
     after_name = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
     since_boot = int(after_name[START_TICKS]) / os.sysconf("SC_CLK_TCK")
     return now_utc() - timedelta(seconds=time.clock_gettime(time.CLOCK_BOOTTIME) - since_boot)
+
+
+@dataclass(frozen=True)
+class Backoff:
+    """Delays in seconds from `first` to `longest`; `chance` gives numbers in [0, 1)."""
+
+    first: float
+    longest: float
+    chance: Callable[[], float] = random.random
+
+    def delay(self, failures: int) -> float:
+        """After so many failures in a row (the first is 1): between half of the doubled delay and all of it."""
+        doubled: float = min(self.first * 2 ** min(failures, LARGEST_EXPONENT), self.longest)
+        return max(self.first, doubled * (0.5 + 0.5 * self.chance()))

@@ -1,15 +1,25 @@
-"""Logs for machines: one JSON object per line on standard error.
+"""What each process of the platform has beside its work: logs for machines, tasks in the background, and the fault
+points at which a test lets it die.
 
-A message names what happened (`unit.plan.applied`); everything else is a field, given with `extra=`.
+A log is one JSON object per line on standard error. Its message names what happened (`unit.plan.applied`); everything
+else is a field, given with `extra=`.
 """
 
+import asyncio
 import json
 import logging
+import os
+import signal
 import sys
+from collections.abc import AsyncIterator, Coroutine, Iterable
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from typing import Any
 
 _OWN_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 """What every record has; the rest of a record's fields came with `extra=`."""
+
+FAULT = os.environ.get("GPU_PLATFORM_FAULT")
 
 
 class JsonFormatter(logging.Formatter):
@@ -36,3 +46,18 @@ def configure_json_logs(level: str) -> None:
     logging.captureWarnings(True)
     # A line for every request that it makes; who asks says what is worth knowing.
     logging.getLogger("httpx").setLevel(logging.WARNING)
+
+
+@asynccontextmanager
+async def running(forever: Iterable[Coroutine[Any, Any, None]]) -> AsyncIterator[None]:
+    """Run these while the block runs; when one of them fails, the block is cancelled and its error raised."""
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(each) for each in forever]
+        yield
+        for task in tasks:
+            task.cancel()
+
+
+def pass_point(name: str) -> None:
+    if name == FAULT:
+        os.kill(os.getpid(), signal.SIGKILL)

@@ -16,9 +16,16 @@ from typing import Any
 
 from pulumi import automation
 
-from infra.interruptible_command import InterruptibleCommand
 from infra.program import PROJECT, platform
-from infra.pulumi_cli import UNREADABLE, StackLock, find_locks, remove_dead, remove_unfinished, wait_for_holders
+from infra.pulumi_cli import (
+    UNREADABLE,
+    InterruptibleCommand,
+    StackLock,
+    find_locks,
+    remove_dead,
+    remove_unfinished,
+    wait_for_holders,
+)
 
 ROOT = Path(__file__).resolve().parents[1]
 ACTIONS = ("up", "preview", "refresh", "destroy")

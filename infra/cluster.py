@@ -15,11 +15,10 @@ import pulumi
 import pulumi_kubernetes as kubernetes
 from pulumi.runtime import config as runtime_config
 
+from gpu_platform.domain.json_text import Json
 from gpu_platform.kube import KubeError, NoConnectionError, NotFoundError, open_client
-from infra.objects.workloads import SERVICE_MONITOR
+from infra.components.workloads import SERVICE_MONITOR
 from infra.settings import SettingsError, list_values
-
-Json = dict[str, Any]
 
 SECTION = "kubernetes"
 """Pulumi's own namespace for the settings of this provider. One that a program declares does not read it by itself."""

@@ -7,7 +7,7 @@ import pulumi
 
 from gpu_platform.domain.tenants import DEFAULT_TENANT, tenant_namespace
 from infra.cluster import check_service_monitors, declare_cluster, read_cluster
-from infra.components.access import ProcessAccess, ProcessAccessArgs, ProgramRoles, ProgramRolesArgs
+from infra.components.access import Account, ProcessAccess, ProcessAccessArgs, ProgramRoles, ProgramRolesArgs
 from infra.components.admission import MetadataPolicy, MetadataPolicyArgs
 from infra.components.api_keys import ApiKeys, ApiKeysArgs
 from infra.components.catalogue import Catalogue, CatalogueArgs, StockPools, StockPoolsArgs
@@ -16,9 +16,7 @@ from infra.components.gpu_operator import NvidiaGpuOperator, NvidiaGpuOperatorAr
 from infra.components.namespaces import PlatformNamespaces, PlatformNamespacesArgs
 from infra.components.nats import NatsServers, NatsServersArgs
 from infra.components.tenant_limits import TenantLimitMap, TenantLimitMapArgs
-from infra.components.workloads import PlatformWorkloads, PlatformWorkloadsArgs
-from infra.objects.roles import Account
-from infra.objects.workloads import API, RECONCILER, STACK_WORKER
+from infra.components.workloads import API, RECONCILER, STACK_WORKER, PlatformWorkloads, PlatformWorkloadsArgs
 from infra.settings import PlatformSettings, is_secret, read_settings
 from platform_api.rbac import RULES as API_RULES
 from providers.cluster.rbac import RULES as PROVIDER_RULES

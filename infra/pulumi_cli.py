@@ -1,20 +1,35 @@
-"""Locks that a killed Pulumi left on a stack. They go on proof only: the holder ran on this machine, and is dead.
+"""The Pulumi CLI as the bootstrap command runs it: under our own signals, and past the locks that a killed one left.
 
-A state in files (`file://`) keeps a lock as a file beside it, with the holder's pid and host. Other backends know
-themselves who is alive.
+Pulumi's own runner leaves the CLI in our process group. Ctrl-C would reach both, and end us before the CLI has written
+down what it made; SIGTERM would reach us alone, and leave it running.
 
-The CLI writes a lock as a temporary file and renames it. One that it could not finish, because it was killed or the
-disk was full, names no holder, and the CLI fails at it from then on.
+Locks go on proof only: the holder ran on this machine, and is dead. A state in files (`file://`) keeps a lock as a file
+beside it, with the holder's pid and host. Other backends know themselves who is alive. The CLI writes a lock as a
+temporary file and renames it. One that it could not finish, because it was killed or the disk was full, names no
+holder, and the CLI fails at it from then on.
 """
 
 import json
+import os
 import re
+import signal
 import socket
+import subprocess
+import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
+from typing import IO, Any
 from urllib.parse import unquote, urlsplit
+
+from pulumi import automation
+from pulumi.automation.errors import create_command_error
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+OnOutput = Callable[[str], Any]
 
 LOCK_URL = re.compile(r"(file://\S+): created by ")
 """In the sentence with which the CLI refuses a locked stack."""
@@ -24,6 +39,73 @@ UNREADABLE = re.compile(r"JSON input|invalid character|json: ")
 
 PROCESSES = Path("/proc")
 POLL_SECONDS = 0.2
+
+
+class InterruptibleCommand(automation.PulumiCommand):
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_interrupted = False
+        self._running: subprocess.Popen[str] | None = None
+
+    @contextmanager
+    def taking_signals(self) -> Iterator[None]:
+        before = {number: signal.signal(number, self._interrupt) for number in SIGNALS}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def run(
+        self,
+        args: list[str],
+        cwd: str,
+        additional_env: Mapping[str, str],
+        on_output: OnOutput | None = None,
+        on_error: OnOutput | None = None,
+    ) -> automation.CommandResult:
+        environment = {**os.environ, **additional_env, "PULUMI_AUTOMATION_API": "true"}
+        with subprocess.Popen(
+            [self.command, "--non-interactive", *args],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            cwd=cwd,
+            env=environment,
+            encoding="utf-8",
+            start_new_session=True,
+        ) as process:
+            self._running = process
+            readers = [_Reader(process.stdout, on_output), _Reader(process.stderr, on_error)]
+            for reader in readers:
+                reader.join()
+            code = process.wait()
+            self._running = None
+        stdout, stderr = ("\n".join(reader.lines) for reader in readers)
+        result = automation.CommandResult(stdout=stdout, stderr=stderr, code=code)
+        if code != 0:
+            raise create_command_error(result)
+        return result
+
+    def _interrupt(self, _number: int, _frame: FrameType | None) -> None:
+        """To the CLI a second one means: at once, whatever is lost."""
+        self.is_interrupted = True
+        if self._running is not None:
+            self._running.send_signal(signal.SIGINT)
+
+
+class _Reader(threading.Thread):
+    def __init__(self, stream: IO[str] | None, on_line: OnOutput | None) -> None:
+        super().__init__()
+        self.lines: list[str] = []
+        self._stream = stream
+        self._on_line = on_line
+        self.start()
+
+    def run(self) -> None:
+        for line in self._stream or ():
+            self.lines.append(line.rstrip())
+            if self._on_line:
+                self._on_line(self.lines[-1])
 
 
 @dataclass(frozen=True)

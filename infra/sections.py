@@ -1,36 +1,130 @@
-"""What a stack's configuration may say, section by section. `settings` reads it, and checks how they fit together."""
+"""What a stack's configuration may say, section by section. `settings` reads it, and checks how they fit together.
+
+The settings of our processes are their own models, narrowed to what the manifests promise: ports that probes and
+Services ask, and the Lease that the Roles name, are no matter of configuration in a cluster.
+"""
 
 import re
+from collections.abc import Mapping
 from decimal import Decimal
-from typing import Annotated, Any, Literal, Self
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, Self
 
+import yaml
 from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
-from gpu_platform.domain.api_keys import KeyRecord
-from gpu_platform.domain.pool_requests import CatalogueName
+from gpu_platform.domain.limits import TenantLimits
 from gpu_platform.domain.quantities import QuantityError, format_bytes, parse_amount, parse_quantity
 from gpu_platform.domain.specs import GPUSpecSpec, Toleration
-from gpu_platform.domain.stock_pools import StockPoolSpec
-from gpu_platform.domain.tenant_limits import TenantLimits
+from gpu_platform.domain.stock import CatalogueName, StockPoolSpec
+from gpu_platform.domain.tenants import KeyRecord
 from gpu_platform.nats.subjects import RESERVED_BYTES
-from gpu_platform.settings import Settings
-from infra.process_settings import HostedApiSettings, HostedReconcilerSettings, HostedStackWorkerSettings
+from gpu_platform.settings import Settings, split_address
+from platform_api.settings import ApiSettings
+from reconciler.rbac import LEASE
+from reconciler.settings import ReconcilerSettings, find_route_problem
+from stacks.settings import StackWorkerSettings
 
+# On all of the pod's addresses: the kubelet and the Service come from outside.
+API_ADDRESS: Final = "0.0.0.0:8080"
+
+API_METRICS_ADDRESS: Final = "0.0.0.0:9405"
+API_PROBE_ADDRESS: Final = "0.0.0.0:9406"
+METRICS_ADDRESS: Final = "0.0.0.0:9401"
+PROBE_ADDRESS: Final = "0.0.0.0:9402"
+PASSPHRASE_DIRECTORY: Final = "/etc/gpu-platform-passphrase"  # noqa: S105 - where it lies
+STACK_METRICS_ADDRESS: Final = "0.0.0.0:9403"
+STACK_PROBE_ADDRESS: Final = "0.0.0.0:9404"
 DnsLabel = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")]
 ObjectName = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$")]
 Replicas = Annotated[int, Field(ge=1, le=100)]
-
 NVIDIA_CHARTS = "https://helm.ngc.nvidia.com/nvidia"
-
 IMAGE = re.compile(r"[a-z0-9][a-z0-9._:/-]*(:(?P<tag>\w[\w.-]{0,127})|@sha256:[0-9a-f]{64})")
-
 
 STORED_SHARE = Decimal("0.9")
 """Of NATS' volume that JetStream may fill: the file system wants some, and a full one stops every write."""
 
 LEAST_NATS_STORAGE = "10Gi"
+
 LEAST_NATS_MEMORY = "256Mi"
 """Chosen by feel: a server with the platform's streams ran in a container of this size."""
+
+Port = Annotated[int, Field(ge=1, le=65_535)]
+
+
+class HostedApiSettings(ApiSettings):
+    http_addr: Literal["0.0.0.0:8080"] = API_ADDRESS
+    metrics_address: Literal["0.0.0.0:9405"] = API_METRICS_ADDRESS
+    probe_address: Literal["0.0.0.0:9406"] = API_PROBE_ADDRESS
+    auth: Literal["keys"] = "keys"
+    kube_mode: Literal["required"] = "required"
+    kubeconfig: None = None
+    nats_url: Annotated[None, Field(alias="natsURL")] = None
+    nats_credentials: None = None
+    nats_ca: Annotated[None, Field(alias="natsCA")] = None
+    development_addresses: Literal[False] = False
+
+    @model_validator(mode="after")
+    def _check_limits(self) -> Self:
+        if self.tenant_limits.model_fields_set:
+            raise ValueError(
+                "tenantLimits is a section of its own, which the API reads without a restart; set it there"
+            )
+        return self
+
+
+class HostedReconcilerSettings(ReconcilerSettings):
+    leader_elect: Literal[True] = True
+    lease_namespace: Literal["runtime-system"] = "runtime-system"
+    lease_name: Literal["gpu-platform-reconciler"] = LEASE
+    metrics_address: Literal["0.0.0.0:9401"] = METRICS_ADDRESS
+    probe_address: Literal["0.0.0.0:9402"] = PROBE_ADDRESS
+    kubeconfig: None = None
+    # Where NATS is, and as whom to come there, is a matter of the section `nats`.
+    nats_url: Annotated[None, Field(alias="natsURL")] = None
+    nats_credentials: None = None
+    nats_ca: Annotated[None, Field(alias="natsCA")] = None
+    nats_signing_key: None = None
+    nats_system_credentials: None = None
+
+    @model_validator(mode="after")
+    def _check_routes(self) -> Self:
+        # Here, because a pod that ends at once says it to fewer people than a preview does.
+        if problem := find_route_problem(self):
+            raise ValueError(problem)
+        return self
+
+
+class HostedStackWorkerSettings(StackWorkerSettings):
+    # In the one directory of the pod that can be written.
+    state_directory: Path = Path("/tmp/stacks")  # noqa: S108 - the pod's own
+    passphrase_file: Path | None = Path(PASSPHRASE_DIRECTORY, "passphrase")
+    pulumi: None = None
+    metrics_address: Literal["0.0.0.0:9403"] = STACK_METRICS_ADDRESS
+    probe_address: Literal["0.0.0.0:9404"] = STACK_PROBE_ADDRESS
+    kubeconfig: None = None
+
+
+HostedSettings = HostedApiSettings | HostedReconcilerSettings | HostedStackWorkerSettings
+
+PROMISED = {
+    HostedApiSettings: ("httpAddr", "auth", "kubeMode", "metricsAddress", "probeAddress"),
+    HostedReconcilerSettings: ("leaderElect", "leaseNamespace", "leaseName", "metricsAddress", "probeAddress"),
+    HostedStackWorkerSettings: ("stateDirectory", "passphraseFile", "metricsAddress", "probeAddress"),
+}
+
+
+def render_settings(settings: HostedSettings, found: Mapping[str, Any] | None = None) -> str:
+    """The process's settings file: what is promised, what other sections have to say, and what was said. The rest is
+    left to the image's own defaults, because an older image would refuse a key that it does not know yet."""
+    everything: dict[str, Any] = settings.model_dump(mode="json", by_alias=True)
+    said = settings.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    promised = {key: everything[key] for key in PROMISED[type(settings)]}
+    return yaml.safe_dump(promised | dict(found or {}) | said, sort_keys=True)
+
+
+def port_of(address: str) -> int:
+    return split_address(address)[1]
 
 
 def _check_amount(text: str) -> str:
@@ -66,7 +160,6 @@ Amount = Annotated[str, AfterValidator(_check_amount)]
 Ceiling = Annotated[str, AfterValidator(_check_ceiling)]
 """Nothing at all is an answer too."""
 
-Port = Annotated[int, Field(ge=1, le=65_535)]
 Image = Annotated[str, AfterValidator(_check_image)]
 
 

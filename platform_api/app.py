@@ -12,23 +12,27 @@ from gpu_platform.domain.units import RequestError
 from gpu_platform.domain.value import Value
 from gpu_platform.kube import KubeError
 from gpu_platform.nats.errors import QueueFullError, QueueUnavailableError
+from platform_api import openapi as documents
 from platform_api.auth.access import find_tenant
 from platform_api.deps import Deps
-from platform_api.documents import endpoints as documents
 from platform_api.drift import endpoints as drift
 from platform_api.functions import endpoints as functions
 from platform_api.gpu_metrics import endpoints as gpu_metrics
 from platform_api.gpu_units import endpoints as gpu_units
 from platform_api.health import endpoints as health
-from platform_api.http.bodies import refusal
-from platform_api.http.envelope import error_response
+from platform_api.http.bodies import error_response, refusal
 from platform_api.http.errors import ApiError, from_kube, invalid_field, unavailable
-from platform_api.http.local_callers import only_local_callers
-from platform_api.http.middleware import UNEXPECTED, Application, Frame, current_request_id
-from platform_api.http.rate_limit_headers import RateLimitHeaders
+from platform_api.http.middleware import (
+    UNEXPECTED,
+    Application,
+    Frame,
+    RateLimitHeaders,
+    current_request_id,
+    only_local_callers,
+)
 from platform_api.inventory import endpoints as inventory
 from platform_api.invocations import endpoints as invocations
-from platform_api.invocations.errors import PATH as INVOCATIONS
+from platform_api.invocations.limits import PATH as INVOCATIONS
 from platform_api.jobs import endpoints as jobs
 from platform_api.proxy import endpoints as proxying
 from platform_api.specs import endpoints as specs

@@ -2,15 +2,14 @@
 
 import asyncio
 from collections.abc import Iterable
-from typing import Any
 
-from gpu_platform.adapters.kube.watch import WatchTiming
 from gpu_platform.domain import names
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.metadata import labels_of
-from gpu_platform.domain.stack_records import LABEL_KIND
+from gpu_platform.domain.stacks import LABEL_KIND
 from gpu_platform.domain.stock import is_available
 from gpu_platform.kube import KubeClient, ResourcePath
-from gpu_platform.kube.informer import ObjectCache
+from gpu_platform.kube.informer import ObjectCache, WatchTiming
 from gpu_platform.kube.paths import (
     GPU_FUNCTIONS,
     GPU_SPECS,
@@ -23,12 +22,9 @@ from gpu_platform.kube.paths import (
     STOCK_POOLS,
 )
 from gpu_platform.kube.requests import find
-from platform_api.bounded_client import BoundedClient, NoteWritten
 from platform_api.http.errors import unavailable
-from platform_api.kube_health import Pulse
+from platform_api.kube_health import BoundedClient, NoteWritten, Pulse
 from platform_api.stacks import active_previews
-
-Json = dict[str, Any]
 
 AVAILABLE = "available-by-spec"
 BY_UNIT = "by-unit"

@@ -12,18 +12,18 @@ from platform_api.auth.keys import Caller, KeyRing
 from platform_api.auth.rate_limit import FailedLogins, RateLimit, WriteLimit
 from platform_api.cluster import Cluster
 from platform_api.functions.service import FunctionService
-from platform_api.gpu_metrics.reader import GpuReader
 from platform_api.gpu_units.service import UnitService
+from platform_api.health.gpu_readings import GpuReader
 from platform_api.http.errors import unavailable
 from platform_api.http.streams import Streams
 from platform_api.invocations.service import InvocationService
 from platform_api.metrics import ApiMetrics
 from platform_api.nats_connection import QueueLink
+from platform_api.objects.limits import TenantLimitReader
 from platform_api.proxy.forwarding import Forwarder
 from platform_api.settings import ApiSettings
 from platform_api.stacks.drift import DriftTracker
 from platform_api.storages.service import StorageService
-from platform_api.tenant_limits import TenantLimitReader
 
 T = TypeVar("T")
 

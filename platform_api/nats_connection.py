@@ -3,13 +3,18 @@
 import asyncio
 import logging
 
-from gpu_platform.adapters.queue.cancellation import obey_cancellation
-from gpu_platform.adapters.queue.core import core_of, wait_until_closed
-from gpu_platform.adapters.queue.hints import Hints
-from gpu_platform.nats.connection import JetStream, QueueAccess, open_queue
+from gpu_platform.nats.connection import (
+    JetStream,
+    QueueAccess,
+    core_of,
+    obey_cancellation,
+    open_queue,
+    wait_until_closed,
+)
 from gpu_platform.nats.durability import StorageWatch
 from gpu_platform.nats.errors import QueueUnavailableError
 from gpu_platform.nats.permissions import QueueUser, inbox_prefix_of
+from gpu_platform.nats.records import Hints
 from platform_api.http.errors import unavailable
 from platform_api.settings import ApiSettings
 from platform_api.single_flight import SharedTasks

@@ -13,11 +13,11 @@ from urllib.parse import urlsplit
 
 import uvicorn
 
-from gpu_platform.adapters.background import running
-from gpu_platform.adapters.kube.watch import WatchTiming
 from gpu_platform.clock import now_utc
 from gpu_platform.controller.probes import CannotListenError, build_metrics_answers, build_probe_answers, served
 from gpu_platform.kube import KubeClient, KubeError, NoConnectionError, open_client
+from gpu_platform.kube.informer import WatchTiming
+from gpu_platform.process import running
 from gpu_platform.settings import split_address
 from platform_api.app import create_app
 from platform_api.auth.keys import KeyRing
@@ -25,24 +25,22 @@ from platform_api.auth.rate_limit import FailedLogins, Rate, RateLimit, WriteLim
 from platform_api.cluster import Cluster
 from platform_api.deps import Deps
 from platform_api.functions.service import FunctionService
-from platform_api.gpu_metrics.reader import GpuReader
 from platform_api.gpu_units.service import UnitService
 from platform_api.health.collector import register_platform_metrics
-from platform_api.health.report import report_for_ever
-from platform_api.health.service import find_unready
+from platform_api.health.gpu_readings import GpuReader
+from platform_api.health.service import find_unready, report_for_ever
 from platform_api.http.connections import build_protocol
 from platform_api.http.limits import IDLE_SECONDS, Connections
 from platform_api.http.streams import Streams
-from platform_api.invocations.figures import QueueCounts
+from platform_api.invocations.limits import QueueCounts
 from platform_api.invocations.service import InvocationService
 from platform_api.metrics import ApiMetrics
 from platform_api.nats_connection import build_queue_link
-from platform_api.objects.limits import ObjectLimits
+from platform_api.objects.limits import ObjectLimits, TenantLimitReader
 from platform_api.proxy.forwarding import Forwarder
 from platform_api.settings import ApiSettings
 from platform_api.stacks.drift import DriftTracker
 from platform_api.storages.service import StorageService
-from platform_api.tenant_limits import TenantLimitReader
 
 log = logging.getLogger(__name__)
 

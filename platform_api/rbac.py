@@ -1,9 +1,9 @@
-"""What the API may do in Kubernetes."""
+"""The RBAC rules of the API: what it may do in Kubernetes, and why."""
 
-from gpu_platform.domain.api_keys import KEYS_SECRET
+from gpu_platform.domain.limits import LIMITS_CONFIG_MAP
 from gpu_platform.domain.names import GROUP
 from gpu_platform.domain.rbac import UNIT_SCOPES, Rule, Scope
-from gpu_platform.domain.tenant_limits import LIMITS_CONFIG_MAP
+from gpu_platform.domain.tenants import KEYS_SECRET
 
 RULES = (
     # Its caches: health, inventory, stock and the catalogue are answered from them, and objects are counted. A list of

@@ -1,4 +1,4 @@
-"""Questions that many wait for and one asks."""
+"""Single flight: of many that ask the same question at the same time, one asks and all get its answer."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Hashable

@@ -24,6 +24,7 @@ from pulumi.dynamic import (
     UpdateResult,
 )
 
+from gpu_platform.domain.json_text import Json
 from providers.rest.api import PlatformError, RestApi
 from providers.rest.arguments import (
     AccessArgs,
@@ -40,8 +41,6 @@ from providers.rest.functions import FUNCTIONS
 from providers.rest.storages import STORAGES
 from providers.rest.things import Things
 from providers.rest.units import UNITS
-
-Json = dict[str, Any]
 
 
 class _OverRest(Resource):

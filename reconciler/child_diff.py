@@ -1,4 +1,5 @@
-"""Comparing an owned object with what it should be, without asking the API server.
+"""Compares the objects that a custom resource owns (its children) with what they should be, without asking the API
+server, and plans the writes that make them so. Pure; `guarded_writes` carries these out.
 
 Desired objects say only what we mean; live ones also carry defaults. So an object is as it should be when every
 field that we set has our value, and nobody else has set a field of its spec that we do not set. Who set what, the API
@@ -8,17 +9,41 @@ like one of them: which ones we set, an annotation remembers.
 
 import hashlib
 import json
-from typing import Any
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Generic, TypeVar
 
 from gpu_platform.domain import names
-
-Json = dict[str, Any]
+from gpu_platform.domain.json_text import Json
 
 FIELD_MANAGER = "gpu-platform-reconciler"
 MANAGER = {"fieldManager": FIELD_MANAGER}
 
 ALLOCATED_FIELDS = ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy")
 """Of a Service: given by the API server at its creation, and it must be told the same again."""
+
+Kind = TypeVar("Kind", bound=StrEnum)
+
+
+class UnitChild(StrEnum):
+    NETWORK_POLICY = "NetworkPolicy"
+    SERVICE = "Service"
+    CONFIG_MAP = "ConfigMap"
+    INGRESS = "Ingress"
+    HTTP_ROUTE = "HTTPRoute"
+    DEPLOYMENT = "Deployment"
+
+
+class StorageChild(StrEnum):
+    """In the order in which they are made: no pod may ever run without the policy."""
+
+    CLAIM = "PersistentVolumeClaim"
+    NETWORK_POLICY = "NetworkPolicy"
+    JOB = "Job"
+    SERVICE = "Service"
+    DEPLOYMENT = "Deployment"
+    POD = "Pod"
+    """Made by others; removed where those left it."""
 
 
 def note_fields(desired: Json) -> Json:
@@ -142,3 +167,46 @@ def _find_entry(entries: Any, keys: Json) -> Any:
     if not isinstance(entries, (list, tuple)):
         return None
     return next((entry for entry in entries if keys.items() <= entry.items()), None)
+
+
+@dataclass(frozen=True)
+class CreateChild(Generic[Kind]):
+    kind: Kind
+    body: Json
+
+
+@dataclass(frozen=True)
+class ReplaceChild(Generic[Kind]):
+    kind: Kind
+    body: Json
+
+
+@dataclass(frozen=True)
+class DeleteChild(Generic[Kind]):
+    kind: Kind
+    live: Json
+
+
+ChildWrite = CreateChild[Kind] | ReplaceChild[Kind] | DeleteChild[Kind]
+
+
+def plan_child(kind: Kind, desired: Json | None, live: Json | None) -> tuple[ChildWrite[Kind], ...]:
+    """
+    | desired | there                      | write      |
+    | ------- | -------------------------- | ---------- |
+    | no      | nothing, or on its way out | none       |
+    | no      | something                  | delete it  |
+    | yes     | nothing                    | create it  |
+    | yes     | as desired                 | none       |
+    | yes     | anything else              | replace it |
+    """
+    if desired is None:
+        return plan_removal(kind, live) if live is not None else ()
+    desired = note_fields(desired)
+    if live is None:
+        return (CreateChild(kind, desired),)
+    return () if is_as_desired(desired, live) else (ReplaceChild(kind, build_replacement(desired, live)),)
+
+
+def plan_removal(kind: Kind, live: Json) -> tuple[ChildWrite[Kind], ...]:
+    return () if "deletionTimestamp" in live["metadata"] else (DeleteChild(kind, live),)

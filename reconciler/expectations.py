@@ -7,9 +7,9 @@ next pass anyway.
 
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
-from typing import Any
 
-Json = dict[str, Any]
+from gpu_platform.domain.json_text import Json
+
 Place = tuple[str, str, str]
 """Kind, namespace and name."""
 

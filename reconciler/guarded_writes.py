@@ -1,26 +1,50 @@
-"""Writes on an object as it was seen: a change that came in between wins, and a successor of its name is safe."""
+"""Guarded writes: writes on an object as it was seen, so that a change that came in between wins, and a successor of
+its name is safe. Also the ports by which controllers write: every write is fenced by leadership.
+"""
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Any, TypeVar
+from typing import Literal, Protocol, TypeVar
 
-from gpu_platform.domain.gpu_functions import GPUFunctionStatus
-from gpu_platform.domain.gpu_storages import GPUStorageStatus
-from gpu_platform.domain.gpu_units import GPUUnitStatus
-from gpu_platform.domain.stock_pools import StockPoolStatus
+from gpu_platform.domain.functions import GPUFunctionStatus
+from gpu_platform.domain.json_text import Json
+from gpu_platform.domain.stock import StockPoolStatus
+from gpu_platform.domain.storages import GPUStorageStatus
+from gpu_platform.domain.units import GPUUnitStatus
 from gpu_platform.kube import AlreadyExistsError, ConflictError, NotFoundError, ResourcePath, UnreachableError
 from gpu_platform.kube.requests import as_seen
-from reconciler.child_diff import MANAGER
-from reconciler.child_writes import ChildWrite, CreateChild, DeleteChild, Kind, ReplaceChild
+from reconciler.child_diff import MANAGER, ChildWrite, CreateChild, DeleteChild, Kind, ReplaceChild
 from reconciler.expectations import Place
-from reconciler.writer import Writer
 
-Json = dict[str, Any]
 Status = TypeVar("Status", GPUFunctionStatus, GPUStorageStatus, GPUUnitStatus, StockPoolStatus)
-
 MOVED = (ConflictError, NotFoundError, UnreachableError)
+
 TRANSIENT = (AlreadyExistsError, *MOVED)
 """The world moved, or is not there: looked at again, and no fault of what owns the object."""
+
+
+class Writer(Protocol):
+    """Every call raises `NotLeaderError` instead of writing once this process no longer leads."""
+
+    async def create(self, path: str, body: Json, params: dict[str, str] | None = None) -> Json: ...
+
+    async def replace(self, path: str, body: Json, params: dict[str, str] | None = None) -> Json: ...
+
+    async def patch(self, path: str, body: Json) -> Json: ...
+
+    async def delete(self, path: str, body: Json | None = None) -> Json: ...
+
+
+class ReadingWriter(Writer, Protocol):
+    """The guarded writes, and a look at the API server itself."""
+
+    async def get(self, path: str, params: dict[str, str] | None = None) -> Json: ...
+
+
+class Recorder(Protocol):
+    """Kubernetes Events. Never fails its caller."""
+
+    async def record(self, regarding: Json, type_: Literal["Normal", "Warning"], reason: str, message: str) -> None: ...
 
 
 async def patch_status(writer: Writer, path: ResourcePath, seen: Json, old: Status, new: Status) -> bool:

@@ -1,21 +1,20 @@
-"""What the reconciler sees of the cluster: one watch-fed cache per kind, with the controllers' look-ups.
+"""The informers of the reconciler: one watch-fed cache per kind, with the indexes and look-ups of the controllers.
 
 Objects are shared and read-only.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from pydantic import ValidationError
 
-from gpu_platform.adapters.kube.watch import WatchTiming
 from gpu_platform.domain import names
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.metadata import labels_of
 from gpu_platform.domain.mount_holds import HolderKind, hold_of
 from gpu_platform.domain.specs import GPUSpecSpec
 from gpu_platform.domain.stock import is_available, is_claimed
 from gpu_platform.kube import KubeClient, ResourcePath
-from gpu_platform.kube.informer import ObjectCache
+from gpu_platform.kube.informer import ObjectCache, WatchTiming
 from gpu_platform.kube.paths import (
     CONFIG_MAPS,
     DEPLOYMENTS,
@@ -37,10 +36,8 @@ from gpu_platform.kube.paths import (
     STOCK_POOLS,
     STORAGE_CLASSES,
 )
-from reconciler.units.observed import ChildKind
+from reconciler.child_diff import UnitChild
 from reconciler.units.pods import find_node_problem, find_unschedulable
-
-Json = dict[str, Any]
 
 OURS = f"{names.LABEL_MANAGED_BY}={names.MANAGED_BY_VALUE}"
 
@@ -51,13 +48,13 @@ CLAIMED = "claimed"
 WAITING = "waiting"
 
 
-UNIT_CHILDREN: Mapping[ChildKind, ResourcePath] = {
-    ChildKind.NETWORK_POLICY: NETWORK_POLICIES,
-    ChildKind.SERVICE: SERVICES,
-    ChildKind.CONFIG_MAP: CONFIG_MAPS,
-    ChildKind.INGRESS: INGRESSES,
-    ChildKind.HTTP_ROUTE: HTTP_ROUTES,
-    ChildKind.DEPLOYMENT: DEPLOYMENTS,
+UNIT_CHILDREN: Mapping[UnitChild, ResourcePath] = {
+    UnitChild.NETWORK_POLICY: NETWORK_POLICIES,
+    UnitChild.SERVICE: SERVICES,
+    UnitChild.CONFIG_MAP: CONFIG_MAPS,
+    UnitChild.INGRESS: INGRESSES,
+    UnitChild.HTTP_ROUTE: HTTP_ROUTES,
+    UnitChild.DEPLOYMENT: DEPLOYMENTS,
 }
 
 
@@ -91,11 +88,11 @@ class World:
         self.unit_children = {
             kind: _child_cache(client, path, timing)
             for kind, path in UNIT_CHILDREN.items()
-            if with_http_routes or kind is not ChildKind.HTTP_ROUTE
+            if with_http_routes or kind is not UnitChild.HTTP_ROUTE
         }
-        self.deployments = self.unit_children[ChildKind.DEPLOYMENT]
-        self.services = self.unit_children[ChildKind.SERVICE]
-        self.network_policies = self.unit_children[ChildKind.NETWORK_POLICY]
+        self.deployments = self.unit_children[UnitChild.DEPLOYMENT]
+        self.services = self.unit_children[UnitChild.SERVICE]
+        self.network_policies = self.unit_children[UnitChild.NETWORK_POLICY]
         self.api_endpoints = ObjectCache(
             client, ENDPOINT_SLICES, namespace="default", label_selector=API_SERVER, timing=timing
         )

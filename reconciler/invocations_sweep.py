@@ -1,35 +1,233 @@
-"""The loop that keeps the promise when a worker, a message or the one who accepted a call is lost."""
+"""The loop that keeps the promise when a worker, a message or the process that accepted an invocation is lost.
+
+It follows the invocations that are not over and the queue, ends or queues again what was lost (the table is
+`domain/sweep_plan`), and deletes bodies that no invocation needs, where the process that should have done it died or
+came too early:
+
+| bodies                                          | deleted                                                        |
+| ----------------------------------------------- | -------------------------------------------------------------- |
+| of a cancelled invocation                       | when its end is seen; a worker's late result at the next look  |
+| payloads of a deleted function                  | at the next look; results stay for their callers               |
+| of an invocation that was deleted or forgotten  | `ORPHAN_GRACE` after the first look that found no record       |
+"""
 
 import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
 
-from gpu_platform.adapters.queue.cancellation import obey_cancellation
-from gpu_platform.domain.invocations import Invocation
-from gpu_platform.domain.sweep_plan import QUEUE_GRACE, Sweep, plan_sweep
+from gpu_platform.domain.invocation_plan import QUEUE_GRACE, BodyRetention, Sweep, last_step_at, plan_bodies, plan_sweep
+from gpu_platform.domain.invocations import Invocation, InvocationState, call_off, expire, without_contents
+from gpu_platform.domain.tenants import tenant_namespace
 from gpu_platform.kube import KubeError
-from gpu_platform.nats.connection import JetStream
-from gpu_platform.nats.errors import QueueFullError, QueueUnavailableError
-from gpu_platform.nats.listing import Listing, Queued
-from gpu_platform.nats.records import Records
-from reconciler.invocations.apply import apply_sweep
-from reconciler.invocations.bodies import BodiesSweep
-from reconciler.invocations.functions import FunctionExists
-from reconciler.invocations.observe import OpenCalls, key_of, key_of_message
+from gpu_platform.kube.informer import ObjectCache
+from gpu_platform.kube.paths import GPU_FUNCTIONS
+from gpu_platform.kube.requests import Getter, find
+from gpu_platform.nats.bodies import REQUEST, delete_bodies
+from gpu_platform.nats.connection import JetStream, obey_cancellation
+from gpu_platform.nats.errors import OutdatedError, QueueFullError, QueueUnavailableError, TooLargeError
+from gpu_platform.nats.listing import EVERYBODY, Listing, Queued
+from gpu_platform.nats.records import Records, Seen
+
+FunctionExists = Callable[[str, str], Awaitable[bool]]
+"""By tenant and name."""
+
+BATCH = 256
+
+Key = tuple[str, str, str]
+"""Tenant, id and function: a worker can write records of its own function, with any id."""
 
 log = logging.getLogger(__name__)
 
+LOOK_SECONDS = 60.0
+"""Between two looks at all bodies."""
+
+AT_ONCE = 16
 SWEEPS_PER_GRACE = 6
+
 QUEUE_LOOKS_PER_GRACE = 2
 """Of the whole queue."""
 
 LEFTOVER = timedelta(seconds=60)
 """How long a message may be in the queue without a call that is not over: its worker may be about to say so."""
 
-AT_ONCE = 16
+
+def function_lookup(cache: ObjectCache, client: Getter) -> FunctionExists:
+    """One that memory does not know may be new: it is looked up before its calls are ended."""
+
+    async def exists(tenant: str, name: str) -> bool:
+        namespace = tenant_namespace(tenant)
+        function = cache.get(namespace, name) or await find(client, GPU_FUNCTIONS, name, namespace)
+        return function is not None and "deletionTimestamp" not in function["metadata"]
+
+    return exists
+
+
+class OpenCalls:
+    """In memory; what has changed since the last look is read, and nothing else."""
+
+    def __init__(self, listing: Listing) -> None:
+        self._listing = listing
+        self._sequence = 0
+        self._calls: dict[Key, Invocation] = {}
+        self._cancelled: set[Key] = set()
+
+    def __contains__(self, key: Key) -> bool:
+        return key in self._calls
+
+    def calls(self) -> tuple[Invocation, ...]:
+        return tuple(self._calls.values())
+
+    def forget(self, call: Invocation) -> None:
+        self._calls.pop(key_of(call), None)
+
+    def take_cancelled(self) -> tuple[Key, ...]:
+        """Returns, once, the cancelled invocations that had bodies beside their records."""
+        taken, self._cancelled = tuple(self._cancelled), set()
+        return taken
+
+    async def follow(self) -> None:
+        """Up to now."""
+        if await self._listing.find_end() < self._sequence:
+            # The stream was created again, or put back from a backup: nothing that is known counts.
+            self._sequence = 0
+            self._calls.clear()
+            self._cancelled.clear()
+        while True:
+            page = await self._listing.read_page(EVERYBODY, self._sequence, limit=BATCH)
+            for seen in page.seen:
+                self._take(seen)
+            self._sequence = page.next_sequence
+            if page.is_last:
+                return
+
+    def _take(self, seen: Seen) -> None:
+        if seen.call.is_over:
+            self.forget(seen.call)
+            if seen.call.state is InvocationState.CANCELLED and seen.call.payload_body is not None:
+                self._cancelled.add(key_of(seen.call))
+        else:
+            self._calls[key_of(seen.call)] = seen.call
+
+
+def key_of(call: Invocation) -> Key:
+    return call.tenant, call.id, call.function
+
+
+def key_of_message(queued: Queued) -> Key:
+    """A message of another function does not run a call."""
+    return queued.tenant, queued.invocation_id, queued.function
+
+
+async def apply_sweep(records: Records, call: Invocation, action: Sweep, now: datetime) -> bool:
+    """Whether it was done; if not, somebody else was faster, and the next look shows what is left to do."""
+    seen = await records.find(call.tenant, call.id, call.function)
+    if seen is None or seen.call.is_over or last_step_at(seen.call) != last_step_at(call):
+        return False
+    if action is Sweep.ENQUEUE:
+        await records.enqueue(seen.call)
+        return True
+    try:
+        await _end(records, seen, action, now)
+    except OutdatedError:
+        return False
+    await records.unqueue(seen.call)
+    return True
+
+
+async def _end(records: Records, seen: Seen, action: Sweep, now: datetime) -> None:
+    end = _end_of(action)
+    try:
+        await records.change(seen, end(seen.call, now))
+    except TooLargeError:
+        # An end without its contents is better than none.
+        await records.change(seen, end(without_contents(seen.call), now))
+
+
+def _end_of(action: Sweep) -> Callable[[Invocation, datetime], Invocation]:
+    match action:
+        case Sweep.CANCEL_DELETED:
+            return lambda call, now: call_off(call, "FunctionDeleted", now)
+        case Sweep.CANCEL:
+            return lambda call, now: call_off(call, "Cancelled", now)
+        case Sweep.EXPIRE:
+            return expire
+    raise ValueError(f"{action} is no end")
+
+
+class BodiesSweep:
+    def __init__(
+        self, js: JetStream, records: Records, open_calls: OpenCalls, function_may_exist: FunctionExists
+    ) -> None:
+        self._js = js
+        self._records = records
+        self._open = open_calls
+        self._function_may_exist = function_may_exist
+        self._looked_at: float | None = None
+        self._kept: dict[Key, datetime] = {}
+        """Invocations that are over and keep their bodies, and until when: an end never changes."""
+
+        self._orphans: dict[Key, tuple[datetime, int]] = {}
+        """Bodies without a record: since when, and the sequence below which they are stored."""
+
+    async def sweep(self, now: datetime) -> int:
+        """Returns of how many invocations it deleted the bodies. Call it after `OpenCalls.follow`."""
+        cancelled = self._open.take_cancelled()
+        slots = asyncio.Semaphore(AT_ONCE)
+
+        async def delete(key: Key) -> None:
+            async with slots:
+                await self._delete(key)
+
+        await asyncio.gather(*map(delete, cancelled))
+        if self._looked_at is not None and time.monotonic() - self._looked_at < LOOK_SECONDS:
+            return len(cancelled)
+        self._looked_at = time.monotonic()
+        return len(cancelled) + await self._look(now)
+
+    async def _look(self, now: datetime) -> int:
+        stored = await Listing(self._js).read_bodies()
+        owners = {(tenant, invocation_id, function) for tenant, function, invocation_id in stored.owners}
+        await self._delete_payloads_of_gone({(tenant, function) for tenant, _, function in owners})
+        self._kept = {key: until for key, until in self._kept.items() if key in owners and until > now}
+        self._orphans = {key: orphan for key, orphan in self._orphans.items() if key in owners}
+        deleted = 0
+        for key in sorted(owners):
+            if key not in self._open and key not in self._kept:
+                deleted += await self._judge(key, stored.next_sequence, now)
+        if deleted:
+            log.info("invocations.bodies_deleted", extra={"invocations": deleted})
+        return deleted
+
+    async def _judge(self, key: Key, next_sequence: int, now: datetime) -> bool:
+        """Whether it deleted them."""
+        tenant, invocation_id, function = key
+        seen = await self._records.find(tenant, invocation_id, function)
+        if seen is None:
+            since, below = self._orphans.setdefault(key, (now, next_sequence))
+        else:
+            self._orphans.pop(key, None)
+            since, below = None, None
+        match plan_bodies(seen.call if seen else None, since, now):
+            case BodyRetention.DELETE:
+                # What was stored since may be of a new invocation under this id.
+                await self._delete(key, below)
+                return True
+            case BodyRetention.KEEP_FOR_CALLER if seen is not None:
+                self._kept[key] = (seen.call.finished_at or now) + self._records.retention
+        return False
+
+    async def _delete(self, key: Key, below: int | None = None) -> None:
+        tenant, invocation_id, function = key
+        await delete_bodies(self._js, tenant, function, invocation_id, below=below)
+
+    async def _delete_payloads_of_gone(self, functions: set[tuple[str, str]]) -> None:
+        """No invocation of a deleted function can be retried."""
+        for tenant, function in sorted(functions):
+            if not await self._function_may_exist(tenant, function):
+                await delete_bodies(self._js, tenant, function, part=REQUEST)
 
 
 class InvocationsSweep:

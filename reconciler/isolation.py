@@ -1,16 +1,73 @@
-"""The rules of network policies that units and storages share. Pure."""
+"""What keeps the pods of tenants within their bounds: Linux capabilities, resources of the containers beside a tenant's
+own, and the rules of network policies. Units and storages share it. Pure.
+
+Of root's capabilities inside a tenant's container everything is dropped, and a short list is added back, so that a
+capability that a runtime or a later kernel grants by default reaches nobody. Without `NET_RAW` no container can forge
+packets or read its neighbours' by ARP.
+
+| capability         | what images need it for                                                |
+| ------------------ | ---------------------------------------------------------------------- |
+| `AUDIT_WRITE`      | PAM: logins of `sshd`, `su` and `sudo`                                 |
+| `CHOWN`            | package managers, entrypoints that hand a directory to their user      |
+| `DAC_OVERRIDE`     | root reads and writes files of other users                             |
+| `FOWNER`           | `chmod` of files of other users                                        |
+| `FSETID`           | set-group-ID directories keep their bit                                |
+| `NET_BIND_SERVICE` | ports below 1024                                                       |
+| `SETGID`, `SETUID` | entrypoints that begin as root and go on as a user                     |
+| `SYS_CHROOT`       | the privilege separation of `sshd`                                     |
+
+All of them are in the Pod Security profile `baseline`; a `restricted` namespace adds none back.
+"""
 
 from collections.abc import Iterable, Sequence
 from ipaddress import ip_address, ip_network
-from typing import Any
 
 from gpu_platform.domain import names
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.network import DnsPods, build_peer
 
-Json = dict[str, Any]
+ADDED_CAPABILITIES = (
+    "AUDIT_WRITE",
+    "CHOWN",
+    "DAC_OVERRIDE",
+    "FOWNER",
+    "FSETID",
+    "NET_BIND_SERVICE",
+    "SETGID",
+    "SETUID",
+    "SYS_CHROOT",
+)
+
+EPHEMERAL_STORAGE = "ephemeral-storage"
+"""A container's own files and logs, and the pod's volumes on the node's disk. A pod that has more is evicted."""
+
+HELPER_DISK = "1Gi"
+"""Logs, and little else."""
+
+JOB_DISK = "10Gi"
+"""Of a container that prepares a storage: what it unpacks on the way to the storage."""
 
 UNITS_OF_TENANT: Json = {"podSelector": {"matchLabels": {names.LABEL_NAME: names.NAME_VALUE}}}
 """The pods of all units in the namespace, which is one tenant's."""
+
+
+def build_capabilities(added: Sequence[str] = ()) -> Json:
+    return {"drop": ["ALL"], **({"add": list(added)} if added else {})}
+
+
+def build_helper_resources(*, cpu: str, memory: str) -> Json:
+    """Nothing is asked of the scheduler: the place that the stock held has to be enough."""
+    limits = {"cpu": cpu, "memory": memory, EPHEMERAL_STORAGE: HELPER_DISK}
+    return {"requests": dict.fromkeys(limits, "0"), "limits": limits}
+
+
+def build_disk_limit(limit: str) -> Json:
+    """For a container that gets its CPU and memory from the namespace's LimitRange."""
+    return {"requests": {EPHEMERAL_STORAGE: "0"}, "limits": {EPHEMERAL_STORAGE: limit}}
+
+
+def build_empty_dir(limit: str) -> Json:
+    return {"emptyDir": {"sizeLimit": limit}}
 
 
 def with_servers(blocked: tuple[str, ...], servers: Iterable[tuple[str, int]]) -> tuple[str, ...]:

@@ -3,15 +3,14 @@
 import logging
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any
 
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.metadata import BadMetadata
 from gpu_platform.domain.metadata_checks import find_bad_metadata
-from reconciler.writer import Recorder
+from reconciler.guarded_writes import Recorder
 
 log = logging.getLogger(__name__)
 
-Json = dict[str, Any]
 
 UNREADABLE = "UnreadableMetadata"
 

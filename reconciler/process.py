@@ -1,4 +1,4 @@
-"""The daemon: puts the parts together, runs them, and ends them in order."""
+"""The reconciler's process: puts the parts together, runs the loops while it leads, and ends them in order."""
 
 import asyncio
 import logging
@@ -8,7 +8,6 @@ from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack
 from typing import Any, Protocol
 
-from gpu_platform.adapters.background import running
 from gpu_platform.controller.leader_election import LeaderElector, Leadership, LeaseTiming, always_leading
 from gpu_platform.controller.metrics import Metrics
 from gpu_platform.controller.probes import build_metrics_answers, build_probe_answers, find_unready, served
@@ -17,10 +16,10 @@ from gpu_platform.kube.connection import open_client
 from gpu_platform.kube.events import EventRecorder
 from gpu_platform.kube.fencing import GuardedClient
 from gpu_platform.kube.informer import ObjectCache
+from gpu_platform.process import running
 from reconciler.settings import ReconcilerSettings
 
 log = logging.getLogger(__name__)
-
 COMPONENT = "gpu-platform-reconciler"
 METRICS = "gpu_platform_reconciler"
 
@@ -108,3 +107,26 @@ async def _run_until(
         await asyncio.wait({task})
     if not task.cancelled():
         task.result()
+
+
+class WhileLeading:
+    def __init__(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        self._work = work
+        self._stopped = asyncio.Event()
+
+    async def run(self) -> None:
+        """Until it ends, `stop`, or cancellation; again in every term."""
+        working = asyncio.create_task(self._work())
+        stopping = asyncio.create_task(self._stopped.wait())
+        try:
+            await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            working.cancel()
+            stopping.cancel()
+            await asyncio.wait({working, stopping})
+        if not working.cancelled():
+            working.result()
+
+    def stop(self) -> None:
+        """For good."""
+        self._stopped.set()

@@ -9,9 +9,8 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from gpu_platform.domain.hosts import DOMAIN, LABEL
 from gpu_platform.domain.names import SYSTEM_NAMESPACE
-from gpu_platform.domain.network import DnsPods
+from gpu_platform.domain.network import DOMAIN, LABEL, DnsPods
 from gpu_platform.settings import Address, Settings, SettingsError, load_settings
 
 ENVIRONMENT_PREFIX = "GPU_PLATFORM_RECONCILER_"

@@ -8,13 +8,11 @@ the Deployment keeps its template; its next start, and the next change of the in
 import hashlib
 import json
 from dataclasses import dataclass
-from typing import Any
 
 from gpu_platform.domain import names
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.metadata import annotations_of, labels_of, read_json
 from reconciler.child_diff import has_foreign_template_fields, own_annotations
-
-Json = dict[str, Any]
 
 RECORD_LIMIT = 200_000
 """In bytes. All annotations of an object together may have 256 KiB; a longer template is kept without a record, by what

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 
-from gpu_platform.adapters.kube.watch import WatchTiming
 from gpu_platform.clock import now_utc
 from gpu_platform.controller.loop import ControllerLoop
 from gpu_platform.controller.metrics import Metrics
@@ -12,34 +11,31 @@ from gpu_platform.kube import KubeClient
 from gpu_platform.kube.connection import open_client
 from gpu_platform.kube.events import EventRecorder
 from gpu_platform.kube.fencing import GuardedClient
-from gpu_platform.kube.informer import ObjectCache
+from gpu_platform.kube.informer import ObjectCache, WatchTiming
 from gpu_platform.nats.connection import JetStream, QueueAccess
-from reconciler.drift.controller import DriftController
-from reconciler.drift.metrics import DriftMetrics
+from reconciler.child_diff import UnitChild
+from reconciler.drift import DriftController, DriftMetrics
 from reconciler.functions.controller import FunctionsController
 from reconciler.functions.credentials import Signer
 from reconciler.functions.queue_link import NOT_CONFIGURED, Duty, QueueLink
 from reconciler.functions.scaling import Scaler
-from reconciler.functions.starts import WorkerStarts
 from reconciler.functions.worker_logs import WorkerLogs
+from reconciler.functions.workers import WorkerStarts
 from reconciler.informers import World
-from reconciler.invocations.functions import function_lookup
-from reconciler.invocations_sweep import InvocationsSweep
+from reconciler.invocations_sweep import InvocationsSweep, function_lookup
 from reconciler.operations.controller import OperationsController
 from reconciler.orphans.controller import OrphansController
 from reconciler.orphans.plan import OrphanLimits
-from reconciler.process import COMPONENT, Loop
+from reconciler.process import COMPONENT, Loop, WhileLeading
 from reconciler.settings import TAINT, ReconcilerSettings
 from reconciler.stock.controller import StockController
 from reconciler.storages.controller import StoragesController
 from reconciler.storages.resources import StorageSettings
 from reconciler.units.controller import UnitsController
-from reconciler.units.observed import ChildKind
 from reconciler.units.plan import UnitSettings
 from reconciler.units.route_resources import Gateway, IngressClass, RouteSettings
 from reconciler.units.serverless_resources import SidecarSettings, find_egress
 from reconciler.units.ssh_resources import SshSettings
-from reconciler.while_leading import WhileLeading
 
 
 def build_loops(
@@ -50,7 +46,7 @@ def build_loops(
     metrics: Metrics,
 ) -> tuple[Sequence[ObjectCache], Sequence[Loop]]:
     route = build_route_settings(settings)
-    with_http_routes = route is not None and route.kind is ChildKind.HTTP_ROUTE
+    with_http_routes = route is not None and route.kind is UnitChild.HTTP_ROUTE
     world = World(client, WatchTiming(settings.resync, settings.watch_life), with_http_routes=with_http_routes)
     unit_settings = UnitSettings(
         placeholder_image=settings.placeholder_image,

@@ -1,4 +1,8 @@
-"""Settings of the stack worker. `config/local/stack-worker.yaml` shows every key with its default."""
+"""Settings of the stack worker, which restore and shell read too.
+
+`config/local/stack-worker.yaml` shows every key with its default. The bootstrap program imports this module, so it
+imports the settings' base class and nothing else of ours.
+"""
 
 from collections.abc import Mapping
 from datetime import timedelta

@@ -11,8 +11,7 @@ import typer
 import yaml
 
 from gpu_platform.cli.app import app
-from gpu_platform.domain.crd_definition import Crd
-from gpu_platform.domain.crds import build_crds
+from gpu_platform.domain.crds import Crd, build_crds
 from platform_api.app import BODIES, build_routes
 from platform_api.openapi import describe
 

@@ -1,4 +1,4 @@
-"""The fields that requests for stock share, with the checks that need no look-up."""
+"""Fields that several requests and answers of the REST API share, with the checks that need no look-up."""
 
 import re
 from typing import Annotated
@@ -6,12 +6,33 @@ from typing import Annotated
 from pydantic import AfterValidator, Field
 
 from gpu_platform.domain import names
-from gpu_platform.domain.pool_requests import CatalogueName, Memory
 from gpu_platform.domain.quantities import parse_amount
+from gpu_platform.domain.stock import CatalogueName, Memory
+
+OperationIDText = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[!-~]([ -~]*[!-~])?$")]
+
+OperationID = Annotated[
+    OperationIDText,
+    Field(
+        alias="operationID",
+        description="Chosen by the caller, new for each new wish: sent again, the request is answered, not repeated.",
+    ),
+]
+
+# The pattern only describes: whatever normalises the request refuses in better words.
+DnsLabel = Annotated[
+    str,
+    Field(max_length=names.UNIT_NAME_LIMIT, json_schema_extra={"pattern": "^[a-z0-9]([a-z0-9-]*[a-z0-9])?$"}),
+]
+
+StackName = Annotated[str | None, Field(description="The Pulumi stack that keeps it, recorded yet or not.")]
+
+StackRecorded = Annotated[
+    bool | None, Field(description="Only in the answer to wait=recorded: whether it came to that in time.")
+]
 
 _LABEL = r"[a-z0-9]([a-z0-9-]*[a-z0-9])?"
 _SUBDOMAIN = rf"{_LABEL}(\.{_LABEL})*"
-
 NAME_LIMIT = 253
 
 
@@ -40,7 +61,9 @@ def _check_namespace(text: str) -> str:
 NewSpecName = Annotated[
     CatalogueName, AfterValidator(_check_spec_name), Field(json_schema_extra={"pattern": f"^{_SUBDOMAIN}$"})
 ]
+
 Amount = Annotated[Memory, AfterValidator(_check_memory)]
+
 StockNamespace = Annotated[
     str, AfterValidator(_check_namespace), Field(json_schema_extra={"enum": [names.STOCK_NAMESPACE]})
 ]

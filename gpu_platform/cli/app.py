@@ -30,9 +30,8 @@ from gpu_platform.cli import (
     worker,
 )
 from gpu_platform.cli.errors import PlatformError
-from gpu_platform.cli.failures import print_error
-from gpu_platform.cli.output import NO_ROOM, accept_every_character, end_without_room
-from gpu_platform.devcluster.errors import DevClusterError
+from gpu_platform.cli.output import NO_ROOM, accept_every_character, end_without_room, print_error
+from gpu_platform.devcluster import DevClusterError
 
 NAME = "gpu-platform"
 

@@ -21,7 +21,6 @@ from gpu_platform.cli.views import (
     HealthView,
     InvocationView,
     JobView,
-    Json,
     LivenessView,
     PoolView,
     PreviewView,
@@ -32,6 +31,7 @@ from gpu_platform.cli.views import (
     UnitMetricsView,
     UnitView,
 )
+from gpu_platform.domain.json_text import Json
 
 STORAGES = "/gpu-storages"
 FUNCTIONS = "/serverless/functions"

@@ -18,15 +18,13 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from gpu_platform.cli.tables import print_line, print_remark
-from gpu_platform.devcluster import lifecycle
+from gpu_platform.cli.output import print_line, print_remark
+from gpu_platform.devcluster import DevClusterError, lifecycle
+from gpu_platform.devcluster.configuration import cluster_environment, shell_exports
 from gpu_platform.devcluster.directory import ClusterDirectory
-from gpu_platform.devcluster.environment import cluster_environment, shell_exports
-from gpu_platform.devcluster.errors import DevClusterError
-from gpu_platform.devcluster.location import DIRECTORY_NAME, choose_directory, find_nearby, list_running
+from gpu_platform.devcluster.lifecycle import DIRECTORY_NAME, choose_directory, find_nearby, list_running
 from gpu_platform.devcluster.parts import FromPath, ensure_parts, shown_progress
-from gpu_platform.devcluster.record import get_record
-from gpu_platform.devcluster.status import ClusterStatus, ProcessStatus, resident_bytes
+from gpu_platform.devcluster.record import ClusterStatus, ProcessStatus, get_record, resident_bytes
 
 app = typer.Typer(help="The embedded cluster: real parts on this machine, for development.", no_args_is_help=True)
 

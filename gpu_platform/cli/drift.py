@@ -11,7 +11,7 @@ from gpu_platform.cli.client import PlatformClient
 from gpu_platform.cli.connection import connect
 from gpu_platform.cli.errors import PlatformError
 from gpu_platform.cli.options import AsJson, Url
-from gpu_platform.cli.tables import build_age, now, parse_instant, print_json, print_line, print_rows
+from gpu_platform.cli.output import build_age, now, parse_instant, print_json, print_line, print_rows
 from gpu_platform.cli.views import CorrectionView, DriftReport, DriftView, FieldDriftView
 
 PAUSE_SECONDS = 1.0

@@ -6,19 +6,22 @@ import typer
 
 from gpu_platform.cli import unit_options
 from gpu_platform.cli.connection import connect
-from gpu_platform.cli.endings import finish_ready, print_ready, print_replay
-from gpu_platform.cli.options import DEFAULT_TIMEOUT, AsJson, Name, OperationId, SpecOrFile, Timeout, Url, Wait, said
-from gpu_platform.cli.replays import choose_operation_id, replayable
-from gpu_platform.cli.request_files import (
-    FUNCTION,
-    File,
-    Update,
-    build_create,
-    read_file,
-    require_said,
+from gpu_platform.cli.options import (
+    DEFAULT_TIMEOUT,
+    AsJson,
+    Follow,
+    Name,
+    OperationId,
+    SpecOrFile,
+    Tail,
+    Timeout,
+    Timestamps,
+    Url,
+    Wait,
+    build_log_params,
+    said,
 )
-from gpu_platform.cli.stacks import print_stack
-from gpu_platform.cli.tables import (
+from gpu_platform.cli.output import (
     build_age,
     build_details,
     build_template_fields,
@@ -27,13 +30,26 @@ from gpu_platform.cli.tables import (
     now,
     print_json,
     print_line,
+    print_logs,
+    print_replay,
     print_rows,
     print_table,
 )
+from gpu_platform.cli.request_files import (
+    FUNCTION,
+    File,
+    Update,
+    build_create,
+    choose_operation_id,
+    read_file,
+    replayable,
+    require_said,
+)
+from gpu_platform.cli.stacks import print_stack
 from gpu_platform.cli.unit_options import UnitOptions
-from gpu_platform.cli.views import FunctionView, Json
-from gpu_platform.cli.waiting import Deadline
-from gpu_platform.cli.words import Follow, Tail, Timestamps, build_log_params, print_logs
+from gpu_platform.cli.views import FunctionView
+from gpu_platform.cli.wait import Deadline, finish_ready, print_ready
+from gpu_platform.domain.json_text import Json
 
 app = typer.Typer(help="Your functions: code that answers calls.", no_args_is_help=True)
 

@@ -7,7 +7,7 @@ from rich.text import Text
 
 from gpu_platform.cli.connection import KEY_VARIABLE, connect
 from gpu_platform.cli.options import AsJson, Url
-from gpu_platform.cli.tables import build_details, build_duration, print_json, print_table
+from gpu_platform.cli.output import build_details, build_duration, print_json, print_table
 from gpu_platform.cli.views import HealthView
 
 NO_KEY = f"nodes, GPUs and counts need a key: set {KEY_VARIABLE}"

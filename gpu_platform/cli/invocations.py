@@ -1,18 +1,20 @@
 """`gpu-platform invoke`, `invocations` and `dead-letters`: calls of functions, and those that came to nothing."""
 
 import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.table import Table
 
 from gpu_platform.cli.connection import connect
-from gpu_platform.cli.json_input import parse_json
 from gpu_platform.cli.options import AsJson, Name, Url, said
-from gpu_platform.cli.replays import new_invocation_id, replayable
-from gpu_platform.cli.tables import (
+from gpu_platform.cli.output import (
     build_age,
     build_details,
+    build_state,
     build_why,
     coloured,
     coloured_word,
@@ -26,22 +28,25 @@ from gpu_platform.cli.tables import (
     print_rows,
     print_table,
 )
-from gpu_platform.cli.timeline import build_timeline
-from gpu_platform.cli.views import InvocationView, Json
-from gpu_platform.cli.wait import build_state
-from gpu_platform.cli.waiting import Deadline
+from gpu_platform.cli.request_files import new_invocation_id, parse_json, replayable
+from gpu_platform.cli.views import InvocationView
+from gpu_platform.cli.wait import Deadline
+from gpu_platform.domain.json_text import Json
 
 app = typer.Typer(help="Calls of your functions.", no_args_is_help=True)
 dead_letters = typer.Typer(help="Calls that no worker could answer.", no_args_is_help=True)
-
 ANSWERED = "succeeded"
 OPEN = ("queued", "running")
+
 # Seconds: on the way there and back, beyond what the platform waits.
 MARGIN = 20.0
-DEFAULT_WAIT = 30
 
+DEFAULT_WAIT = 30
 Id = Annotated[str, typer.Argument(metavar="ID", help="The call's id.")]
 OfFunction = Annotated[str | None, typer.Option("--function", help="Only calls of this function.")]
+
+WIDTH = 32
+"""Columns of the picture: the whole call."""
 
 
 def invoke(
@@ -313,3 +318,54 @@ def _print_call(call: InvocationView) -> None:
     if call.get("coldStart"):
         print_line()
         print_table(build_timeline(call))
+
+
+@dataclass(frozen=True)
+class Moment:
+    name: str
+    seconds: float
+    """Since the call was accepted."""
+
+
+def list_moments(call: InvocationView) -> tuple[Moment, ...]:
+    """Those that are known, in their order. What was before the call, another call had asked for."""
+    start = call.get("coldStart")
+    texts = {
+        "accepted": call["acceptedAt"],
+        "queued": call.get("queuedAt"),
+        "woken": start.get("wokenAt") if start else None,
+        "stock claimed": start.get("claimedAt") if start else None,
+        "worker started": start["startedAt"] if start else None,
+        "worker ready": start["readyAt"] if start else None,
+        "begun": call.get("startedAt"),
+        "answered": call.get("finishedAt"),
+    }
+    accepted_at = parse_instant(call["acceptedAt"])
+    moments = [
+        Moment(name, (parse_instant(text) - accepted_at).total_seconds()) for name, text in texts.items() if text
+    ]
+    return tuple(sorted((moment for moment in moments if moment.seconds >= 0), key=lambda moment: moment.seconds))
+
+
+def build_timeline(call: InvocationView) -> Table:
+    """A line per moment, with a bar for the way to it from the one before."""
+    moments = list_moments(call)
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column(no_wrap=True, style="bold")
+    table.add_column(no_wrap=True, justify="right")
+    table.add_column(no_wrap=True, style="cyan")
+    for moment, bar in zip(moments, build_bars([moment.seconds for moment in moments]), strict=True):
+        table.add_row(moment.name, f"{moment.seconds * 1_000:,.0f} ms", bar)
+    return table
+
+
+def build_bars(ends: Sequence[float]) -> list[str]:
+    """One from each end to the next, on one scale; a step that took time at all is seen."""
+    whole = max(ends, default=0.0) or 1.0
+    bars, before = [], 0.0
+    for end in ends:
+        begin = min(int(before / whole * WIDTH), WIDTH - 1)
+        length = max(1, round((end - before) / whole * WIDTH)) if end > before else 0
+        bars.append(" " * begin + "━" * min(length, WIDTH - begin))
+        before = end
+    return bars

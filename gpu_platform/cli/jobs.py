@@ -3,11 +3,10 @@
 from collections.abc import Callable
 
 from gpu_platform.cli.client import PlatformClient
+from gpu_platform.cli.output import print_json, print_line
 from gpu_platform.cli.session import Accepted
-from gpu_platform.cli.tables import print_json, print_line
 from gpu_platform.cli.views import JobView
-from gpu_platform.cli.wait import Outcome, Verdict, judge_job
-from gpu_platform.cli.waiting import Deadline, wait_for
+from gpu_platform.cli.wait import Deadline, Outcome, Verdict, judge_job, wait_for
 
 
 def finish_job(

@@ -7,10 +7,18 @@ from typing import Annotated
 
 import typer
 
-from gpu_platform.cli.tables import print_json, print_remark
-from gpu_platform.domain.api_keys import KEYS_SECRET, KeyRecord, build_key, draw_key_parts, hash_secret
+from gpu_platform.cli.output import print_json, print_remark
 from gpu_platform.domain.names import SYSTEM_NAMESPACE
-from gpu_platform.domain.tenants import PLATFORM_ROLES, TENANT_NAME, Role
+from gpu_platform.domain.tenants import (
+    KEYS_SECRET,
+    PLATFORM_ROLES,
+    TENANT_NAME,
+    KeyRecord,
+    Role,
+    build_key,
+    draw_key_parts,
+    hash_secret,
+)
 
 app = typer.Typer(help="Keys of the API.", no_args_is_help=True)
 

@@ -6,7 +6,7 @@ import typer
 
 from gpu_platform.cli.connection import connect
 from gpu_platform.cli.options import AsJson, Url
-from gpu_platform.cli.tables import build_age, build_details, now, print_json, print_rows, print_table
+from gpu_platform.cli.output import build_age, build_details, now, print_json, print_rows, print_table
 
 app = typer.Typer(help="Jobs: what operators asked for, and how far it came.", no_args_is_help=True)
 

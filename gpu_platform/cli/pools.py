@@ -20,12 +20,10 @@ from gpu_platform.cli.options import (
     Wait,
     said,
 )
-from gpu_platform.cli.replays import choose_operation_id, replayable
-from gpu_platform.cli.request_files import POOL, File, Update, build_create, read_file, require_said
-from gpu_platform.cli.stacks import print_stack
-from gpu_platform.cli.tables import (
+from gpu_platform.cli.output import (
     build_age,
     build_details,
+    build_state,
     build_why,
     coloured,
     now,
@@ -34,9 +32,19 @@ from gpu_platform.cli.tables import (
     print_rows,
     print_table,
 )
+from gpu_platform.cli.request_files import (
+    POOL,
+    File,
+    Update,
+    build_create,
+    choose_operation_id,
+    read_file,
+    replayable,
+    require_said,
+)
+from gpu_platform.cli.stacks import print_stack
 from gpu_platform.cli.views import JobView, PoolView
-from gpu_platform.cli.wait import build_goes_on, build_state, judge_ready
-from gpu_platform.cli.waiting import Deadline, wait_for
+from gpu_platform.cli.wait import Deadline, build_goes_on, judge_ready, wait_for
 
 app = typer.Typer(help="Pools, which hold warm stock. For operators.", no_args_is_help=True)
 

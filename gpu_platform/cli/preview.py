@@ -11,13 +11,18 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from gpu_platform.cli.output import print_json, print_line, print_rows
 from gpu_platform.cli.plans.changes import Change, Changes, PropertyChange, build_changes
-from gpu_platform.cli.plans.digest import NoPlanError, Plan, find_failure, parse_plan
-from gpu_platform.cli.plans.markdown import build_heading, list_shown, render_markdown
-from gpu_platform.cli.plans.property_paths import ABSENT
+from gpu_platform.cli.plans.digest import ABSENT, NoPlanError, Plan, find_failure, parse_plan
+from gpu_platform.cli.plans.markdown import (
+    build_heading,
+    build_name,
+    build_path,
+    build_value,
+    list_shown,
+    render_markdown,
+)
 from gpu_platform.cli.plans.rules import BrokenRule, check_rules
-from gpu_platform.cli.plans.values import build_name, build_path, build_value
-from gpu_platform.cli.tables import print_json, print_line, print_rows
 
 STYLES = {"create": "green", "update": "yellow", "replace": "bold magenta", "delete": "bold red"}
 # With it set, Pulumi prints a stream of events instead of one plan.

@@ -8,9 +8,9 @@ from typing import Annotated
 import typer
 
 from gpu_platform.cli.errors import NotConfiguredError
-from gpu_platform.devcluster.files import write_atomically
+from gpu_platform.devcluster.directory import write_atomically
 from gpu_platform.domain.names import SYSTEM_NAMESPACE
-from gpu_platform.domain.queue_keyring import Keyring, KeyringError, parse_keyring
+from gpu_platform.nats.credentials import Keyring, KeyringError, parse_keyring
 from gpu_platform.nats.permissions import QueueUser
 
 app = typer.Typer(help="Keys and credentials of NATS.", no_args_is_help=True)

@@ -1,22 +1,27 @@
-"""`--file`: a request that is written down. Pure, but for `read_file`.
+"""`--file`: a request that is written down, the JSON of people, and the ids that make a request repeatable.
 
 `create` and `update` take the same file, and one rule says what becomes of it. Options are merged into the file; an
 update merges the result into the object as it is. A merge is a JSON merge patch (RFC 7386) in which a probe counts as
 one value: objects are merged field by field, everything else is replaced, null removes a field of an object.
 """
 
+import json
+import secrets
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from gpu_platform.cli.json_input import parse_json
-from gpu_platform.cli.views import Json
+from gpu_platform.cli.errors import PlatformError
+from gpu_platform.cli.output import print_remark
+from gpu_platform.domain.json_text import Json, parse_float, refuse_constant
 
 FILE = "--file"
+
 File = Annotated[
     str | None,
     typer.Option(FILE, help="The request as JSON, from a file or from - (stdin); options win.", metavar="FILE"),
@@ -24,6 +29,9 @@ File = Annotated[
 
 WHOLE = frozenset({"startup", "readiness", "liveness"})
 """Probes. One way of asking is replaced by another: both together would be refused."""
+
+NESTING_LIMIT = 200
+"""Objects and lists inside each other. The API reads no more."""
 
 
 @dataclass(frozen=True)
@@ -128,3 +136,65 @@ def require_said(request: Json, option_of: dict[str, str]) -> None:
 def _check_name(file: Json, name: str | None) -> None:
     if name is not None and (file.get("name") or name) != name:
         raise typer.BadParameter(f"it names {file['name']!r}, not {name!r}", param_hint=FILE)
+
+
+def parse_json(text: str) -> Any:
+    """ValueError says why it is none."""
+    try:
+        content = json.loads(text, parse_constant=refuse_constant, parse_float=parse_float)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    if _is_deeper(content, NESTING_LIMIT):
+        raise ValueError("it is nested too deeply")
+    try:
+        json.dumps(content, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise ValueError("it holds half a character (a lone surrogate)") from None
+    return content
+
+
+def _is_deeper(content: Any, limit: int) -> bool:
+    """Level by level: whatever calls itself would end where it looks for the end."""
+    level = [content]
+    for _ in range(limit):
+        level = [child for item in level for child in _list_containers(item)]
+        if not level:
+            return False
+    return True
+
+
+def _list_containers(item: Any) -> tuple[Any, ...]:
+    """Those right inside."""
+    children = item.values() if isinstance(item, dict) else item if isinstance(item, list) else ()
+    return tuple(child for child in children if isinstance(child, dict | list))
+
+
+def new_operation_id() -> str:
+    return f"cli-{secrets.token_hex(8)}"
+
+
+def new_invocation_id() -> str:
+    """As the API would choose it. Chosen here, so that the transport may repeat a call without running it twice."""
+    return f"inv-{secrets.token_hex(16)}"
+
+
+def choose_operation_id(said: str | None, file: Json) -> str:
+    """The option's, or else the file's, or else a new one."""
+    return said or str(file.get("operationID") or "") or new_operation_id()
+
+
+@contextmanager
+def replayable(chosen_id: str, option: str = "--operation-id") -> Iterator[None]:
+    """Around the request itself: after it, nothing is in doubt."""
+    doubt = "it may have been accepted all the same; this repeats it without doing it twice:"
+    remedy = f"the same command with  {option} {chosen_id}"
+    try:
+        yield
+    except PlatformError as error:
+        if error.is_ambiguous:
+            error.add_note(doubt)
+            error.add_note(remedy)
+        raise
+    except KeyboardInterrupt:
+        print_remark(f"interrupted before the answer came; {doubt}\n  {remedy}")
+        raise

@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 from gpu_platform.cli.errors import ApiError, UnreachableError
 from gpu_platform.cli.server_events import EventReader, ServerEvent
 from gpu_platform.cli.transport import Transport
-from gpu_platform.cli.views import Json
+from gpu_platform.domain.json_text import Json
 
 RECONNECT_SECONDS = 1.0
 RECONNECTS = 10

@@ -4,7 +4,7 @@ import typer
 
 from gpu_platform.cli.connection import connect
 from gpu_platform.cli.options import AsJson, Name, Url
-from gpu_platform.cli.tables import build_details, print_json, print_rows, print_table
+from gpu_platform.cli.output import build_details, print_json, print_rows, print_table
 
 app = typer.Typer(help="The catalogue: which sizes of units there are.", no_args_is_help=True)
 

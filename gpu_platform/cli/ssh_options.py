@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from gpu_platform.cli.options import said
-from gpu_platform.cli.views import Json
-from gpu_platform.domain.ssh_keys import PublicKeyError, parse_public_key
+from gpu_platform.domain.json_text import Json
+from gpu_platform.domain.ssh import PublicKeyError, parse_public_key
 
 Keys = Annotated[
     list[Path] | None,

@@ -7,7 +7,7 @@ import typer
 from gpu_platform.cli.client import PlatformClient
 from gpu_platform.cli.connection import connect
 from gpu_platform.cli.options import DEFAULT_TIMEOUT, AsJson, Name, OperationId, Url
-from gpu_platform.cli.tables import (
+from gpu_platform.cli.output import (
     build_age,
     build_details,
     coloured_word,
@@ -19,8 +19,7 @@ from gpu_platform.cli.tables import (
     print_table,
 )
 from gpu_platform.cli.views import PreviewView, PropertyChangeView, StackView
-from gpu_platform.cli.wait import build_goes_on, judge_preview, judge_recorded
-from gpu_platform.cli.waiting import Deadline, wait_for
+from gpu_platform.cli.wait import Deadline, build_goes_on, judge_preview, judge_recorded, wait_for
 
 HASH_DIGITS = 12
 """Enough to tell two apart by eye; --json has all of them."""

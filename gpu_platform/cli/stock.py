@@ -21,11 +21,10 @@ from gpu_platform.cli.options import (
     Wait,
     said,
 )
-from gpu_platform.cli.replays import new_operation_id, replayable
-from gpu_platform.cli.tables import build_age, build_why, now, print_json, print_line, print_rows
+from gpu_platform.cli.output import build_age, build_why, now, print_json, print_line, print_rows
+from gpu_platform.cli.request_files import new_operation_id, replayable
 from gpu_platform.cli.views import JobView
-from gpu_platform.cli.wait import judge_seeded
-from gpu_platform.cli.waiting import Deadline, wait_for
+from gpu_platform.cli.wait import Deadline, judge_seeded, wait_for
 
 app = typer.Typer(help="Warm stock, which units are made from. For operators.", no_args_is_help=True)
 

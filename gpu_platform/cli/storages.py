@@ -7,44 +7,62 @@ import typer
 
 from gpu_platform.cli.client import PlatformClient
 from gpu_platform.cli.connection import connect
-from gpu_platform.cli.endings import delete_each, finish_ready, print_ready, print_replay
 from gpu_platform.cli.errors import ApiError
 from gpu_platform.cli.options import (
     DEFAULT_TIMEOUT,
     AsJson,
+    Follow,
     Name,
     Names,
     OnlyPhase,
     OperationId,
+    Previous,
+    Tail,
     Timeout,
+    Timestamps,
     Url,
     Wait,
+    build_log_params,
     said,
 )
-from gpu_platform.cli.replays import choose_operation_id, new_operation_id, replayable
+from gpu_platform.cli.output import (
+    build_age,
+    build_details,
+    build_state,
+    build_why,
+    coloured,
+    now,
+    print_events,
+    print_json,
+    print_logs,
+    print_replay,
+    print_rows,
+    print_table,
+)
 from gpu_platform.cli.request_files import (
     STORAGE,
     File,
     Update,
     build_create,
+    choose_operation_id,
+    new_operation_id,
     read_file,
+    replayable,
     require_said,
 )
 from gpu_platform.cli.stacks import print_stack
-from gpu_platform.cli.tables import (
-    build_age,
-    build_details,
-    build_why,
-    coloured,
-    now,
-    print_json,
-    print_rows,
-    print_table,
+from gpu_platform.cli.views import StorageView
+from gpu_platform.cli.wait import (
+    Deadline,
+    build_goes_on,
+    delete_each,
+    finish_ready,
+    judge_accepted,
+    judge_recovered,
+    print_ready,
+    wait_for,
 )
-from gpu_platform.cli.views import Json, StorageView
-from gpu_platform.cli.wait import build_goes_on, build_state, judge_accepted, judge_recovered
-from gpu_platform.cli.waiting import Deadline, wait_for
-from gpu_platform.cli.words import Follow, Previous, Tail, Timestamps, build_log_params, print_events, print_logs
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.mount_holds import will_release
 
 app = typer.Typer(help="Your storages: volumes that outlive the units which mount them.", no_args_is_help=True)

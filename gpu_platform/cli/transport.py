@@ -18,8 +18,8 @@ from gpu_platform.cli.errors import (
     UnreachableError,
     UnsendableError,
 )
-from gpu_platform.cli.views import Json
-from gpu_platform.domain.hosts import is_loopback
+from gpu_platform.domain.json_text import Json
+from gpu_platform.domain.network import is_loopback
 
 PREFIX = "/api/v1"
 # The API works on a request for 8 at the most; the rest is the way there and back.

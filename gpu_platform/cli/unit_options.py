@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from gpu_platform.cli.options import said
-from gpu_platform.cli.views import Json
+from gpu_platform.domain.json_text import Json
 
 Command = Annotated[
     list[str] | None, typer.Option("--command", help="A word of the command, instead of the image's; repeat it.")

@@ -6,20 +6,21 @@ import typer
 
 from gpu_platform.cli.connection import connect
 from gpu_platform.cli.errors import PlatformError
-from gpu_platform.cli.options import AsJson, Name, Url, said
-from gpu_platform.cli.server_events import ServerEvent
-from gpu_platform.cli.tables import (
+from gpu_platform.cli.options import AsJson, Follow, Name, Previous, Tail, Timestamps, Url, build_log_params, said
+from gpu_platform.cli.output import (
+    build_state,
     build_why,
     coloured,
     now,
+    print_events,
     print_json,
     print_line,
+    print_logs,
     print_remark,
     print_rows,
 )
-from gpu_platform.cli.views import Json
-from gpu_platform.cli.wait import build_state
-from gpu_platform.cli.words import Follow, Previous, Tail, Timestamps, build_log_params, print_events, print_logs
+from gpu_platform.cli.server_events import ServerEvent
+from gpu_platform.domain.json_text import Json
 
 
 def add_commands(app: typer.Typer) -> None:

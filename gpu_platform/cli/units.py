@@ -8,7 +8,6 @@ import typer
 from gpu_platform.cli import ssh_options, stacks, unit_options, unit_streams
 from gpu_platform.cli.client import PlatformClient
 from gpu_platform.cli.connection import connect
-from gpu_platform.cli.endings import delete_each, print_replay
 from gpu_platform.cli.options import (
     DEFAULT_TIMEOUT,
     AsJson,
@@ -23,10 +22,7 @@ from gpu_platform.cli.options import (
     Wait,
     said,
 )
-from gpu_platform.cli.replays import choose_operation_id, replayable
-from gpu_platform.cli.request_files import UNIT, File, Update, build_create, read_file, require_said
-from gpu_platform.cli.ssh_options import SshOptions
-from gpu_platform.cli.tables import (
+from gpu_platform.cli.output import (
     build_age,
     build_details,
     build_template_fields,
@@ -36,13 +32,25 @@ from gpu_platform.cli.tables import (
     now,
     print_json,
     print_line,
+    print_replay,
     print_rows,
     print_table,
 )
+from gpu_platform.cli.request_files import (
+    UNIT,
+    File,
+    Update,
+    build_create,
+    choose_operation_id,
+    read_file,
+    replayable,
+    require_said,
+)
+from gpu_platform.cli.ssh_options import SshOptions
 from gpu_platform.cli.unit_options import Scheme, UnitOptions
-from gpu_platform.cli.views import Json, UnitView
-from gpu_platform.cli.wait import build_goes_on, find_steady_seconds, judge_settled
-from gpu_platform.cli.waiting import Deadline, wait_for
+from gpu_platform.cli.views import UnitView
+from gpu_platform.cli.wait import Deadline, build_goes_on, delete_each, find_steady_seconds, judge_settled, wait_for
+from gpu_platform.domain.json_text import Json
 
 app = typer.Typer(help="Your units: running images with GPUs.", no_args_is_help=True)
 

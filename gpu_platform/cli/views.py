@@ -2,7 +2,7 @@
 
 from typing import Any, Literal, NotRequired, TypedDict, final
 
-Json = dict[str, Any]
+from gpu_platform.domain.json_text import Json
 
 
 class UnitView(TypedDict):

@@ -18,14 +18,13 @@ import typer
 
 from gpu_platform.cli.connection import KEY_VARIABLE, URL_VARIABLE, connect
 from gpu_platform.cli.errors import ApiError, PlatformError
-from gpu_platform.cli.json_input import parse_json
 from gpu_platform.cli.options import said
-from gpu_platform.cli.tables import print_json, print_remark
+from gpu_platform.cli.output import print_json, print_remark
+from gpu_platform.cli.request_files import parse_json
 from gpu_platform.cli.views import FunctionView
 from gpu_platform.devcluster.child_process import dies_with_parent
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.tenants import tenant_of
-
-Json = dict[str, Any]
 
 LOOK_SECONDS = 0.1
 START_SECONDS = 600.0

@@ -20,16 +20,16 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from gpu_platform.adapters.kube.leadership import Clock, Leadership, NotLeaderError, always_leading, uptime
+from gpu_platform.domain.json_text import Json
 from gpu_platform.kube.client import KubeClient
 from gpu_platform.kube.errors import AlreadyExistsError, ConflictError, KubeError, NotFoundError
+from gpu_platform.kube.fencing import Clock, Leadership, NotLeaderError, always_leading, uptime
 from gpu_platform.kube.paths import LEASES
 
 __all__ = ["LeaderElector", "Leadership", "LeaseTiming", "NotLeaderError", "always_leading"]
 
 log = logging.getLogger(__name__)
 
-Json = dict[str, Any]
 Lead = Callable[[Leadership], Awaitable[None]]
 
 RELEASE_SECONDS = 2.0

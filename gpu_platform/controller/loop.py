@@ -1,6 +1,6 @@
 """Runs one controller: changes become keys, keys become passes, failures become later passes.
 
-The only place of the daemon that catches whatever a controller raises.
+The only place of the daemon that catches all that a controller raises.
 """
 
 import asyncio
@@ -8,25 +8,41 @@ import logging
 import time
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import partial
-from typing import Any, Protocol
+from typing import Protocol
 
-from gpu_platform.control.results import Done, RequeueAfter, Result
 from gpu_platform.controller.leader_election import NotLeaderError
 from gpu_platform.controller.metrics import Metrics
 from gpu_platform.controller.work_queue import WorkQueue, one_lane
+from gpu_platform.domain.json_text import Json
 from gpu_platform.kube.errors import AlreadyExistsError, ConflictError, KubeError, NotFoundError, UnreachableError
 from gpu_platform.kube.informer import ObjectCache
 
 log = logging.getLogger(__name__)
 
-Json = dict[str, Any]
 Key = tuple[str, str]
 """Namespace ("" for cluster-scoped kinds) and name."""
 
-
 PAUSE_SECONDS = 1.0
 """After a write was refused because somebody else may lead."""
+
+
+@dataclass(frozen=True)
+class Done:
+    """Nothing more to do until something changes."""
+
+
+@dataclass(frozen=True)
+class RequeueAfter:
+    """Look again after this delay, also when nothing changes until then."""
+
+    delay: timedelta
+    why: str
+    """For the log: what is waited for."""
+
+
+Result = Done | RequeueAfter
 
 
 class Controller(Protocol):

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST
 
-from gpu_platform.domain.hosts import is_loopback
+from gpu_platform.domain.network import is_loopback
 from gpu_platform.kube.informer import ObjectCache
 from gpu_platform.settings import split_address
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable
 from datetime import timedelta
 from typing import Generic, TypeVar
 
-from gpu_platform.adapters.backoff import Backoff
+from gpu_platform.clock import Backoff
 
 Key = TypeVar("Key", bound=Hashable)
 

@@ -1,4 +1,5 @@
-"""Children that do not outlive their parent, and the mark by which leftovers are found all the same."""
+"""Children that do not outlive their parent, the mark by which leftovers are found all the same, and the end of a
+log."""
 
 import ctypes
 import os
@@ -14,6 +15,10 @@ PR_SET_PDEATHSIG = 1
 
 SWEEPS = 10
 """A process may fork while it is looked for; but there has to be an end."""
+
+LINES = 5
+LINE_LENGTH = 400
+TAIL_BYTES = 64 * 1024
 
 
 def dies_with_parent(signal_number: int = signal.SIGKILL) -> Callable[[], None]:
@@ -59,3 +64,16 @@ def _carries(process: Path, mark: bytes) -> bool:
     except OSError:
         # It ended meanwhile, or belongs to somebody else.
         return False
+
+
+def last_words(log: Path, since: int = 0) -> str:
+    """The last lines after the first `since` bytes, which an earlier run wrote; each on a line of its own."""
+    try:
+        with log.open("rb") as stream:
+            end = stream.seek(0, 2)
+            stream.seek(max(since, end - TAIL_BYTES))
+            text = stream.read().decode(errors="replace")
+    except FileNotFoundError:
+        text = ""
+    lines = [line.rstrip()[:LINE_LENGTH] for line in text.splitlines() if line.strip()]
+    return "\n".join(f"    {line}" for line in lines[-LINES:]) or "    (it said nothing)"

@@ -1,19 +1,23 @@
-"""The files that the parts read at their start: kubeconfigs, audit policy, NATS server configuration."""
+"""What processes and shells are given: the files that the parts read at their start (kubeconfigs, audit policy, NATS
+server configuration), and the variables of `gpu-platform dev env`, with the Pulumi plugins that its PATH has."""
 
+import os
+import shlex
+import sys
+from collections.abc import Iterable
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from gpu_platform.devcluster.credentials import ensure_certificates, key_pair
-from gpu_platform.devcluster.directory import ClusterDirectory
-from gpu_platform.devcluster.files import write_atomically
-from gpu_platform.devcluster.ports import LOOPBACK
-from gpu_platform.devcluster.queue_identity import ensure_identities
-from gpu_platform.devcluster.record import ClusterRecord
+import gpu_platform
+from gpu_platform.devcluster.credentials import credentials_file, ensure_certificates, ensure_identities, key_pair
+from gpu_platform.devcluster.directory import ClusterDirectory, write_atomically
+from gpu_platform.devcluster.record import LOOPBACK, ClusterRecord
 from gpu_platform.domain.names import EMBEDDED_CLUSTER, EMBEDDED_CONTEXT
 from gpu_platform.domain.rbac import ACCOUNTS, account_user
+from gpu_platform.nats.permissions import QueueUser
 from gpu_platform.nats.subjects import RESERVED_BYTES
 
 COMPONENTS_WITH_KUBECONFIG = ("kube-controller-manager", "kube-scheduler", "kwok", "host-node", *ACCOUNTS)
@@ -43,6 +47,19 @@ NATS_MEMORY_BYTES = 256 << 20
 PULUMI_PASSPHRASE = "development-only"  # noqa: S105
 """The same everywhere, because `Pulumi.dev.yaml` carries the salt that belongs to it. It protects nothing: whoever
 can read the embedded state can read this file beside it. Real stacks bring their own passphrase or key service."""
+
+OFFICIAL_PLUGIN = "pulumi-resource-kubernetes"
+INSTALLED_AS = "resource-kubernetes-v*"
+PROVIDERS = Path(gpu_platform.__file__).resolve().parents[1] / "providers"
+
+STAND_IN = Path(__file__).with_name("pulumi_kubernetes") / "bin"
+"""The directory of the stand-in. It is a program to start, not a package to import."""
+
+OWN_PLUGIN = PROVIDERS / "cluster" / "bin"
+"""The directory of `pulumi-resource-gpuplatform`, for stacks of units that somebody works on by hand."""
+
+OWN_PROGRAMS = str(Path(sys.executable).parent)
+"""Where `gpu-platform` and its `python3` are. Not resolved: the virtual environment has them, its target has not."""
 
 
 def kubeconfig_of(directory: ClusterDirectory, component: str) -> Path:
@@ -95,3 +112,57 @@ jetstream {{
   sync_interval: always
 }}
 """
+
+
+def has_official_plugin(path_entries: Iterable[str], pulumi_home: Path) -> bool:
+    """Whether the CLI would find one. It must: what is on PATH wins over what `pulumi plugin install` put away."""
+    on_path = any(os.access(Path(entry) / OFFICIAL_PLUGIN, os.X_OK) for entry in path_entries)
+    return on_path or any((each / OFFICIAL_PLUGIN).exists() for each in (pulumi_home / "plugins").glob(INSTALLED_AS))
+
+
+def add_own_programs(path: str) -> str:
+    """The given PATH with the platform's programs first, also when it names them later."""
+    return os.pathsep.join([OWN_PROGRAMS, *(entry for entry in path.split(os.pathsep) if entry != OWN_PROGRAMS)])
+
+
+def cluster_environment(directory: ClusterDirectory, record: ClusterRecord, path: str) -> dict[str, str]:
+    """The variables, given the caller's PATH. Entries that are in it already are not added twice."""
+    ours = [OWN_PROGRAMS, str(OWN_PLUGIN), *record.path_entries]
+    theirs = [entry for entry in path.split(os.pathsep) if entry and entry not in (*ours, str(STAND_IN))]
+    if not has_official_plugin([*ours, *theirs], directory.pulumi_home):
+        ours.append(str(STAND_IN))
+    return {
+        # An API that is started by hand in this shell dials loopback only, as the cluster's own does.
+        "GPU_PLATFORM_API_DEVELOPMENT_ADDRESSES": "true",
+        "GPU_PLATFORM_KEY": record.api_key,
+        **_probe_urls(record),
+        "GPU_PLATFORM_STACK_WORKER_BACKEND_URL": f"file://{directory.stacks}/state",
+        "GPU_PLATFORM_STACK_WORKER_STATE_DIRECTORY": str(directory.stacks),
+        "GPU_PLATFORM_URL": record.platform_url,
+        "KUBECONFIG": str(directory.kubeconfig),
+        # As the command `nats` reads them: everything in the platform's account.
+        "NATS_CREDS": str(credentials_file(directory, QueueUser.PLATFORM)),
+        "NATS_URL": record.nats_url,
+        # Without files of attributes: a Pulumi that is killed can leave an empty one, and then reads no state any more.
+        "PULUMI_BACKEND_URL": f"file://{directory.pulumi_state}?metadata=skip",
+        "PULUMI_CONFIG_PASSPHRASE_FILE": str(directory.pulumi_passphrase),
+        "PULUMI_HOME": str(directory.pulumi_home),
+        "PULUMI_PYTHON_CMD": sys.executable,
+        "PULUMI_SKIP_UPDATE_CHECK": "true",
+        "PATH": os.pathsep.join([*ours, *theirs]),
+    }
+
+
+def _probe_urls(record: ClusterRecord) -> dict[str, str]:
+    """Not under GPU_PLATFORM_API_: these would be settings of an API that is started by hand in this shell. A cluster
+    that was last started by an earlier release has none of these ports; its next start reserves them."""
+    if not {"api-metrics", "api-probes"} <= record.ports.keys():
+        return {}
+    return {"GPU_PLATFORM_METRICS_URL": record.metrics_url, "GPU_PLATFORM_PROBE_URL": record.probe_url}
+
+
+def shell_exports(variables: dict[str, str]) -> str:
+    lines = [f"export {name}={shlex.quote(value)}" for name, value in variables.items()]
+    if str(STAND_IN) in variables.get("PATH", "").split(os.pathsep):
+        lines.insert(0, "# Pulumi's kubernetes plugin is not installed: PATH has a stand-in for it, without Helm.")
+    return "\n".join(lines)

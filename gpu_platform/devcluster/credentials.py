@@ -1,6 +1,9 @@
-"""The cluster's own certificate authority. It is made once per directory; leaves are made at every start."""
+"""By what the cluster's processes prove who they are: certificates of its own authority, which is made once per
+directory (leaves are made at every start), and the keys and credentials of NATS."""
 
 import ipaddress
+import secrets
+import ssl
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -11,8 +14,11 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from gpu_platform.devcluster.files import write_atomically
+from gpu_platform.devcluster import DevClusterError
+from gpu_platform.devcluster.directory import ClusterDirectory, write_atomically
 from gpu_platform.domain.rbac import ACCOUNTS, account_groups, account_user
+from gpu_platform.nats.credentials import Keyring, KeyringError, parse_keyring
+from gpu_platform.nats.permissions import QueueUser
 
 AUTHORITY_LIFE = timedelta(days=3650)
 LEAF_LIFE = timedelta(days=365)
@@ -25,6 +31,7 @@ SERVER_NAMES = (
     "kubernetes.default.svc",
     "kubernetes.default.svc.cluster.local",
 )
+
 SERVER_ADDRESSES = ("127.0.0.1", "10.0.0.1")
 """Loopback, and the first address of the service range, under which pods know the API server."""
 
@@ -169,3 +176,38 @@ def _write_key(path: Path, key: ec.EllipticCurvePrivateKey) -> None:
 
 def _write_certificate(path: Path, certificate: x509.Certificate) -> None:
     write_atomically(path, certificate.public_bytes(serialization.Encoding.PEM).decode(), mode=0o644)
+
+
+def admin_tls(directory: ClusterDirectory) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=key_pair(directory.pki, "ca").certificate)
+    admin = key_pair(directory.pki, "admin")
+    context.load_cert_chain(admin.certificate, admin.key)
+    return context
+
+
+def credentials_file(directory: ClusterDirectory, user: QueueUser) -> Path:
+    return directory.nats_identity / f"{user}.creds"
+
+
+def signing_key_file(directory: ClusterDirectory) -> Path:
+    return directory.nats_identity / "signing.key"
+
+
+def ensure_identities(directory: ClusterDirectory, now: datetime) -> Keyring:
+    """Make what is missing of the keys, and everybody's credentials anew."""
+    keyring = _ensure_keyring(directory.nats_identity / "keys.json")
+    for user in QueueUser:
+        write_atomically(credentials_file(directory, user), keyring.credentials_of(user, now).render())
+    write_atomically(signing_key_file(directory), f"{keyring.workers}\n")
+    return keyring
+
+
+def _ensure_keyring(file: Path) -> Keyring:
+    try:
+        return parse_keyring(file.read_text())
+    except FileNotFoundError:
+        keyring = Keyring.new(secrets.token_bytes)
+        write_atomically(file, keyring.render())
+        return keyring
+    except KeyringError as error:
+        raise DevClusterError(f"{file} cannot be used: {error}; without it, new keys are made") from error

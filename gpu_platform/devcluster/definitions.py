@@ -9,20 +9,19 @@ import asyncio
 import hashlib
 import logging
 import time
-from typing import Any
 
 import aiohttp
 
+from gpu_platform.devcluster.credentials import admin_tls
 from gpu_platform.devcluster.directory import ClusterDirectory
-from gpu_platform.devcluster.readiness import admin_tls
 from gpu_platform.devcluster.record import ClusterRecord
 from gpu_platform.domain.crds import build_crds
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.names import GROUP
 from gpu_platform.kube import KubeClient, KubeError, NotFoundError, PatchType, ResourcePath, open_client
 
 log = logging.getLogger(__name__)
 
-Json = dict[str, Any]
 
 DEFINITIONS = ResourcePath("apiextensions.k8s.io/v1", "customresourcedefinitions", namespaced=False)
 

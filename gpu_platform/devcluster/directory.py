@@ -1,7 +1,63 @@
-"""Where one embedded cluster keeps its files: everything under one directory, `.dev/` by default."""
+"""The directory of a cluster: where everything lies, files that are written whole, and the locks on it."""
 
+import fcntl
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
+
+RETRY_SECONDS = 0.02
+
+
+def write_atomically(path: Path, text: str, mode: int = 0o600) -> None:
+    """Replace the file in one step. Private by default: most of what the cluster writes is a secret."""
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(descriptor, "w") as file:
+            file.write(text)
+        Path(temporary).chmod(mode)
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+@contextmanager
+def exclusive_lock(path: Path) -> Iterator[None]:
+    """Wait for the lock, hold it, free it."""
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+@contextmanager
+def try_exclusive_lock(path: Path, patience_seconds: float = 0.0) -> Iterator[bool]:
+    """Take the lock if it is free, or becomes free within this time; say whether it was taken."""
+    with path.open("w") as file:
+        yield _take(file, time.monotonic() + patience_seconds)
+
+
+def _take(file: IO[str], until: float) -> bool:
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            if time.monotonic() >= until:
+                return False
+            time.sleep(RETRY_SECONDS)
+
+
+def is_locked(path: Path) -> bool:
+    """Takes the lock for a moment if it is free."""
+    if not path.exists():
+        return False
+    with try_exclusive_lock(path) as was_free:
+        return not was_free
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Starting and stopping an embedded cluster: what `gpu-platform dev` and the tests call."""
+"""Starting, stopping and finding an embedded cluster: what `gpu-platform dev` and the tests call."""
 
 import asyncio
 import os
@@ -10,15 +10,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from gpu_platform.devcluster.child_process import CLUSTER_MARK, dies_with_parent, kill_marked
-from gpu_platform.devcluster.directory import ClusterDirectory
-from gpu_platform.devcluster.errors import DevClusterError
-from gpu_platform.devcluster.last_words import last_words
-from gpu_platform.devcluster.locks import exclusive_lock, is_locked
+from gpu_platform.devcluster import DevClusterError
+from gpu_platform.devcluster.child_process import CLUSTER_MARK, dies_with_parent, kill_marked, last_words
+from gpu_platform.devcluster.directory import ClusterDirectory, exclusive_lock, is_locked
 from gpu_platform.devcluster.parts import Parts
-from gpu_platform.devcluster.ports import close_all, reserve_ports
-from gpu_platform.devcluster.record import ClusterRecord, find_record, save_record
-from gpu_platform.devcluster.status import ClusterStatus, read_status
+from gpu_platform.devcluster.record import (
+    ClusterRecord,
+    ClusterStatus,
+    close_all,
+    find_record,
+    read_status,
+    reserve_ports,
+    save_record,
+)
 
 START_SECONDS = 240.0
 """For everything to become ready; about 15 s on two idle cores, several times that when they are busy."""
@@ -33,6 +37,7 @@ _started: dict[Path, subprocess.Popen[bytes]] = {}
 """Supervisors that this process started: their parent must reap them, however much later they end."""
 
 OnStatus = Callable[[ClusterStatus], None]
+DIRECTORY_NAME = ".dev"
 
 
 @dataclass(frozen=True)
@@ -208,3 +213,60 @@ def _signal(pid: int, number: int) -> None:
         os.kill(pid, number)
     except ProcessLookupError:
         return
+
+
+def find_nearby(start: Path) -> Path | None:
+    """The nearest `.dev` that holds a cluster, running or not: in this directory, or in one above it."""
+    candidates = (parent / DIRECTORY_NAME for parent in (start, *start.parents))
+    return next((each for each in candidates if _is_own(each)), None)
+
+
+def _is_own(root: Path) -> bool:
+    """Whether this user's cluster is there. The record of another user must not decide which programs run."""
+    try:
+        return ClusterDirectory(root).record.stat().st_uid == os.getuid()
+    except OSError:
+        return False
+
+
+def list_running(proc: Path = Path("/proc")) -> tuple[Path, ...]:
+    """The directories of this user's clusters that run on this machine, by their supervisors' command lines."""
+    named = {Path(words[-1]) for words in _list_command_lines(proc) if words[1:-1] == list(SUPERVISOR)}
+    return tuple(sorted(root for root in named if is_running(ClusterDirectory(root))))
+
+
+def choose_directory(looked_in: Path, nearby: Path | None, running: Sequence[Path]) -> Path:
+    """The directory of the one cluster that can be meant; DevClusterError names where to look, or which to choose from.
+
+    | nearby | running  | →                       |
+    | ------ | -------- | ----------------------- |
+    | yes    | any      | the one nearby          |
+    | no     | one      | that one                |
+    | no     | none     | refused: start one      |
+    | no     | several  | refused: name one       |
+    """
+    if nearby is not None:
+        return nearby
+    if len(running) == 1:
+        return running[0]
+    looked = f"there is no cluster in {looked_in}, nor in the {DIRECTORY_NAME} of a directory above"
+    if not running:
+        raise DevClusterError(
+            f"{looked}, and none runs on this machine; name its directory with --dir, "
+            "or start one here with `gpu-platform dev up`"
+        )
+    raise DevClusterError(f"{looked}; name one of those that run with --dir: {', '.join(map(str, running))}")
+
+
+def _list_command_lines(proc: Path) -> list[list[str]]:
+    return [words for entry in proc.iterdir() if entry.name.isdigit() and (words := _read_command_line(entry))]
+
+
+def _read_command_line(process: Path) -> list[str]:
+    try:
+        if process.stat().st_uid != os.getuid():
+            return []
+        return os.fsdecode((process / "cmdline").read_bytes()).split("\0")[:-1]
+    except OSError:
+        # It ended meanwhile.
+        return []

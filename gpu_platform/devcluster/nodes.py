@@ -5,7 +5,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from gpu_platform.devcluster.errors import DevClusterError
+from gpu_platform.devcluster import DevClusterError
 from gpu_platform.domain.conditions import is_true
 from gpu_platform.kube import AlreadyExistsError, KubeClient, NotFoundError
 from gpu_platform.kube.paths import NODES

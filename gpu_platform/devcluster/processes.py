@@ -8,22 +8,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from gpu_platform.devcluster.configuration import kubeconfig_of
-from gpu_platform.devcluster.credentials import key_pair, service_account_key
+from gpu_platform.devcluster.configuration import add_own_programs, cluster_environment, kubeconfig_of
+from gpu_platform.devcluster.credentials import credentials_file, key_pair, service_account_key, signing_key_file
 from gpu_platform.devcluster.directory import ClusterDirectory
-from gpu_platform.devcluster.environment import add_own_programs, cluster_environment
-from gpu_platform.devcluster.health import Store
-from gpu_platform.devcluster.hostnode.names import HOST_NODE_TAINT, NODE_NAME
-from gpu_platform.devcluster.ports import LOOPBACK
-from gpu_platform.devcluster.queue_identity import credentials_file, signing_key_file
-from gpu_platform.devcluster.record import ClusterRecord
+from gpu_platform.devcluster.hostnode.node import HOST_NODE_TAINT, NODE_NAME
+from gpu_platform.devcluster.record import LOOPBACK, ClusterRecord
 from gpu_platform.domain.rbac import API_ACCOUNT, RECONCILER_ACCOUNT, STACK_WORKER_ACCOUNT
 from gpu_platform.nats.permissions import QueueUser
 
 SERVICE_RANGE = "10.0.0.0/16"
+
 SIMULATED_POD_RANGE = "10.128.0.1/9"
 """Addresses that kwok gives its pods; nothing answers there. The host node's pods show 10.0.0.0/9 addresses."""
-
 
 POD_STAGES = Path(__file__).with_name("pod_stages.yaml")
 """What kwok does with the pods of simulated nodes."""
@@ -41,6 +37,15 @@ the default of five minutes their creation is refused for as long."""
 AUDIT_PERIOD_SECONDS = 60
 """Few stacks, and a person who looks on."""
 
+ACCESSOR_COMMAND = (sys.executable, "-m", "gpu_platform.file_browser", "$(POD_IP)", "5000", "/data")
+"""The file browser of storages on the host node, which runs commands and no images. It only reads."""
+
+
+@dataclass(frozen=True)
+class Store:
+    health_url: str
+    directory: Path
+
 
 @dataclass(frozen=True)
 class HttpReady:
@@ -54,10 +59,6 @@ class NodeReady:
     """Ready when the API server shows this node as Ready."""
 
     name: str
-
-
-ACCESSOR_COMMAND = (sys.executable, "-m", "gpu_platform.file_browser", "$(POD_IP)", "5000", "/data")
-"""The file browser of storages on the host node, which runs commands and no images. It only reads."""
 
 
 @dataclass(frozen=True)

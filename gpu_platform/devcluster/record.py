@@ -1,20 +1,92 @@
-"""What a cluster is, over all its starts and stops: identity, ports, API key, size, binaries."""
+"""What is kept about a cluster beside its data: the ports that it reserves, the record by which it starts again with
+the same identity, and the status of its processes, which the supervisor writes and every command reads."""
 
 import json
+import random
 import secrets
+import socket
 import tempfile
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Self
+from typing import Any, Literal, Self
 
-from gpu_platform.devcluster.directory import ClusterDirectory
-from gpu_platform.devcluster.errors import DevClusterError
-from gpu_platform.devcluster.files import write_atomically
-from gpu_platform.domain.api_keys import build_key, draw_key_parts
+from gpu_platform.devcluster import DevClusterError
+from gpu_platform.devcluster.directory import ClusterDirectory, write_atomically
+from gpu_platform.domain.tenants import build_key, draw_key_parts
+
+LOOPBACK = "127.0.0.1"
+
+OURS = range(20_000, 32_000)
+"""Below the kernel's own range: a port from there could become some connection's before its server binds it."""
+
+PORT_NAMES = (
+    "etcd",
+    "etcd-peer",
+    "kube-apiserver",
+    "kube-controller-manager",
+    "kube-scheduler",
+    "kwok",
+    "nats",
+    "nats-monitor",
+    "api",
+    "api-metrics",
+    "api-probes",
+    "reconciler",
+    "reconciler-metrics",
+    "stack-worker",
+    "stack-worker-metrics",
+)
 
 DEFAULT_NODES = 4
 DEFAULT_GPUS = 8
+
+ProcessState = Literal["waiting", "starting", "ready", "done", "restarting", "stopped"]
+"""`done` is a step that has ended well: what `ready` is to a process."""
+
+ClusterPhase = Literal["starting", "ready", "stopping", "failed", "stopped"]
+
+
+def reserve_ports(recorded: Mapping[str, int]) -> dict[str, socket.socket]:
+    """A bound socket per name. A kept port keeps yesterday's kubeconfig and NATS URL valid.
+
+    The port is reserved as long as the socket is open: nothing else here chooses it, also while its server has not
+    started yet or is being restarted. The server itself can listen on it, because servers set SO_REUSEADDR.
+    """
+    reserved: dict[str, socket.socket] = {}
+    try:
+        for name in PORT_NAMES:
+            kept = _bind(recorded[name], reuse=True) if name in recorded else None
+            reserved[name] = kept or _bind_any()
+    except BaseException:
+        close_all(reserved)
+        raise
+    return reserved
+
+
+def close_all(reserved: Mapping[str, socket.socket]) -> None:
+    for each in reserved.values():
+        each.close()
+
+
+def _bind_any() -> socket.socket:
+    for port in random.sample(OURS, k=len(OURS)):
+        if bound := _bind(port, reuse=False):
+            return bound
+    raise DevClusterError(f"no port of {OURS.start} to {OURS.stop - 1} is free on {LOOPBACK}; stop what holds them")
+
+
+def _bind(port: int, *, reuse: bool) -> socket.socket | None:
+    """With `reuse`, connections of the last server that have not quite ended do not matter."""
+    bound = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, reuse)
+    try:
+        bound.bind((LOOPBACK, port))
+    except OSError:
+        bound.close()
+        return None
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    return bound
 
 
 @dataclass(frozen=True)
@@ -120,3 +192,52 @@ def get_record(directory: ClusterDirectory) -> ClusterRecord:
 
 def save_record(directory: ClusterDirectory, record: ClusterRecord) -> None:
     write_atomically(directory.record, json.dumps(asdict(record), indent=2) + "\n")
+
+
+@dataclass
+class ProcessStatus:
+    name: str
+    address: str
+    log: str
+    state: ProcessState = "waiting"
+    pid: int | None = None
+    started_at: float | None = None
+    restarts: int = 0
+    exit_code: int | None = None
+
+    @property
+    def is_fine(self) -> bool:
+        return self.state in ("ready", "done")
+
+
+@dataclass
+class ClusterStatus:
+    phase: ClusterPhase
+    supervisor_pid: int | None = None
+    error: str | None = None
+    processes: list[ProcessStatus] = field(default_factory=list)
+
+
+def write_status(directory: ClusterDirectory, status: ClusterStatus) -> None:
+    write_atomically(directory.status, json.dumps(asdict(status), indent=2) + "\n")
+
+
+def read_status(directory: ClusterDirectory) -> ClusterStatus:
+    """The last status written; of a cluster that never ran, `stopped`."""
+    try:
+        fields: dict[str, Any] = json.loads(directory.status.read_text())
+    except FileNotFoundError:
+        return ClusterStatus(phase="stopped")
+    processes = [ProcessStatus(**process) for process in fields.pop("processes")]
+    return ClusterStatus(**fields, processes=processes)
+
+
+def resident_bytes(pid: int) -> int | None:
+    """Memory that the process holds now, or None when it is gone."""
+    try:
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+            if line.startswith("VmRSS:"):
+                return int(line.split()[1]) * 1024
+    except OSError:
+        return None
+    return None

@@ -16,17 +16,21 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from gpu_platform.devcluster.child_process import CLUSTER_MARK, dies_with_parent, kill_marked
+from gpu_platform.devcluster.child_process import CLUSTER_MARK, dies_with_parent, kill_marked, last_words
 from gpu_platform.devcluster.configuration import write_configuration
+from gpu_platform.devcluster.credentials import admin_tls
 from gpu_platform.devcluster.definitions import ensure_definitions
-from gpu_platform.devcluster.directory import ClusterDirectory
-from gpu_platform.devcluster.health import Store, observe_restart
-from gpu_platform.devcluster.last_words import last_words
-from gpu_platform.devcluster.locks import try_exclusive_lock
-from gpu_platform.devcluster.processes import Finished, ProcessSpec, plan_processes
-from gpu_platform.devcluster.readiness import admin_tls, is_ready
-from gpu_platform.devcluster.record import ClusterRecord, get_record
-from gpu_platform.devcluster.status import ClusterPhase, ClusterStatus, ProcessStatus, write_status
+from gpu_platform.devcluster.directory import ClusterDirectory, try_exclusive_lock
+from gpu_platform.devcluster.health import is_ready, observe_restart
+from gpu_platform.devcluster.processes import Finished, ProcessSpec, Store, plan_processes
+from gpu_platform.devcluster.record import (
+    ClusterPhase,
+    ClusterRecord,
+    ClusterStatus,
+    ProcessStatus,
+    get_record,
+    write_status,
+)
 
 log = logging.getLogger(__name__)
 

@@ -4,24 +4,209 @@ The API server refuses here what can never be meant: unknown words, numbers out 
 fixed. It lets pass what the reconciler answers with a status and a reason: a GPUUnit with a bad `memory`
 (InvalidSpec), with an `access` that names no port (AccessConfigInvalid) or with a storage that is not there
 (StorageMountInvalid).
+
+A schema is structural OpenAPI. Against the JSON Schema that pydantic writes, it is flat (no references), says
+"optional" by leaving a field out of `required` (no union with null), and has a name of its own for free-form
+objects. A keyword without a place here is an error, so that no constraint gets lost on the way to the API server.
 """
 
-from gpu_platform.domain.crd_definition import Column, Crd, Kind, Rule, build_crd
-from gpu_platform.domain.gpu_functions import FUNCTION_NAME_LIMIT, GPUFunctionSpec, GPUFunctionStatus
-from gpu_platform.domain.gpu_storages import GPUStorageSpec, GPUStorageStatus
-from gpu_platform.domain.gpu_units import GPUUnitSpec, GPUUnitStatus
-from gpu_platform.domain.names import UNIT_NAME_LIMIT
+from collections.abc import Mapping
+from copy import deepcopy
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from pydantic import BaseModel
+
+from gpu_platform.domain.functions import FUNCTION_NAME_LIMIT, GPUFunctionSpec, GPUFunctionStatus
+from gpu_platform.domain.names import GROUP, UNIT_NAME_LIMIT, VERSION
 from gpu_platform.domain.operations import FINAL_PHASES, OperationSpec, OperationStatus
 from gpu_platform.domain.specs import GPUSpecSpec
-from gpu_platform.domain.stock_pools import StockPoolSpec, StockPoolStatus
+from gpu_platform.domain.stock import POOL_NAME_LIMIT, StockPoolSpec, StockPoolStatus
+from gpu_platform.domain.storages import GPUStorageSpec, GPUStorageStatus
+from gpu_platform.domain.units import GPUUnitSpec, GPUUnitStatus
+from gpu_platform.domain.value import Value
+
+Schema = dict[str, Any]
+
+COPIED = (
+    *("type", "format", "enum", "pattern", "minimum", "maximum"),
+    *("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties"),
+)
+
+TRANSLATED = ("description", "default", "required", "properties", "additionalProperties", "items")
+DROPPED = ("title",)
+LARGEST_INT32 = 2**31 - 1
+Crd = dict[str, Any]
 
 SPEC_NAME_LIMIT = 63
 """A spec's name is a label value too."""
 
-POOL_NAME_LIMIT = UNIT_NAME_LIMIT
-
 ANY_UNIT_NAME_LIMIT = 50
 """Stock units are called after their pool, with an ordinal; the API holds tenants to `UNIT_NAME_LIMIT`."""
+
+OPERATION_HAS_ENDED = f"oldSelf.?status.phase.orValue('') in {[str(phase) for phase in FINAL_PHASES]}"
+
+
+def build_schema(model: type[BaseModel]) -> Schema:
+    """The schema that accepts what the model accepts, and fills in the defaults that the model fills in."""
+    document = model.model_json_schema(by_alias=True)
+    return _translate(document, document.pop("$defs", {}))
+
+
+def _translate(node: Schema, definitions: Mapping[str, Schema]) -> Schema:
+    node = _resolve(node, definitions)
+    unknown = node.keys() - {*COPIED, *TRANSLATED, *DROPPED}
+    if unknown or "type" not in node:
+        raise ValueError(f"this has no structural schema: {node}")
+    schema = {keyword: node[keyword] for keyword in COPIED if keyword in node}
+    if "description" in node:
+        schema = {"description": " ".join(node["description"].split()), **schema}
+    match node["type"]:
+        case "integer":
+            schema["format"] = "int32" if node.get("maximum", LARGEST_INT32 + 1) <= LARGEST_INT32 else "int64"
+        case "array":
+            schema["items"] = _translate(node["items"], definitions)
+        case "object":
+            schema |= _translate_fields(node, definitions)
+    if node.get("default") is not None:
+        schema["default"] = _without_implied(node["default"], schema)
+    return schema
+
+
+def _resolve(node: Schema, definitions: Mapping[str, Schema]) -> Schema:
+    """The node itself in place of a reference or a union with null; what stands beside those prevails."""
+    match node:
+        case {"$ref": str(reference), **beside}:
+            inner = deepcopy(definitions[reference.removeprefix("#/$defs/")])
+        case {"anyOf": [inner, {"type": "null"}], **beside}:
+            pass
+        case _:
+            return node
+    return _resolve(inner, definitions) | beside
+
+
+def _translate_fields(node: Schema, definitions: Mapping[str, Schema]) -> Schema:
+    match node:
+        case {"additionalProperties": True}:
+            return {"x-kubernetes-preserve-unknown-fields": True}
+        case {"additionalProperties": dict(values)}:
+            return {"additionalProperties": _translate(values, definitions)}
+    properties = {name: _translate(field, definitions) for name, field in node["properties"].items()}
+    required = {"required": node["required"]} if "required" in node else {}
+    return {**required, "properties": properties}
+
+
+def _without_implied(default: Any, schema: Schema) -> Any:
+    """The default less what the fields' own defaults add: `{}` for an object of nothing but defaults."""
+    if not isinstance(default, dict):
+        return default
+    fields = schema.get("properties", {})
+    return {
+        name: value
+        for name, value in default.items()
+        if value is not None and value != fields.get(name, {}).get("default")
+    }
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A CEL expression that must be true, and the sentence for when it is not."""
+
+    cel: str
+    message: str
+    field: str | None = None
+    """The field that the refusal names, below the place of the rule."""
+
+    def to_json(self) -> Schema:
+        place = {"fieldPath": f".{self.field}"} if self.field else {}
+        return {"rule": self.cel, "message": self.message, **place}
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of `kubectl get`; a detail is shown with `-o wide` only."""
+
+    name: str
+    path: str
+    type: Literal["string", "integer", "date"] = "string"
+    detail: bool = False
+
+    def to_json(self) -> Schema:
+        priority = {"priority": 1} if self.detail else {}
+        return {"name": self.name, "type": self.type, "jsonPath": self.path, **priority}
+
+
+@dataclass(frozen=True)
+class Kind:
+    """All that sets one of our kinds apart. `rules` and `list_keys` are by place in the schema."""
+
+    name: str
+    short_name: str
+    description: str
+    spec: type[Value]
+    columns: tuple[Column, ...]
+    status: type[Value] | None = None
+    scope: Literal["Namespaced", "Cluster"] = "Namespaced"
+    rules: Mapping[str, tuple[Rule, ...]] = field(default_factory=dict)
+    list_keys: Mapping[str, str] = field(default_factory=dict)
+    selectable: tuple[str, ...] = ()
+    """Fields that a list or a watch can be narrowed to by the API server itself."""
+
+
+def build_crd(kind: Kind) -> Crd:
+    singular = kind.name.lower()
+    plural = f"{singular}s"
+    version = {
+        "name": VERSION,
+        "served": True,
+        "storage": True,
+        "additionalPrinterColumns": [column.to_json() for column in kind.columns],
+        "schema": {"openAPIV3Schema": _object_schema(kind)},
+    }
+    if kind.status:
+        version["subresources"] = {"status": {}}
+    if kind.selectable:
+        version["selectableFields"] = [{"jsonPath": path} for path in kind.selectable]
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{plural}.{GROUP}"},
+        "spec": {
+            "group": GROUP,
+            "scope": kind.scope,
+            "names": {
+                "kind": kind.name,
+                "listKind": f"{kind.name}List",
+                "plural": plural,
+                "singular": singular,
+                "shortNames": [kind.short_name],
+            },
+            "versions": [version],
+        },
+    }
+
+
+def _object_schema(kind: Kind) -> Schema:
+    properties = {
+        "apiVersion": {"type": "string"},
+        "kind": {"type": "string"},
+        "metadata": {"type": "object", "properties": {"name": {"type": "string"}}},
+        "spec": build_schema(kind.spec),
+    }
+    if kind.status:
+        properties["status"] = build_schema(kind.status)
+    schema = {"description": kind.description, "type": "object", "required": ["spec"], "properties": properties}
+    for place, rules in kind.rules.items():
+        _find(schema, place)["x-kubernetes-validations"] = [rule.to_json() for rule in rules]
+    for place, key in kind.list_keys.items():
+        _find(schema, place).update({"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [key]})
+    return schema
+
+
+def _find(schema: Schema, place: str) -> Schema:
+    for name in place.split(".") if place else ():
+        schema = schema["properties"][name]
+    return schema
 
 
 def name_is_short(limit: int) -> Rule:
@@ -245,8 +430,6 @@ GPU_FUNCTION = Kind(
     },
     selectable=(".spec.specName", ".status.phase"),
 )
-
-OPERATION_HAS_ENDED = f"oldSelf.?status.phase.orValue('') in {[str(phase) for phase in FINAL_PHASES]}"
 
 OPERATION = Kind(
     "Operation",

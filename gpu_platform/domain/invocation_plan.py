@@ -1,11 +1,21 @@
-"""What a worker does with a message that the queue hands out, and with a call that got no answer. The queue hands out
-at least once; the record decides."""
+"""What becomes of an invocation, by its record: in the hands of a worker, when no worker brings it to an end, and how
+long its bodies are kept. The queue delivers at least once; the record decides."""
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import Enum
 
 from gpu_platform.domain.invocations import Invocation, InvocationState, charged_attempts
+
+EXPIRY_GRACE = timedelta(seconds=10)
+"""So that the worker comes first: it can still end what it runs."""
+
+QUEUE_GRACE = timedelta(seconds=30)
+"""For whoever has accepted the call to queue it, and for whoever has ended it to say so."""
+
+ORPHAN_GRACE = timedelta(minutes=10)
+"""Between the first sight of bodies without a record and their deletion. Bodies are stored before their record, and
+accepting an invocation takes seconds."""
 
 
 class Delivery(Enum):
@@ -92,3 +102,76 @@ def plan_loss(call: Invocation, loss: Loss, max_attempts: int, *, had_company: b
     if is_charged and call.attempts >= max_attempts:
         return None
     return PutBack(is_charged, is_alone=call.is_alone or loss is Loss.DIED)
+
+
+class Sweep(Enum):
+    NOTHING = "leave it"
+    CANCEL_DELETED = "write that it was cancelled: its function is gone"
+    CANCEL = "write that it was cancelled: nobody is left to be asked"
+    EXPIRE = "write that it is expired"
+    ENQUEUE = "queue it again"
+
+
+def plan_sweep(
+    call: Invocation,
+    *,
+    is_in_queue: bool,
+    function_exists: bool,
+    now: datetime,
+    queue_grace: timedelta = QUEUE_GRACE,
+) -> Sweep:
+    """Rows from top to bottom.
+
+    | record                          | its function | its deadline       | in the queue | action         |
+    | ------------------------------- | ------------ | ------------------ | ------------ | -------------- |
+    | over                            | any          | any                | any          | NOTHING        |
+    | waits or runs                   | gone         | any                | any          | CANCEL_DELETED |
+    | waits or runs                   | there        | passed for a while | any          | EXPIRE         |
+    | its end was asked for           | there        | not yet            | no           | CANCEL         |
+    | waits or runs for a while       | there        | not yet            | no           | ENQUEUE        |
+    | any other                       | there        | not yet            | any          | NOTHING        |
+
+    A message that was queued twice does no harm, and one call too few in the queue is a call that never ends: in
+    doubt it is queued.
+    """
+    if call.is_over:
+        return Sweep.NOTHING
+    if not function_exists:
+        return Sweep.CANCEL_DELETED
+    if call.expires_at <= now - EXPIRY_GRACE:
+        return Sweep.EXPIRE
+    if is_in_queue:
+        return Sweep.NOTHING
+    if call.is_cancel_asked:
+        return Sweep.CANCEL
+    return Sweep.ENQUEUE if last_step_at(call) <= now - queue_grace else Sweep.NOTHING
+
+
+def last_step_at(call: Invocation) -> datetime:
+    return call.started_at or call.accepted_at
+
+
+class BodyRetention(Enum):
+    KEEP = "the invocation is not over"
+    KEEP_FOR_CALLER = "as long as the record is kept"
+    DELETE = "delete them"
+
+
+def plan_bodies(call: Invocation | None, orphan_since: datetime | None, now: datetime) -> BodyRetention:
+    """Decides by the record. `orphan_since`: when its bodies were first seen without one.
+
+    | record                 | payload is needed for | result is needed for | decision        |
+    | ---------------------- | --------------------- | -------------------- | --------------- |
+    | none, for a moment     | it may be accepted    | nothing              | KEEP            |
+    | none, for ORPHAN_GRACE | nothing               | nothing              | DELETE          |
+    | queued, running        | the next attempt      | a worker stores it   | KEEP            |
+    | succeeded, failed      | a retry               | its caller           | KEEP_FOR_CALLER |
+    | expired, dead_lettered | a retry, a redrive    | nothing: has none    | KEEP_FOR_CALLER |
+    | cancelled              | nothing               | nothing: has none    | DELETE          |
+    """
+    if call is None:
+        is_orphan = orphan_since is not None and now - orphan_since >= ORPHAN_GRACE
+        return BodyRetention.DELETE if is_orphan else BodyRetention.KEEP
+    if call.state is InvocationState.CANCELLED:
+        return BodyRetention.DELETE
+    return BodyRetention.KEEP_FOR_CALLER if call.is_over else BodyRetention.KEEP

@@ -13,11 +13,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, AwareDatetime, Field, ValidationInfo
 
-from gpu_platform.domain.gpu_functions import FUNCTION_NAME
+from gpu_platform.domain.functions import FUNCTION_NAME
 from gpu_platform.domain.operations import json_hash
 from gpu_platform.domain.value import Value
-
-Json = dict[str, Any]
 
 INVOCATION_ID = re.compile(r"[A-Za-z0-9_-]{1,128}")
 """One token of a NATS subject: without dots, spaces, `*` and `>`, nobody's id can mean something else there."""

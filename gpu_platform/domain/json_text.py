@@ -12,12 +12,14 @@ and commas outside strings are counted first, over the bytes, and stop at the li
 """
 
 import json
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from gpu_platform.domain.json_numbers import parse_float, refuse_constant
+Json = dict[str, Any]
+"""A JSON object."""
 
 VALUES = 200_000
 """Of one text. An image of 224 by 224 pixels in three colours has 150,528; as text (base64) it is one value."""
@@ -36,8 +38,8 @@ _TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?+|[\[\]{},]', re.DOTALL)
 
 _STEPS = {b"[": 1, b"{": 1, b"]": -1, b"}": -1}
 _SPACES = b" \t\r\n"
-
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+
 _PAIRED = re.compile(
     rb"(?:[^\\]++|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\(?!u[dD][89a-fA-F]).)*+", re.DOTALL
 )
@@ -154,3 +156,16 @@ def _refuse_repeated(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
             raise ValueError(f"{name[:LONGEST_NAME]!r} is there twice")
         found[name] = value
     return found
+
+
+def refuse_constant(word: str) -> None:
+    """NaN and the infinities."""
+    raise ValueError(f"{word} is not a number that JSON knows")
+
+
+def parse_float(text: str) -> float:
+    """1e999 is JSON, and no number that can be handed on."""
+    number = float(text)
+    if math.isinf(number):
+        refuse_constant(text)
+    return number

@@ -6,9 +6,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from gpu_platform.domain import names
-from gpu_platform.domain.json_text import JsonBoundsError, check_bounds, parse_json
-
-Json = dict[str, Any]
+from gpu_platform.domain.json_text import Json, JsonBoundsError, check_bounds, parse_json
 
 CHARACTERS = 262_144
 """Of JSON in an annotation: Kubernetes keeps 256 KiB of annotations per object."""

@@ -1,14 +1,12 @@
 """Which annotations of our custom resources cannot be read: what the reconciler reports about them."""
 
 from datetime import datetime
-from typing import Any
 
 from gpu_platform.domain import names
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.metadata import BadMetadata, annotations_of, bad_metadata, read_instant, read_json
 from gpu_platform.domain.mount_holds import hold_of
 from gpu_platform.domain.stacks import read_intent
-
-Json = dict[str, Any]
 
 INSTANTS = (names.ANNOTATION_CLAIMED_AT, names.ANNOTATION_WOKEN_AT, names.ANNOTATION_MOUNTED_AT)
 

@@ -21,9 +21,8 @@ from enum import StrEnum
 from typing import Any
 
 from gpu_platform.domain import names
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.metadata import CLOCK_SKEW, annotations_of, parse_instant
-
-Json = dict[str, Any]
 
 HOLD_GRACE = timedelta(seconds=120)
 """Longer than any request lives, and than recovery takes to finish what a dead process accepted (60 s)."""

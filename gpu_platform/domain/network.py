@@ -1,10 +1,24 @@
-"""The peers of network policies. Pure."""
+"""Hosts, by name or by address, and the peers of network policies."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from ipaddress import ip_address
 
-Json = dict[str, Any]
+from gpu_platform.domain.json_text import Json
+
+LABEL = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
+
+DOMAIN = re.compile(rf"{LABEL}(\.{LABEL})*")
+"""One or more labels, as DNS and the names of most Kubernetes objects have them."""
+
+
+def is_loopback(host: str) -> bool:
+    """Whether it is this very machine, as far as its name tells."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def build_peer(namespace: str, labels: Mapping[str, str]) -> Json:

@@ -8,11 +8,9 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from gpu_platform.domain.stack_records import StackRecord, is_recorded
-from gpu_platform.domain.stacks import SPECS, Intent, intent_of
+from gpu_platform.domain.json_text import Json
+from gpu_platform.domain.stacks import SPECS, Intent, StackRecord, intent_of, is_recorded
 from gpu_platform.domain.value import Value
-
-Json = dict[str, Any]
 
 
 class Action(Enum):

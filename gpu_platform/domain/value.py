@@ -1,4 +1,5 @@
-"""The form of every value of the domain: frozen, camelCase on the wire, unknown fields ignored when read.
+"""The form of every value of the domain: frozen, camelCase on the wire, unknown fields ignored when read; and the
+sentence that says what is wrong with one.
 
 Strictness towards callers is the API's business; an object that a newer version wrote must still be readable.
 """
@@ -7,6 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
+from pydantic_core import ErrorDetails
 
 
 class Value(BaseModel):
@@ -15,3 +17,14 @@ class Value(BaseModel):
     def to_json(self) -> dict[str, Any]:
         """The wire form, without what was left unsaid."""
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
+def sentence_of(error: ErrorDetails) -> str:
+    """What pydantic said, as the end of a sentence that begins with the field."""
+    match error["type"]:
+        case "missing":
+            return "is required"
+        case "extra_forbidden":
+            return "is not a field that is known here"
+    words = error["msg"].removeprefix("Input ").removeprefix("Value error, ")
+    return words[:1].lower() + words[1:]

@@ -1,6 +1,5 @@
 """Kubernetes over `kubernetes.aio`: JSON in, JSON out, a time limit on every call, errors of our own."""
 
-from gpu_platform.adapters.kube.watch import WatchEvent, list_and_watch
 from gpu_platform.kube.client import KubeClient, PatchType
 from gpu_platform.kube.connection import NoConnectionError, open_client
 from gpu_platform.kube.errors import (
@@ -12,6 +11,7 @@ from gpu_platform.kube.errors import (
     QuotaBusyError,
     UnreachableError,
 )
+from gpu_platform.kube.informer import WatchEvent, list_and_watch
 from gpu_platform.kube.paths import ResourcePath
 
 __all__ = [

@@ -2,10 +2,15 @@
 
 The generated model classes are left aside on purpose: custom resources have none, and turning every object
 into classes and back costs more than the request.
+
+Where a schema allows any content, one object in a list can be nested more deeply than Python's parser follows; that
+must not hide all others from us, so answers are read with a limit to their depth.
 """
 
 import asyncio
 import json
+import logging
+import re
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -17,15 +22,13 @@ import aiohttp
 from aiohttp.http_exceptions import LineTooLong
 from kubernetes.aio import client as aio_client
 
-from gpu_platform.adapters.kube.answers import parse_answer
+from gpu_platform.domain.json_text import Json
 from gpu_platform.kube.errors import QuotaBusyError, UnreachableError, error_from_status
 
-Json = dict[str, Any]
 Params = Mapping[str, str]
 
 DEFAULT_TIMEOUT = 10.0
 """Seconds for one call. The API server answers in milliseconds; ten seconds means that it is not there."""
-
 
 QUOTA_PAUSES = (0.01, 0.02, 0.05, 0.1, 0.2)
 """Seconds before an object is counted again. Chosen by feel: a count takes the API server a few milliseconds."""
@@ -33,6 +36,14 @@ QUOTA_PAUSES = (0.01, 0.02, 0.05, 0.1, 0.2)
 LINE_BYTES = 16 * 1_024**2
 """Of a streamed answer. The API server refuses objects over 3 MiB; aiohttp's own limit of 128 KiB would end every watch
 in which one object has a long annotation."""
+
+log = logging.getLogger(__name__)
+
+ANSWER_DEPTH = 100
+"""Levels, those of the list around an object included. Our deepest schema has 20."""
+
+_TOKENS = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[\[\]{}]|[^"\[\]{}]++', re.DOTALL)
+"""Possessive: never tries a character twice."""
 
 
 class PatchType(StrEnum):
@@ -180,3 +191,36 @@ def _status_body(text: str) -> Json:
     except ValueError:
         return {"message": text}
     return body if isinstance(body, dict) else {"message": text}
+
+
+def parse_answer(text: str | bytes) -> Any:
+    """Returns the JSON of an answer; with null in the place of what is deeper than `ANSWER_DEPTH`, if the parser cannot
+    follow it."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        log.warning("answer.too_deep", extra={"depth": ANSWER_DEPTH, "bytes": len(text)})
+        return json.loads(cut_deep(text if isinstance(text, str) else text.decode(), ANSWER_DEPTH))
+
+
+def cut_deep(text: str, depth: int) -> str:
+    """Returns the JSON text with null in the place of all arrays and objects that are deeper than this.
+
+    | text, for depth 1      | →                    |
+    | ---------------------- | -------------------- |
+    | `{"a": [1]}`           | `{"a": null}`        |
+    | `[1, "[", {"b": {}}]`  | `[1, "[", null]`     |
+    | `{"a": 1}`             | the same             |
+    """
+    kept: list[str] = []
+    level = 0
+    for token in _TOKENS.findall(text):
+        if token in ("[", "{"):
+            level += 1
+            if level == depth + 1:
+                kept.append("null")
+        if level <= depth:
+            kept.append(token)
+        if token in ("]", "}"):
+            level -= 1
+    return "".join(kept)

@@ -1,17 +1,22 @@
-"""Where the API server is and who we are there: a kubeconfig, or the pod's own service account."""
+"""Where the API server is and who we are there: a kubeconfig, or the pod's own service account; and sessions that never
+retry a write.
+
+Left to itself, aiohttp sends a PUT or DELETE again when a kept-alive connection breaks. The first one may have been
+carried out; the second then meets a conflict with our own write, which looks like another writer's.
+"""
 
 import os
 from pathlib import Path
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
+import aiohttp
 import yaml
 from kubernetes.aio import client as aio_client
 from kubernetes.aio import config as aio_config
 
-from gpu_platform.adapters.kube.last_look import LastLookRequest
-from gpu_platform.adapters.kube.send_once import send_once
 from gpu_platform.kube.client import KubeClient
+from gpu_platform.kube.fencing import LastLookRequest
 
 CONNECTIONS = 100
 """Of one client at once."""
@@ -45,7 +50,7 @@ async def open_client(
     configuration.client_session_kwargs = {
         "request_class": LastLookRequest,
         "trust_env": False,
-        "middlewares": (send_once,),
+        "middlewares": (no_retry,),
     }
     source = str(kubeconfig) if kubeconfig else os.environ.get("KUBECONFIG", "")
     try:
@@ -72,3 +77,13 @@ def _find_proxy(server: str) -> str | None:
     if host in LOOPBACK_HOSTS or proxy_bypass(host):
         return None
     return getproxies().get(address.scheme)
+
+
+async def no_retry(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
+    try:
+        return await handler(request)
+    except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
+        if request.method == "GET":
+            raise
+        # Of this class aiohttp does not think that trying again helps.
+        raise aiohttp.ClientConnectionError(str(error)) from error

@@ -7,17 +7,16 @@ also after a restart, finds it. The API server forgets an Event an hour after it
 import hashlib
 import logging
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Literal
 
-from gpu_platform.adapters.kube.leadership import NotLeaderError
+from gpu_platform.domain.json_text import Json
 from gpu_platform.kube.client import KubeClient
 from gpu_platform.kube.errors import AlreadyExistsError, KubeError, NotFoundError
-from gpu_platform.kube.fencing import GuardedClient
+from gpu_platform.kube.fencing import GuardedClient, NotLeaderError
 from gpu_platform.kube.paths import EVENTS
 
 log = logging.getLogger(__name__)
 
-Json = dict[str, Any]
 EventType = Literal["Normal", "Warning"]
 
 MESSAGE_CHARACTERS = 1_024

@@ -1,27 +1,125 @@
-"""Writes that only a leader sends.
+"""Fencing: writes that only a leader sends.
 
-The check is made twice: when a write is asked for, and right before it goes onto its connection (`last_look`).
-What was sent is not waited for beyond the deadline either, so that nothing is done with a late answer.
+Whether this process may write now is a question to its own clock, never to the network. The check is made twice: when
+a write is asked for, and right before it goes onto its connection (`last_look`), because a request waits before it is
+sent: for its turn, for a connection, for a TLS handshake. What was sent is not waited for beyond the deadline either,
+so that nothing is done with a late answer.
 
 What remains: a process that is stopped after the last check and before the kernel took the bytes (44 µs, measured)
-sends that one write when it is resumed. No client can close this gap, and the API server knows no epochs. So
-whatever must not be overwritten carries a resourceVersion, and whatever must not be deleted twice a uid: such a
-write then meets a conflict when the new leader has acted on the object.
+sends that one write when it is resumed. No client can close this gap, and the API server knows no epochs. So all that
+must not be overwritten carries a resourceVersion, and all that must not be deleted twice a uid: such a write then
+meets a conflict when the new leader has acted on the object.
 """
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from contextvars import ContextVar
 
-from gpu_platform.adapters.kube.last_look import last_look
-from gpu_platform.adapters.kube.leadership import Leadership, NotLeaderError
-from gpu_platform.kube.client import DEFAULT_TIMEOUT, Json, KubeClient, Params, PatchType
+import aiohttp
+from aiohttp.abc import AbstractStreamWriter
+from aiohttp.connector import Connection
+
+from gpu_platform.domain.json_text import Json
+from gpu_platform.kube.client import DEFAULT_TIMEOUT, KubeClient, Params, PatchType
 from gpu_platform.kube.errors import UnreachableError
 
+Clock = Callable[[], float]
+_question: ContextVar[Callable[[], None] | None] = ContextVar("last_look", default=None)
 OnWrite = Callable[[str, str], None]
-
 NAMESPACE_SUBRESOURCES = frozenset({"finalize", "status"})
+
+
+def uptime() -> float:
+    """Seconds on a clock that is never set, and that goes on while the machine is suspended where there is one."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+
+class NotLeaderError(Exception):
+    """This process may not write now; another one may be doing so."""
+
+
+class Leadership:
+    """Whether this process may write now. One object for the life of the process, whatever terms it wins."""
+
+    def __init__(self, clock: Clock = uptime) -> None:
+        self._clock = clock
+        self._deadline = -math.inf
+        self._epoch = 0
+
+    @property
+    def is_leader(self) -> bool:
+        return self._clock() < self._deadline
+
+    @property
+    def epoch(self) -> int:
+        """The number of the last term that this process won: the Lease's `leaseTransitions`, which only grows."""
+        return self._epoch
+
+    @property
+    def seconds_left(self) -> float:
+        """Until the deadline, if nothing is renewed; infinite without election, zero when it has passed."""
+        return max(0.0, self._deadline - self._clock())
+
+    def check(self) -> None:
+        """Raise NotLeaderError unless this process may write now."""
+        if not self.is_leader:
+            raise NotLeaderError("this process does not lead, or its lease has run out")
+
+    def begin(self, epoch: int, deadline: float) -> None:
+        self._epoch = epoch
+        self._deadline = deadline
+
+    def extend(self, deadline: float) -> None:
+        """A renewed term lasts longer. One that has run out stays over: its work was planned in another time."""
+        if self.is_leader:
+            self._deadline = max(self._deadline, deadline)
+
+    def end(self) -> None:
+        self._deadline = -math.inf
+
+
+def always_leading() -> Leadership:
+    """For a daemon that runs alone, without election."""
+    leadership = Leadership()
+    leadership.begin(0, math.inf)
+    return leadership
+
+
+@contextmanager
+def last_look(question: Callable[[], None]) -> Iterator[None]:
+    """Ask this right before each request of the block goes onto its connection; NotLeaderError means no."""
+    token = _question.set(question)
+    try:
+        yield
+    finally:
+        _question.reset(token)
+
+
+class LastLookRequest(aiohttp.ClientRequest):
+    """For a session's `request_class`. From the question to the socket there is nothing that waits."""
+
+    async def send(self, conn: Connection) -> aiohttp.ClientResponse:
+        """A request without a body leaves here. One with a body only prepares its headers."""
+        if question := _question.get():
+            question()
+        return await super().send(conn)
+
+    async def write_bytes(
+        self, writer: AbstractStreamWriter, conn: Connection, content_length: int | None = None
+    ) -> None:
+        """Headers and body leave here, in a task of their own, which the event loop may start much later."""
+        if question := _question.get():
+            try:
+                question()
+            except NotLeaderError as refusal:
+                # Whoever waits for the answer is told, as of any other failure to send.
+                if conn.protocol is not None:
+                    conn.protocol.set_exception(refusal)
+                return
+        await super().write_bytes(writer, conn, content_length)
 
 
 class GuardedClient:

@@ -1,12 +1,11 @@
 """Small requests that everybody makes, written once."""
 
 from collections.abc import AsyncGenerator, Mapping
-from typing import Any, Protocol
+from typing import Protocol
 
+from gpu_platform.domain.json_text import Json
 from gpu_platform.kube.errors import NotFoundError
 from gpu_platform.kube.paths import ResourcePath
-
-Json = dict[str, Any]
 
 
 class Getter(Protocol):

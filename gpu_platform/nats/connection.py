@@ -14,14 +14,12 @@ from nats.aio.client import DEFAULT_INBOX_PREFIX, Client
 from nats.js import JetStreamContext
 from nats.js.api import DEFAULT_PREFIX
 
-from gpu_platform.adapters.queue.cancellation import obey_cancellation
-from gpu_platform.domain.queue_keys import sign
-from gpu_platform.nats.credentials import Credentials, parse_credentials
-from gpu_platform.nats.errors import QueueAccessError, translated
+from gpu_platform.nats.credentials import Credentials, parse_credentials, sign
+from gpu_platform.nats.errors import QueueAccessError, QueueUnavailableError, translated
 
 log = logging.getLogger(__name__)
-
 CONNECT_SECONDS = 2
+
 PING_SECONDS = 10
 """A server that is there but silent is noticed after two of these."""
 
@@ -29,6 +27,7 @@ ANSWER_SECONDS = 5
 CLOSE_SECONDS = 2
 RECONNECT_SECONDS = 0.25
 FOR_EVER = -1
+
 NO_BUFFER = -1
 """What is sent while the server is away fails at once: a buffer would make it look as if it had arrived."""
 
@@ -37,9 +36,8 @@ RENEWAL_SECONDS = 30.0
 
 REFUSED = "authorization violation"
 SCHEMES = ("nats", "tls")
-
-
 JetStream = JetStreamContext
+LOOK_SECONDS = 2.0
 
 
 @dataclass(frozen=True)
@@ -230,3 +228,41 @@ def _check_url(url: str) -> None:
 
 def _without_password(url: str) -> str:
     return url.rpartition("@")[2] if "@" in url else url
+
+
+def core_of(js: JetStreamContext) -> Client:
+    """The connection itself. The library hands it out under no other name."""
+    client: Client = js._nc  # noqa: SLF001
+    return client
+
+
+def connected_core_of(js: JetStreamContext) -> Client:
+    """For whoever subscribes for a moment. While the client connects again, it keeps a subscription for the server but
+    not the end of it: each would stay there for as long as the next connection."""
+    client = core_of(js)
+    if not client.is_connected:
+        raise QueueUnavailableError("NATS is away")
+    return client
+
+
+def prefix_of(js: JetStreamContext) -> str:
+    """Under which it asks JetStream: another one where the streams are of another account."""
+    prefix: str = js._prefix  # noqa: SLF001
+    return prefix
+
+
+async def wait_until_closed(js: JetStreamContext) -> None:
+    """The client itself connects again. It gives up only where it is not let in any more."""
+    while not core_of(js).is_closed:  # noqa: ASYNC110 - it tells nobody
+        await asyncio.sleep(LOOK_SECONDS)
+
+
+def obey_cancellation() -> None:
+    """For loops, after each question: the client may have taken our own cancellation for a time-out, or have lost it
+    because the answer came in the same moment. Who does not obey then goes on for ever.
+
+    `asyncio.wait_for` of Python 3.11 does the latter: whoever is cancelled in the turn of the loop in which the awaited
+    thing ends gets its result, or its error, and never hears of the cancellation."""
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError

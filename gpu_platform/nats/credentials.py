@@ -1,37 +1,51 @@
-"""What NATS believes: tokens (JWT, version 2) in which an operator vouches for accounts and an account for users.
+"""The keys of NATS ("nkeys", Ed25519), the tokens that are signed with them (JWT, version 2), and the keyring of one
+installation, of which the server's block and all credentials are made. Pure: random bytes and the time come in.
 
-Pure: keys and the time come in. The server needs the operator's and the accounts' tokens once, in its configuration;
-users bring theirs along, so that a new one needs no change of the server.
+| role     | public key | seed (secret) | signs                                  |
+| -------- | ---------- | ------------- | -------------------------------------- |
+| operator | `O…`       | `SO…`         | what accounts there are                |
+| account  | `A…`       | `SA…`         | users; a signing key is one of these   |
+| user     | `U…`       | `SU…`         | the server's challenge at a connection |
+
+In a token, an operator vouches for accounts and an account for users. The server needs the operator's and the accounts'
+tokens once, in its configuration; users bring theirs along, so that a new one needs no change of the server.
+
+The keys last; tokens are made of them as often as one likes. A new version of the platform that needs other rights gets
+them with new credentials of the same users.
 """
 
 import base64
+import binascii
 import hashlib
 import hmac
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from enum import IntEnum
+from typing import Any, Self
 
 from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from gpu_platform.domain.queue_keys import (
-    KeyFormError,
-    KeyRole,
-    build_seed,
-    check_public_key,
-    public_key_of,
-    read_seed,
-    sign,
+from gpu_platform.nats.permissions import (
+    SHARED,
+    WORKERS_JETSTREAM,
+    Permissions,
+    QueueUser,
+    Shared,
+    permissions_of,
+    sidecar_permissions,
 )
-from gpu_platform.nats.permissions import WORKERS_JETSTREAM, Permissions, Shared, sidecar_permissions
 
+SEED = 18 << 3
+RAW_BYTES = 32
 Claims = dict[str, Any]
-
 HEADER = {"typ": "JWT", "alg": "ed25519-nkey"}
 VERSION = 2
 UNLIMITED = -1
+
 JETSTREAM_TAG = "jetstream:"
 """Of a user: where its account has JetStream's API. The servers do not look at it."""
 
@@ -47,7 +61,89 @@ The seed below is a secret: whoever has it is this user.
 {seed}
 ------END USER NKEY SEED------
 """
+
 PARTS = re.compile(r"-{3,}BEGIN [^-]+-{3,}\s*([A-Za-z0-9._-]+?)\s*-{3,}END [^-]+-{3,}")
+OPERATOR = "gpu-platform"
+ACCOUNT = "PLATFORM"
+WORKERS_ACCOUNT = "WORKERS"
+SYSTEM_ACCOUNT = "SYSTEM"
+
+
+class KeyRole(IntEnum):
+    """The value is the first byte, which base32 shows as the letter."""
+
+    ACCOUNT = 0
+    OPERATOR = 14 << 3
+    USER = 20 << 3
+
+
+class KeyFormError(ValueError):
+    """What is no key. The message never shows it: it may be a secret with one wrong letter."""
+
+
+def build_seed(role: KeyRole, raw: bytes) -> str:
+    """Of 32 random bytes, which are the secret itself."""
+    if len(raw) != RAW_BYTES:
+        raise KeyFormError(f"a key is made of {RAW_BYTES} bytes, not of {len(raw)}")
+    # Both first letters come out of the first ten bits.
+    return _encode(bytes([SEED | role >> 5, (role & 31) << 3]) + raw)
+
+
+def read_seed(text: str) -> tuple[KeyRole, bytes]:
+    data = _decode(text)
+    if len(data) != RAW_BYTES + 2 or data[0] & 0b1111_1000 != SEED:
+        raise KeyFormError("not a seed of NATS; it begins with S")
+    return _role_of((data[0] & 0b111) << 5 | data[1] >> 3), data[2:]
+
+
+def public_key_of(seed: str) -> str:
+    role, raw = read_seed(seed)
+    return _encode(bytes([role]) + Ed25519PrivateKey.from_private_bytes(raw).public_key().public_bytes_raw())
+
+
+def read_public_key(text: str) -> tuple[KeyRole, bytes]:
+    data = _decode(text)
+    if len(data) != RAW_BYTES + 1:
+        raise KeyFormError("not a public key of NATS")
+    return _role_of(data[0]), data[1:]
+
+
+def check_public_key(text: str, role: KeyRole) -> None:
+    found, _ = read_public_key(text)
+    if found is not role:
+        raise KeyFormError(f"{text} is a key for the role {found.name.lower()}, not {role.name.lower()}")
+
+
+def sign(seed: str, data: bytes) -> bytes:
+    return Ed25519PrivateKey.from_private_bytes(read_seed(seed)[1]).sign(data)
+
+
+def verify(public_key: str, signature: bytes, data: bytes) -> None:
+    """cryptography.exceptions.InvalidSignature: somebody else has signed, or something else."""
+    Ed25519PublicKey.from_public_bytes(read_public_key(public_key)[1]).verify(signature, data)
+
+
+def _role_of(number: int) -> KeyRole:
+    try:
+        return KeyRole(number)
+    except ValueError as error:
+        raise KeyFormError("a key of NATS, but not of an operator, an account or a user") from error
+
+
+def _encode(data: bytes) -> str:
+    checksum = binascii.crc_hqx(data, 0).to_bytes(2, "little")
+    return base64.b32encode(data + checksum).decode().rstrip("=")
+
+
+def _decode(text: str) -> bytes:
+    try:
+        data = base64.b32decode(text + "=" * (-len(text) % 8))
+    except ValueError as error:
+        raise KeyFormError("not a key of NATS: it has letters that no key has") from error
+    body, checksum = data[:-2], data[-2:]
+    if len(data) <= len(checksum) or binascii.crc_hqx(body, 0).to_bytes(2, "little") != checksum:
+        raise KeyFormError("not a key of NATS: its checksum is wrong, so some of it is missing or mistyped")
+    return body
 
 
 class CredentialsFormError(ValueError):
@@ -238,3 +334,84 @@ def _json(value: Any) -> bytes:
 
 def _base64(data: bytes) -> str:
     return base64.urlsafe_b64encode(data).decode().rstrip("=")
+
+
+class KeyringError(ValueError):
+    """What is no ring of keys. The message shows none of them."""
+
+
+@dataclass(frozen=True)
+class Keyring:
+    """Seeds, every one of them a secret."""
+
+    operator: str
+    """Can make everything else anew. No process needs it."""
+
+    system: str
+    account: str
+    """Has the streams, and signs the platform's own users."""
+
+    workers: str
+    """Signs the users of the functions' workers. The reconciler has it; it opens nothing that no worker may do."""
+
+    users: Mapping[QueueUser, str]
+
+    @classmethod
+    def new(cls, draw: Callable[[int], bytes]) -> Self:
+        """`draw` gives as many random bytes."""
+
+        def seed(role: KeyRole) -> str:
+            return build_seed(role, draw(32))
+
+        return cls(
+            operator=seed(KeyRole.OPERATOR),
+            system=seed(KeyRole.ACCOUNT),
+            account=seed(KeyRole.ACCOUNT),
+            workers=seed(KeyRole.ACCOUNT),
+            users={user: seed(KeyRole.USER) for user in QueueUser},
+        )
+
+    def render(self) -> str:
+        seeds = {"operator": self.operator, "system": self.system, "account": self.account, "workers": self.workers}
+        return json.dumps({**seeds, "users": {str(user): seed for user, seed in self.users.items()}}, indent=2) + "\n"
+
+    def credentials_of(self, user: QueueUser, now: datetime) -> Credentials:
+        seed = self.users[user]
+        account = self.system if user is QueueUser.SYSTEM else self.account
+        token = build_user(account, public_key_of(seed), user, permissions_of(user), now)
+        return Credentials(token, seed)
+
+    def render_server(self, now: datetime) -> str:
+        """The block of a server's configuration: whom it believes, and which accounts there are."""
+        system, account, workers = (public_key_of(seed) for seed in (self.system, self.account, self.workers))
+        exports = [build_export(shared) for shared in SHARED]
+        imports = [build_import(shared, account) for shared in SHARED]
+        return f"""\
+operator: {build_operator(self.operator, OPERATOR, system, now)}
+system_account: {system}
+resolver: MEMORY
+resolver_preload: {{
+  # {SYSTEM_ACCOUNT}
+  {system}: {build_account(self.operator, system, SYSTEM_ACCOUNT, now)}
+  # {ACCOUNT}
+  {account}: {build_account(self.operator, account, ACCOUNT, now, exports=exports, jetstream=True)}
+  # {WORKERS_ACCOUNT}
+  {workers}: {build_account(self.operator, workers, WORKERS_ACCOUNT, now, imports=imports)}
+}}
+"""
+
+
+def parse_keyring(text: str) -> Keyring:
+    try:
+        fields: dict[str, Any] = json.loads(text)
+        users = {user: fields["users"][user] for user in QueueUser}
+        keyring = Keyring(fields["operator"], fields["system"], fields["account"], fields["workers"], users)
+        roles = [read_seed(seed)[0] for seed in (keyring.operator, keyring.system, keyring.account, keyring.workers)]
+        roles += [read_seed(seed)[0] for seed in users.values()]
+    except KeyFormError as error:
+        raise KeyringError(str(error)) from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise KeyringError(f"not the keys of an installation ({type(error).__name__})") from error
+    if roles != [KeyRole.OPERATOR, *[KeyRole.ACCOUNT] * 3, *[KeyRole.USER] * len(users)]:
+        raise KeyringError("its keys are in the wrong places")
+    return keyring

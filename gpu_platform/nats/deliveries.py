@@ -14,7 +14,7 @@ from nats.aio.subscription import Subscription
 from nats.js import JetStreamContext
 from nats.js.api import Header, StatusCode
 
-from gpu_platform.adapters.queue.core import connected_core_of, core_of, prefix_of
+from gpu_platform.nats.connection import connected_core_of, core_of, prefix_of
 from gpu_platform.nats.errors import QueueUnavailableError, translated
 from gpu_platform.nats.subjects import QUEUE, consumer_name
 

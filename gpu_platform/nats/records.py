@@ -1,27 +1,33 @@
-"""The guarded writes of records: one per id, each change of the record as it was seen, and no second end.
+"""Whoever waits for a call to change is woken by a hint, and looks after a second at the latest all the same."""
 
-Each write is followed by a hint for whoever waits. Hints are not waited for, and one that is lost costs a moment.
-"""
-
+import asyncio
 import json
 import logging
-from contextlib import suppress
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 
 import nats.errors
+from nats.aio.msg import Msg
 from nats.js import JetStreamContext
 from nats.js.errors import NotFoundError
 
-from gpu_platform.adapters.queue.core import core_of
-from gpu_platform.adapters.queue.hints import IS_OVER
+from gpu_platform.clock import wait_at_most
 from gpu_platform.domain.invocations import Invocation
+from gpu_platform.nats.connection import core_of
 from gpu_platform.nats.errors import STREAM_MISSING, OutdatedError, TooLargeError, UnreadableError, translated
 from gpu_platform.nats.streams import LARGEST_RECORD
 from gpu_platform.nats.subjects import QUEUE, RECORDS, changed_subject, queue_subject, record_subject, wake_subject
 
-log = logging.getLogger(__name__)
+LOOK_SECONDS = 1.0
 
+IS_OVER = b"over"
+"""What a hint says of a call that has come to its end. It is not believed, but looked at."""
+
+_Place = tuple[str, str | None]
+log = logging.getLogger(__name__)
 EXPECTED_SEQUENCE = "Nats-Expected-Last-Subject-Sequence"
 EXPECTED_SUBJECT = "Nats-Expected-Last-Subject-Sequence-Subject"
 ABSENT = "0"
@@ -32,6 +38,69 @@ DELETED_SECONDS = 1.0
 
 ROOM_TO_END = 128 << 10
 """Bytes that a new record leaves free: whatever is accepted can also be ended."""
+
+
+class Waiter:
+    def __init__(self) -> None:
+        self._event = asyncio.Event()
+
+    def wake(self) -> None:
+        self._event.set()
+
+    async def wait(self, seconds: float = LOOK_SECONDS) -> None:
+        """Until there may be something new. A hint that came since the last time counts."""
+        await wait_at_most(seconds, self._event)
+        self._event.clear()
+
+
+@asynccontextmanager
+async def follow_wakes(js: JetStreamContext, wake: Callable[[str, str], None]) -> AsyncIterator[None]:
+    """Told of tenant and function of every call that is queued, while the block runs."""
+
+    async def take(message: Msg) -> None:
+        tenant, function = message.subject.split(".")[-2:]
+        wake(tenant, function)
+
+    with translated():
+        subscription = await core_of(js).subscribe(wake_subject("*", "*"), cb=take)
+    try:
+        yield
+    finally:
+        with suppress(nats.errors.Error):
+            await subscription.unsubscribe()
+
+
+class Hints:
+    """One subscription for all who wait in this process."""
+
+    def __init__(self) -> None:
+        self._waiters: dict[_Place, set[Waiter]] = defaultdict(set)
+
+    async def follow(self, js: JetStreamContext) -> None:
+        """For as long as the connection lives."""
+        with translated():
+            await core_of(js).subscribe(changed_subject("*", "*", "*"), cb=self._take)
+
+    @contextmanager
+    def waiting(self, tenant: str, invocation_id: str | None = None) -> Iterator[Waiter]:
+        """For the end of one call, or (without an id) for any change of any of the tenant's."""
+        place, waiter = (tenant, invocation_id), Waiter()
+        self._waiters[place].add(waiter)
+        try:
+            yield waiter
+        finally:
+            self._waiters[place].discard(waiter)
+            if not self._waiters[place]:
+                del self._waiters[place]
+
+    async def _take(self, message: Msg) -> None:
+        tenant, _, invocation_id = message.subject.split(".")[-3:]
+        concerned: tuple[_Place, ...] = ((tenant, None),)
+        if message.data == IS_OVER:
+            concerned = (*concerned, (tenant, invocation_id))
+        for place in concerned:
+            for waiter in self._waiters.get(place, ()):
+                waiter.wake()
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,9 @@ from nats.js import JetStreamContext
 from nats.js.api import DiscardPolicy, StorageType, StreamConfig
 from nats.js.errors import NotFoundError
 
-from gpu_platform.adapters.queue.batches import read_batch
 from gpu_platform.domain.worker_logs import BYTES, ENTRIES, KEPT
 from gpu_platform.nats.errors import STREAM_MISSING, translated
+from gpu_platform.nats.listing import read_batch
 from gpu_platform.nats.records import EXPECTED_SEQUENCE
 from gpu_platform.nats.subjects import LOG_PREFIX, LOGS, log_subject
 

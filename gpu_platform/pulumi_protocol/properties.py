@@ -1,19 +1,27 @@
-"""Pulumi's property values as plain JSON: what the wire wraps (secrets, unknowns) is taken out and put back here."""
+"""Pulumi's property values as plain JSON: what the wire wraps (secrets, unknowns) is taken out and put back here;
+places in them as Pulumi writes them (`metadata.labels["a/b"]`, `spec.ports[0].name`), which of them are secret, and
+differences."""
 
+import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any, Final
 
 from google.protobuf import json_format, struct_pb2
 
-Json = dict[str, Any]
+from gpu_platform.domain.json_text import Json
+
 Path = tuple[str | int, ...]
 
 # The protocol's own constants: the key that marks a special value, and what kinds there are.
 SIGNATURE_KEY = "4dabf18193072939515e22adb298388d"
+
 SECRET_SIGNATURE = "1b47061264138c4ac30d75fd1eb44270"  # noqa: S105 (a marker, not a password)
 OUTPUT_SIGNATURE = "d0e6a833031e9bbcd3f4e8bde6ca49a4"
 UNKNOWN_TEXT = "04da6b54-80e4-46f7-96ec-b56ff0331ba9"
+
 UNKNOWN_TEXTS = frozenset(
     {
         UNKNOWN_TEXT,
@@ -25,6 +33,9 @@ UNKNOWN_TEXTS = frozenset(
         "dd056dcd-154b-4c76-9bd3-c8f88648b5ff",  # of a map
     }
 )
+
+PLAIN = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]*")
+NOTHING: Final = object()
 
 
 class Unknown:
@@ -111,3 +122,101 @@ def _encode(value: Any, path: Path, secrets: frozenset[Path]) -> Any:
         case _:
             encoded = value
     return {SIGNATURE_KEY: SECRET_SIGNATURE, "value": encoded} if path in secrets else encoded
+
+
+def path_text(path: Path) -> str:
+    text = ""
+    for step in path:
+        if isinstance(step, int):
+            text += f"[{step}]"
+        elif PLAIN.fullmatch(step):
+            text += f".{step}" if text else step
+        else:
+            text += f"[{json.dumps(step)}]"
+    return text
+
+
+def starts_with(path: Path, prefix: Path) -> bool:
+    return path[: len(prefix)] == prefix
+
+
+def find_moved_secrets(marked: frozenset[Path], source: Json, target: Json) -> frozenset[Path]:
+    """The secret places of `target`, given those of `source`; the same object, told by somebody else.
+
+    Entries of a list may have moved. Where the value is not found in its old place, the whole list is secret.
+    """
+    return frozenset(path if value_at(source, path) == value_at(target, path) else _until_list(path) for path in marked)
+
+
+def without_inner(paths: frozenset[Path]) -> frozenset[Path]:
+    """A secret inside a secret need not be marked again."""
+    return frozenset(path for path in paths if not any(outer in paths for outer in _outer(path)))
+
+
+def value_at(tree: Any, path: Path) -> Any:
+    """`NOTHING` where there is no such place."""
+    for step in path:
+        if isinstance(tree, dict) and isinstance(step, str):
+            tree = tree.get(step, NOTHING)
+        elif isinstance(tree, list) and isinstance(step, int):
+            tree = tree[step] if step < len(tree) else NOTHING
+        else:
+            return NOTHING
+    return tree
+
+
+def _until_list(path: Path) -> Path:
+    place = next((index for index, step in enumerate(path) if isinstance(step, int)), len(path))
+    return path[:place]
+
+
+def _outer(path: Path) -> Iterator[Path]:
+    return (path[:length] for length in range(1, len(path)))
+
+
+class Change(Enum):
+    ADD = "add"
+    DELETE = "delete"
+    UPDATE = "update"
+
+
+def find_changes(old: Any, new: Any) -> dict[Path, Change]:
+    """Each place once, as deep as both sides have something; an unknown value counts as another one.
+
+    | old | new | change |
+    |---|---|---|
+    | absent | present | ADD at that place |
+    | present | absent | DELETE at that place |
+    | map and map, list and list | | the changes inside; a longer list has ADDs at its end, a shorter one DELETEs |
+    | anything | unknown | UPDATE |
+    | different values or kinds of values | | UPDATE |
+    """
+    return dict(_changes(old, new, ()))
+
+
+def _changes(old: Any, new: Any, path: Path) -> Iterator[tuple[Path, Change]]:
+    if isinstance(old, dict) and isinstance(new, dict):
+        for key in [*old, *(key for key in new if key not in old)]:
+            if key not in new:
+                yield (*path, key), Change.DELETE
+            elif key not in old:
+                yield (*path, key), Change.ADD
+            else:
+                yield from _changes(old[key], new[key], (*path, key))
+    elif isinstance(old, list) and isinstance(new, list):
+        for index in range(max(len(old), len(new))):
+            if index >= len(new):
+                yield (*path, index), Change.DELETE
+            elif index >= len(old):
+                yield (*path, index), Change.ADD
+            else:
+                yield from _changes(old[index], new[index], (*path, index))
+    elif not _are_equal(old, new):
+        yield path, Change.UPDATE
+
+
+def _are_equal(old: Any, new: Any) -> bool:
+    if isinstance(old, Unknown) or isinstance(new, Unknown):
+        return False
+    # To Python, True is 1; to Kubernetes it is not.
+    return isinstance(old, bool) == isinstance(new, bool) and bool(old == new)

@@ -9,11 +9,8 @@ from google.protobuf import any_pb2
 from pulumi.runtime.proto import provider_pb2, status_pb2
 
 from gpu_platform.kube import NoConnectionError
-from gpu_platform.pulumi_protocol.properties import Properties, encode_properties
-from providers.protocol.diffing import Change
-from providers.protocol.failures import IncompleteError, ResourceFailedError
-from providers.protocol.property_paths import path_text
-from providers.protocol.resource import Difference, Failure, Observed
+from gpu_platform.pulumi_protocol.properties import Change, Properties, encode_properties, path_text
+from gpu_platform.pulumi_protocol.resource import Difference, Failure, IncompleteError, Observed, ResourceFailedError
 
 READABLE = (ResourceFailedError, NoConnectionError, ValueError)
 

@@ -1,15 +1,14 @@
 """The guarded writes around a claim: one compare-and-swap takes a stock unit, one gives it back."""
 
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Protocol
 
 from gpu_platform.domain import names
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.stock import Claim, claim_of
 from gpu_platform.kube.errors import ConflictError, NotFoundError
 from gpu_platform.kube.paths import GPU_UNITS
 from gpu_platform.kube.requests import Getter, as_seen
-
-Json = dict[str, Any]
 
 
 class Patcher(Protocol):

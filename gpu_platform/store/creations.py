@@ -1,13 +1,12 @@
 """Creating an object for a request, once: whoever tries again finds what the first try made."""
 
-from typing import Any, Protocol
+from typing import Protocol
 
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.operations import marks_of
 from gpu_platform.kube.errors import AlreadyExistsError, ConflictError, KubeError
 from gpu_platform.kube.paths import ResourcePath
 from gpu_platform.kube.requests import find
-
-Json = dict[str, Any]
 
 CREATE_TRIES = 5
 

@@ -7,9 +7,10 @@ here, so that all of them agree on what a record means.
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Protocol
 
 from gpu_platform.domain import names
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.metadata import annotations_of
 from gpu_platform.domain.operations import (
     FINAL_PHASES,
@@ -26,8 +27,6 @@ from gpu_platform.domain.operations import (
 from gpu_platform.kube.errors import AlreadyExistsError, ConflictError, KubeError, NotFoundError
 from gpu_platform.kube.paths import OPERATIONS, ResourcePath
 from gpu_platform.kube.requests import as_seen, delete_that, find
-
-Json = dict[str, Any]
 
 OPEN_TRIES = 5
 

@@ -7,14 +7,13 @@ the unit from the start, which lists it before it is made (`domain.spare_tokens`
 
 import base64
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 from gpu_platform.domain import names
+from gpu_platform.domain.json_text import Json
 from gpu_platform.kube.errors import AlreadyExistsError, ConflictError, NotFoundError
 from gpu_platform.kube.paths import SECRETS
 from gpu_platform.kube.requests import find
-
-Json = dict[str, Any]
 
 TOKEN_KEY = "token"  # noqa: S105 - the name of a field
 TRIES = 5

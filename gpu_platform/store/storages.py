@@ -1,4 +1,5 @@
-"""The guarded writes around the mounting of a storage: one compare-and-swap takes it, one gives it back.
+"""The guarded writes of a storage: one compare-and-swap takes a mount hold, one gives it back, and a storage is deleted
+only while nothing holds it.
 
 How the API uses it, so that no two units ever mount one storage, whatever the number of its processes:
 
@@ -8,19 +9,23 @@ How the API uses it, so that no two units ever mount one storage, whatever the n
    back only what is still as this call took it.
 3. `PUT` with mounts: the same, for the storages that the unit does not mount yet, before the guarded PUT of the unit.
    What it no longer mounts needs no call.
-4. A process that dies in between leaves a hold that nobody confirmed. The reconciler ends it after
+4. A process that dies in between leaves a hold that nothing confirmed. The reconciler ends it after
    `HOLD_GRACE`; it confirms the others, and ends each as soon as its unit needs the storage no more.
 
 Recovery that creates a unit from its recorded request calls `hold_storages` first too: a hold may be taken again by the
 unit that has it. A unit that kubectl made gets its hold from the reconciler. No unit's pod is ever given a storage that
 the unit does not hold.
+
+A deletion is recorded first, so that no stack puts the storage back; the record is removed when a unit mounts the
+storage at that moment: then nothing was deleted, and nothing was asked for.
 """
 
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Protocol
 
 from gpu_platform.domain import names
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.mount_holds import (
     ConfirmHold,
     EndHold,
@@ -31,13 +36,17 @@ from gpu_platform.domain.mount_holds import (
     is_holdable,
     unit_holder,
 )
+from gpu_platform.domain.operations import marks_of
 from gpu_platform.kube.errors import ConflictError, NotFoundError
 from gpu_platform.kube.paths import GPU_STORAGES
-from gpu_platform.kube.requests import as_seen, find
-
-Json = dict[str, Any]
+from gpu_platform.kube.requests import Deleter, as_seen, find
+from gpu_platform.process import pass_point
+from gpu_platform.store.ledger import LedgerClient, remove_operation
 
 HOLD_TRIES = 8
+"""Others write the storage as well: its controller, a few times while it becomes Ready. Chosen by feel."""
+
+DELETE_TRIES = 8
 """Others write the storage as well: its controller, a few times while it becomes Ready. Chosen by feel."""
 
 
@@ -135,3 +144,44 @@ async def _write(client: StorageClient, storage: Json, metadata: Json) -> Json |
         return await client.patch(path, {"metadata": {**as_seen(storage), **metadata}})
     except (ConflictError, NotFoundError):
         return None
+
+
+async def delete_unused_storage(client: LedgerClient, storage: Json, record: Callable[[Json], Awaitable[Json]]) -> None:
+    """`record` writes the wish down and returns its Operation. StorageHeldError: somebody uses the storage, and no wish
+    is left behind. ConflictError: it is written again and again."""
+    seen = storage
+    for _ in range(DELETE_TRIES):
+        refuse_held(seen)
+        operation = await record(seen)
+        pass_point("storage.delete-recorded")
+        try:
+            await delete_as_seen(client, seen)
+            return
+        except NotFoundError:
+            return
+        except ConflictError:
+            found = await find(client, GPU_STORAGES, seen["metadata"]["name"], seen["metadata"]["namespace"])
+        if found is None or not _is_meant(found, seen):
+            return
+        if hold_of(found) is not None:
+            await remove_operation(client, operation)
+        seen = found
+    raise ConflictError(409, "Conflict", f"storage {storage['metadata']['name']!r} is being written again and again")
+
+
+async def delete_as_seen(client: Deleter, storage: Json) -> None:
+    """Only as it was seen: a hold that came in between wins. It stays, on its way out, until its children are gone."""
+    metadata = storage["metadata"]
+    body = {"preconditions": as_seen(storage), "propagationPolicy": "Foreground"}
+    await client.delete(GPU_STORAGES.item(metadata["name"], metadata["namespace"]), body)
+
+
+def refuse_held(storage: Json) -> None:
+    if (hold := hold_of(storage)) is not None:
+        raise StorageHeldError(storage["metadata"]["name"], hold.holder)
+
+
+def _is_meant(found: Json, seen: Json) -> bool:
+    """That very one, or one that was put back just before the wish was recorded; not another one of its name."""
+    is_same = found["metadata"]["uid"] == seen["metadata"]["uid"]
+    return is_same or (marks_of(found) == marks_of(seen) and any(marks_of(seen)))

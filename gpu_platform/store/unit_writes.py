@@ -5,16 +5,15 @@ before either.
 """
 
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Protocol
 
-from gpu_platform.adapters.fault_points import pass_point
+from gpu_platform.domain.json_text import Json
 from gpu_platform.kube.errors import KubeError
 from gpu_platform.kube.paths import GPU_UNITS
 from gpu_platform.kube.requests import find
+from gpu_platform.process import pass_point
 from gpu_platform.store.creations import NameTakenError, create_or_adopt
 from gpu_platform.store.storages import hold_storages, release_storages
-
-Json = dict[str, Any]
 
 
 class UnitClient(Protocol):

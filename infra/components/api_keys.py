@@ -1,14 +1,28 @@
-"""The keys of the API, as far as the configuration holds them."""
+"""The keys of the API, as far as the configuration holds them: a Secret of hashes, which the API reads."""
 
+import base64
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import pulumi
 
-from gpu_platform.domain.api_keys import find_undeclared
-from infra.declaring import declare, name_of
-from infra.objects.keys import build_keys
+from gpu_platform.domain.json_text import Json
+from gpu_platform.domain.names import SYSTEM_NAMESPACE
+from gpu_platform.domain.tenants import KEYS_SECRET, find_undeclared
+from infra.objects import build_metadata, declare, name_of
 from infra.sections import ApiKey
+
+
+def build_keys(keys: Mapping[str, ApiKey]) -> Json:
+    records = {key_id: json.dumps(record.to_json(), sort_keys=True) for key_id, record in keys.items()}
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": build_metadata(KEYS_SECRET, SYSTEM_NAMESPACE),
+        "type": "Opaque",
+        "data": {key_id: base64.b64encode(record.encode()).decode() for key_id, record in records.items()},
+    }
 
 
 @dataclass(frozen=True)

@@ -1,15 +1,26 @@
-"""What the cluster has to know before anything of ours can be written: our kinds, and the priorities of pods."""
-
 from dataclasses import dataclass
 from pathlib import Path
 
 import pulumi
 import yaml
 
-from infra.declaring import declare, name_of
-from infra.objects.namespaces import build_priority_classes
+from gpu_platform.domain import names
+from gpu_platform.domain.json_text import Json
+from infra.objects import build_metadata, declare, name_of
 
 CRDS = Path(__file__).resolve().parents[1] / "crds"
+
+
+def build_priority_classes() -> tuple[Json, Json]:
+    """Stock never pushes anybody out, and a unit pushes out stock that slipped into its place."""
+    stock = {"value": 1_000, "preemptionPolicy": "Never", "description": "Warm stock that waits for a tenant."}
+    unit = {"value": 10_000, "preemptionPolicy": "PreemptLowerPriority", "description": "A tenant's unit."}
+    return _priority_class(names.STOCK_PRIORITY_CLASS, stock), _priority_class(names.UNIT_PRIORITY_CLASS, unit)
+
+
+def _priority_class(name: str, fields: Json) -> Json:
+    head = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": build_metadata(name)}
+    return {**head, **fields}
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import pulumi
 import pulumi_kubernetes as kubernetes
 
-from infra.declaring import declare, name_of
-from infra.objects.namespaces import build_namespace
+from infra.components.namespaces import build_namespace
+from infra.objects import declare, name_of
 from infra.sections import GpuOperator
 
 

@@ -1,14 +1,213 @@
-"""NATS with JetStream."""
+"""NATS with JetStream: a StatefulSet that asks everybody for a user and TLS, and keeps what it accepted."""
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 
 import pulumi
 
+from gpu_platform.domain.json_text import Json
+from gpu_platform.domain.names import SYSTEM_NAMESPACE
 from gpu_platform.domain.network import DnsPods
-from infra.declaring import declare, name_of
-from infra.objects.nats import build_nats, nats_url
+from gpu_platform.domain.quantities import canonical_quantity, parse_amount
+from infra.objects import (
+    CONTAINER_SECURITY,
+    POD_SECURITY,
+    app_labels,
+    build_amounts,
+    build_metadata,
+    build_nats_policy,
+    declare,
+    name_of,
+)
 from infra.sections import Nats
+
+NAME = "nats"
+
+PEERS = "nats-peers"
+"""The headless Service, by which the servers know each other."""
+
+CLIENT_PORT, CLUSTER_PORT, MONITOR_PORT = 4222, 6222, 8222
+
+MEMORY_SHARE = Decimal("0.25")
+"""Of a container's memory that messages may take. The platform's streams keep theirs in files; without a limit, the
+server takes the memory of the whole node for its own."""
+
+CONFIGURATION_DIRECTORY = "/etc/nats"
+
+
+def nats_url() -> str:
+    return f"tls://{NAME}.{SYSTEM_NAMESPACE}.svc.cluster.local:{CLIENT_PORT}"
+
+
+def build_nats(nats: Nats, dns: DnsPods) -> tuple[Json, ...]:
+    return (
+        build_configuration(nats),
+        _service(NAME, headless=False),
+        _service(PEERS, headless=True),
+        build_nats_policy(NAME, CLIENT_PORT, CLUSTER_PORT, dns),
+        _disruption_budget(),
+        _stateful_set(nats),
+    )
+
+
+def render_configuration(nats: Nats, directory: str = CONFIGURATION_DIRECTORY, data: str = "/data") -> str:
+    """The server's configuration. Whom it believes is in a file of its own, of a Secret: `gpu-platform queue keys`."""
+    tls = (
+        f'{{ cert_file: "{directory}/tls/tls.crt", key_file: "{directory}/tls/tls.key", '
+        f'ca_file: "{directory}/tls/ca.crt"'
+    )
+    lines = [
+        "server_name: $POD_NAME",
+        f"port: {CLIENT_PORT}",
+        f"http_port: {MONITOR_PORT}",
+        "lame_duck_duration: 30s",
+        "lame_duck_grace_period: 5s",
+        f"tls: {tls} }}",
+        "jetstream {",
+        f'  store_dir: "{data}"',
+        f"  max_file_store: {nats.stored_bytes}",
+        f"  max_memory_store: {int(parse_amount(nats.resources.memory) * MEMORY_SHARE)}",
+        # An acknowledged message survives the power cut of all servers, not only the end of one.
+        "  sync_interval: always",
+        "}",
+    ]
+    if nats.replicas > 1:
+        routes = ", ".join(f'"nats://{host}:{CLUSTER_PORT}"' for host in peer_hosts(nats))
+        lines += [
+            "cluster {",
+            "  name: gpu-platform",
+            f"  port: {CLUSTER_PORT}",
+            f"  routes: [{routes}]",
+            # Both sides show a certificate of our authority: nobody else can join.
+            f"  tls: {tls}, verify: true, timeout: 5 }}",
+            "}",
+        ]
+    return "\n".join([*lines, "include users/users.conf", ""])
+
+
+def peer_hosts(nats: Nats) -> tuple[str, ...]:
+    return tuple(f"{NAME}-{ordinal}.{PEERS}.{SYSTEM_NAMESPACE}.svc.cluster.local" for ordinal in range(nats.replicas))
+
+
+def build_configuration(nats: Nats) -> Json:
+    """Named after its content, as the processes' settings are."""
+    text = render_configuration(nats)
+    digest = hashlib.sha256(text.encode()).hexdigest()[:10]
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": build_metadata(f"{NAME}-{digest}", SYSTEM_NAMESPACE),
+        "data": {"nats.conf": text},
+    }
+
+
+def _service(name: str, *, headless: bool) -> Json:
+    ports = {"client": CLIENT_PORT, **({"cluster": CLUSTER_PORT} if headless else {})}
+    # Peers have to find each other before they are ready: that is what makes them so.
+    kind = {"clusterIP": "None", "publishNotReadyAddresses": True} if headless else {"type": "ClusterIP"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": build_metadata(name, SYSTEM_NAMESPACE, labels=app_labels(NAME)),
+        "spec": {
+            **kind,
+            "selector": app_labels(NAME),
+            "ports": [
+                {"name": port, "port": number, "targetPort": port, "protocol": "TCP"} for port, number in ports.items()
+            ],
+        },
+    }
+
+
+def _disruption_budget() -> Json:
+    """One at a time: of three, two still decide."""
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": build_metadata(NAME, SYSTEM_NAMESPACE),
+        "spec": {"maxUnavailable": 1, "selector": {"matchLabels": app_labels(NAME)}},
+    }
+
+
+def _stateful_set(nats: Nats) -> Json:
+    labels = app_labels(NAME)
+    claim = {
+        "accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": canonical_quantity(nats.storage)}},
+        **({"storageClassName": nats.storage_class} if nats.storage_class else {}),
+    }
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "StatefulSet",
+        "metadata": build_metadata(NAME, SYSTEM_NAMESPACE, labels=labels),
+        "spec": {
+            "replicas": nats.replicas,
+            "serviceName": PEERS,
+            # All at once: a server alone of three is never ready, and would keep the others from coming.
+            "podManagementPolicy": "Parallel",
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": _pod(nats)},
+            "volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": claim}],
+        },
+    }
+
+
+def _pod(nats: Nats) -> Json:
+    # At most one per node, or a node's end takes the majority with it.
+    apart = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": app_labels(NAME)}}
+    return {
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": 60,
+        "securityContext": POD_SECURITY,
+        "affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}},
+        "containers": [_container(nats)],
+        "volumes": [
+            {"name": "configuration", "configMap": {"name": build_configuration(nats)["metadata"]["name"]}},
+            {"name": "users", "secret": {"secretName": nats.users_secret}},
+            {"name": "tls", "secret": {"secretName": nats.tls_secret}},
+        ],
+    }
+
+
+def _container(nats: Nats) -> Json:
+    amounts = build_amounts(nats.resources)
+    ports = {"client": CLIENT_PORT, "cluster": CLUSTER_PORT, "monitor": MONITOR_PORT}
+    return {
+        "name": NAME,
+        "image": nats.image,
+        "imagePullPolicy": "IfNotPresent",
+        "command": ["nats-server", "--config", f"{CONFIGURATION_DIRECTORY}/nats.conf"],
+        "env": [
+            {"name": "POD_NAME", "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.name"}}},
+        ],
+        "ports": [{"name": name, "containerPort": port, "protocol": "TCP"} for name, port in ports.items()],
+        "livenessProbe": _probe(_liveness_path(nats), failures=3),
+        "readinessProbe": _probe("/healthz?js-server-only=true", failures=3),
+        # It reads everything that it stored before it answers.
+        "startupProbe": _probe("/healthz", failures=90),
+        "resources": {"requests": amounts, "limits": amounts},
+        "securityContext": CONTAINER_SECURITY,
+        "volumeMounts": [
+            {"name": "configuration", "mountPath": f"{CONFIGURATION_DIRECTORY}/nats.conf", "subPath": "nats.conf"},
+            {"name": "users", "mountPath": f"{CONFIGURATION_DIRECTORY}/users", "readOnly": True},
+            {"name": "tls", "mountPath": f"{CONFIGURATION_DIRECTORY}/tls", "readOnly": True},
+            {"name": "data", "mountPath": "/data"},
+        ],
+    }
+
+
+def _liveness_path(nats: Nats) -> str:
+    """A write error, as of a full disk, stays with a server until it is restarted. One of several switches JetStream
+    off then. A single one goes on without the stream, and says so only where every stream is asked about."""
+    return "/healthz?js-enabled-only=true" if nats.replicas > 1 else "/healthz"
+
+
+def _probe(path: str, *, failures: int) -> Json:
+    request = {"path": path, "port": "monitor", "scheme": "HTTP"}
+    return {"httpGet": request, "periodSeconds": 10, "timeoutSeconds": 5, "failureThreshold": failures}
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,23 @@
-"""What one tenant may hold of what all tenants share, for the API to read."""
+"""What one tenant may hold of what all tenants share: a ConfigMap, which the API reads."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import pulumi
 
-from gpu_platform.domain.tenant_limits import TenantLimits
-from infra.declaring import declare, name_of
-from infra.objects.tenant_limits import build_limits
+from gpu_platform.domain.json_text import Json
+from gpu_platform.domain.limits import LIMITS_CONFIG_MAP, TenantLimits, write_limit_table
+from gpu_platform.domain.names import SYSTEM_NAMESPACE
+from infra.objects import build_metadata, declare, name_of
+
+
+def build_limits(all_tenants: TenantLimits, by_tenant: Mapping[str, TenantLimits]) -> Json:
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": build_metadata(LIMITS_CONFIG_MAP, SYSTEM_NAMESPACE),
+        "data": write_limit_table(all_tenants, by_tenant),
+    }
 
 
 @dataclass(frozen=True)

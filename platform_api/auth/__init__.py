@@ -1,0 +1,1 @@
+"""Who calls: API keys, roles, and the rate of each key."""

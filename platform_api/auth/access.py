@@ -11,7 +11,7 @@ from platform_api.auth.keys import EVERYBODY, Caller
 from platform_api.auth.rate_limit import Allowance, Rate, build_headers
 from platform_api.deps import Deps, deps_of
 from platform_api.http.errors import ApiError, forbidden, too_many, unauthenticated, unavailable
-from platform_api.http.rate_limit_headers import STATE as RATE_LIMIT_HEADERS
+from platform_api.http.middleware import STATE as RATE_LIMIT_HEADERS
 
 TENANT_BURST_SECONDS = 2
 """After a pause, a tenant may send the requests of as many seconds at once."""

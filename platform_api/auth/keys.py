@@ -7,26 +7,28 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from pydantic import ValidationError
 
 from gpu_platform.domain import names
-from gpu_platform.domain.api_keys import (
+from gpu_platform.domain.json_text import Json
+from gpu_platform.domain.tenants import (
+    DEFAULT_TENANT,
     KEYS_SECRET,
+    TENANT_NAME,
     KeyRecord,
+    Role,
     find_undeclared,
     granted_roles,
     opens,
     split_key,
+    tenant_namespace,
 )
-from gpu_platform.domain.tenants import DEFAULT_TENANT, TENANT_NAME, Role, tenant_namespace
 from gpu_platform.kube import KubeClient, KubeError, NotFoundError
 from gpu_platform.kube.paths import SECRETS
 
 log = logging.getLogger(__name__)
 
-Json = dict[str, Any]
 
 INTERVAL = 2.0
 

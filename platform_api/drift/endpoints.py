@@ -5,13 +5,14 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 
+from gpu_platform.api_models.envelope import Envelope
+from gpu_platform.api_models.stacks import DriftReport
 from gpu_platform.domain.value import Value
 from platform_api.auth.access import Operator
 from platform_api.deps import cluster_of, drift_of
-from platform_api.drift.schemas import DriftReport
-from platform_api.drift.service import build_report
-from platform_api.http.envelope import Envelope, answer
+from platform_api.http.bodies import answer
 from platform_api.listed import require_listed
+from platform_api.stacks.drift import build_report
 
 BODIES: tuple[type[Value], ...] = ()
 

@@ -5,18 +5,17 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Header, Query, Request
 from fastapi.responses import PlainTextResponse, Response
 
+from gpu_platform.api_models.envelope import Envelope, Page
+from gpu_platform.api_models.functions import CreateFunction, FunctionHealth, FunctionView
+from gpu_platform.api_models.stacks import StackView
 from gpu_platform.domain.functions import FunctionChange
 from gpu_platform.domain.value import Value
 from platform_api.auth.access import Editor, Viewer, WritingEditor
 from platform_api.deps import deps_of, functions_of, stream
-from platform_api.functions.logs import FunctionLogOptions, read_function_logs
 from platform_api.functions.service import FunctionService
-from platform_api.functions.views import CreateFunction, FunctionHealth, FunctionView, view_of
-from platform_api.http.bodies import body_of, decoded
-from platform_api.http.envelope import Envelope, Page, answer
-from platform_api.http.etags import etag_of
-from platform_api.parameters import PAGE_LIMIT, PageToken, WaitRecorded
-from platform_api.stacks.schemas import StackView
+from platform_api.functions.views import FunctionLogOptions, read_function_logs, view_function
+from platform_api.http.bodies import answer, body_of, decoded, etag_of
+from platform_api.objects.reads import PAGE_LIMIT, PageToken, WaitRecorded
 from platform_api.stacks.service import get_stack
 
 BODIES: tuple[type[Value], ...] = (CreateFunction, FunctionChange)
@@ -55,7 +54,7 @@ async def list_functions(
     """The tenant's functions, page by page."""
     found, next_token = await functions.list_page(caller, limit, token)
     beside = {"continue": next_token} if next_token else {}
-    return answer([view_of(function) for function in found], beside=beside)
+    return answer([view_function(function) for function in found], beside=beside)
 
 
 @router.get("/{name}", response_model=Envelope[FunctionView])
@@ -118,5 +117,5 @@ async def get_function_logs(
 
 
 def _shown(function: dict[str, Any], status: int = 200, stack_recorded: bool | None = None) -> Response:
-    view = view_of(function).model_copy(update={"stack_recorded": stack_recorded})
+    view = view_function(function).model_copy(update={"stack_recorded": stack_recorded})
     return answer(view, status, {"ETag": etag_of(function)})

@@ -1,29 +1,48 @@
-"""All that can be done with functions, put together once per process. Whatever is changed, is so as it was seen."""
+"""Accepting a function: a declaration, of a spec that is in the catalogue."""
 
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any
+from functools import partial
 
-from gpu_platform.adapters.fault_points import pass_point
-from gpu_platform.domain.functions import FunctionChange, merge_function_change
-from gpu_platform.domain.gpu_functions import GPUFunctionSpec
+from gpu_platform.api_models.functions import CreateFunction
+from gpu_platform.domain.functions import (
+    FunctionChange,
+    GPUFunctionSpec,
+    build_function,
+    merge_function_change,
+    normalise_function,
+)
+from gpu_platform.domain.json_text import Json
+from gpu_platform.domain.operations import OperationKind
 from gpu_platform.domain.stacks import as_accepted
 from gpu_platform.domain.units import with_accepted_spec
 from gpu_platform.kube.paths import GPU_FUNCTIONS
 from gpu_platform.kube.requests import find
-from gpu_platform.store.ledger import build_deletion, delete_on_record, open_operation, settle_creation
+from gpu_platform.process import pass_point
+from gpu_platform.store.ledger import build_deletion, delete_on_record, open_operation, settle_creation, spec_of
 from platform_api.auth.keys import Caller
 from platform_api.cluster import Cluster
-from platform_api.functions.acceptance import FunctionAcceptance
-from platform_api.functions.health import FunctionHealthReads, QueueFigures
+from platform_api.functions.views import FunctionHealthReads, QueueFigures
 from platform_api.http.errors import ApiError, not_found
+from platform_api.objects.idempotent_create import Declarations, Declared, build_creation, check_catalogue
 from platform_api.objects.limits import ObjectLimits
-from platform_api.objects.optimistic_update import change_as_seen, check_match
-from platform_api.ownership import refuse_owned
-from platform_api.paging import read_page
-from platform_api.stacks.recording import RecordingWaits
+from platform_api.objects.optimistic_update import change_as_seen, check_match, refuse_owned
+from platform_api.objects.reads import read_page
+from platform_api.stacks.service import RecordingWaits
 
-Json = dict[str, Any]
+
+class FunctionAcceptance:
+    def __init__(self, cluster: Cluster, limits: ObjectLimits, now: Callable[[], datetime]) -> None:
+        self._cluster = cluster
+        self._declarations = Declarations(cluster.client, limits, GPU_FUNCTIONS, "function", now)
+
+    async def accept(self, caller: Caller, body: CreateFunction) -> Declared:
+        request = normalise_function(body.to_request())
+        wanted = build_creation(caller, body.operation_id, OperationKind.CREATE_FUNCTION, "GPUFunction", request)
+        function = build_function(request, caller.namespace, body.operation_id, spec_of(wanted).request_hash)
+        return await self._declarations.accept(
+            caller, wanted, function, partial(check_catalogue, self._cluster, request.spec_name)
+        )
 
 
 class FunctionService:

@@ -5,13 +5,15 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
 
+from gpu_platform.api_models.envelope import Envelope
+from gpu_platform.api_models.units import UnitMetricsView
 from gpu_platform.domain.value import Value
 from platform_api.auth.access import Viewer
 from platform_api.deps import deps_of, units_of
-from platform_api.gpu_metrics.schemas import UnitMetricsView, gpu_view_of
 from platform_api.gpu_units.service import UnitService
+from platform_api.gpu_units.views import view_gpu
 from platform_api.health.gpu_readings import select_pods
-from platform_api.http.envelope import Envelope, answer
+from platform_api.http.bodies import answer
 from platform_api.http.errors import not_found, unavailable
 
 BODIES: tuple[type[Value], ...] = ()
@@ -35,5 +37,5 @@ async def read_unit_metrics(
         raise unavailable(f"the GPUs cannot be asked just now: {gpus.problem}")
     read_at, readings = gpus.read_at, gpus.readings
     pods = [pod["metadata"]["name"] for pod in await units.reads.pods_of(unit)]
-    devices = tuple(map(gpu_view_of, select_pods(readings, caller.namespace, pods)))
+    devices = tuple(map(view_gpu, select_pods(readings, caller.namespace, pods)))
     return answer(UnitMetricsView(unit=name, read_at=read_at, devices=devices))

@@ -1,45 +1,38 @@
-"""Accepting a unit: ledger, claim, unit, mark; each step guarded, each safe to die after.
-
-| step | what                                       | who repairs it when this process dies right after          |
-| ---- | ------------------------------------------ | ---------------------------------------------------------- |
-| 1    | check the request and the tenant's limits, | nothing was written                                        |
-|      | then hash them; a token's digest comes last |                                                           |
-| 2    | record the Operation, if there is none     | the operations controller removes it: nothing was accepted |
-| 2a   | of one with a token: keep it in a Secret   | it goes with the Operation                                 |
-| 3    | claim stock by compare-and-swap            | the operations controller goes on from here                |
-| 4    | hold the storages that the unit mounts     | the operations controller goes on from here                |
-| 5    | create the unit in the stock's place       | the operations controller marks it                         |
-| 6    | mark the Operation succeeded               | nothing is left to do                                      |
-"""
+"""The storages that a unit mounts: looked at before anything is taken for it, and refused in words for the caller."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from functools import partial
+from weakref import WeakValueDictionary
 
-from gpu_platform.adapters.fault_points import pass_point
+from gpu_platform.api_models.units import CreateUnit
 from gpu_platform.domain import names
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.metadata import annotations_of
+from gpu_platform.domain.mount_holds import HolderKind, hold_of, unit_holder
 from gpu_platform.domain.operations import ACCEPT_SECONDS, OperationKind
-from gpu_platform.domain.ssh import token_of
-from gpu_platform.domain.stock import Claim, is_from
+from gpu_platform.domain.ssh import find_token_hash, hash_token_unsalted, token_of
+from gpu_platform.domain.stock import Claim, is_from, rank_stock
 from gpu_platform.domain.units import UnitRequest, build_unit, normalise_request, with_token_hash
 from gpu_platform.kube import KubeError
-from gpu_platform.kube.paths import GPU_UNITS, OPERATIONS
+from gpu_platform.kube.paths import GPU_STORAGES, GPU_UNITS, OPERATIONS
 from gpu_platform.kube.requests import find
-from gpu_platform.store.claims import release_claim
+from gpu_platform.process import pass_point
+from gpu_platform.store.claims import list_free_stock, release_claim, try_claim
 from gpu_platform.store.creations import NameTakenError
 from gpu_platform.store.ledger import remove_operation
 from gpu_platform.store.ssh_tokens import UnitToken, ensure_token_secret
+from gpu_platform.store.storages import StorageHeldError, StorageMissingError
 from gpu_platform.store.unit_writes import create_or_adopt_unit, find_unit
 from platform_api.auth.keys import Caller
 from platform_api.cluster import Cluster
-from platform_api.gpu_units.claiming import StockClaimer
-from platform_api.gpu_units.schemas import CreateUnit
-from platform_api.gpu_units.token_digests import TokenDigests
-from platform_api.http.errors import ApiError, invalid_field, no_capacity
-from platform_api.mounting import check_mounts, mounts_refused_in_words
+from platform_api.http.errors import ApiError, invalid_field, no_capacity, not_found, storage_in_use
+from platform_api.kube_health import BoundedClient
+from platform_api.metrics import ApiMetrics
 from platform_api.objects.idempotent_create import (
     BEGINNINGS,
     OperationEnds,
@@ -53,11 +46,116 @@ from platform_api.objects.idempotent_create import (
 )
 from platform_api.objects.limits import ObjectLimits
 
-Json = dict[str, Any]
+THREADS = 1
+"""However many tokens are sent, their digests occupy at most one core. That is 100 to 200 tokens per second."""
+
+TRIED_LIMIT = 10_000
 
 LANES = 16
 """Acceptances that this process carries out at once. A crowd waits here, where waiting costs nothing, and not in calls
 to Kubernetes, which have a time limit."""
+
+
+async def check_mounts(client: BoundedClient, namespace: str, unit: str, storages: Iterable[str]) -> None:
+    """It spares a claim that would have to be given back, and a Secret. Holding them is what decides."""
+    with mounts_refused_in_words():
+        for name in storages:
+            storage = await find(client, GPU_STORAGES, name, namespace)
+            if storage is None or "deletionTimestamp" in storage["metadata"]:
+                raise StorageMissingError(name)
+            hold = hold_of(storage)
+            if hold is not None and hold.holder != unit_holder(unit):
+                raise StorageHeldError(name, hold.holder)
+
+
+@contextmanager
+def mounts_refused_in_words() -> Iterator[None]:
+    try:
+        yield
+    except StorageMissingError as error:
+        raise not_found(
+            "gpustorage_not_found", f"storageMounts: there is no storage {error.name!r}; create it first"
+        ) from error
+    except StorageHeldError as error:
+        raise in_use_error(error) from error
+
+
+def in_use_error(error: StorageHeldError) -> ApiError:
+    name, holder = error.name, error.holder
+    if holder.kind is HolderKind.UNIT:
+        return storage_in_use(
+            f"the storage {name!r} is mounted by the unit {holder.name!r}; one unit at a time may have it: unmount it "
+            "there, or delete that unit"
+        )
+    return storage_in_use(f"the storage {name!r} is being copied into the storage {holder.name!r}; wait for its end")
+
+
+class TokenDigests:
+    """Computes one digest at a time for each tenant: many tokens of one tenant wait for each other, not in front of
+    those of other tenants."""
+
+    def __init__(self) -> None:
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="token-digest")
+        self._turns = WeakValueDictionary[str, asyncio.Lock]()
+
+    async def find(self, namespace: str, unit: str, token: str, known: str | None = None) -> UnitToken:
+        """Returns the token with its digest; `known` as in `find_token_hash`."""
+        return UnitToken(token, await self._compute(namespace, partial(find_token_hash, token, namespace, unit, known)))
+
+    async def find_unsalted(self, namespace: str, token: str) -> str:
+        """Returns the digest of this tenant's token as earlier versions recorded it."""
+        return await self._compute(namespace, partial(hash_token_unsalted, token))
+
+    async def _compute(self, namespace: str, digest: Callable[[], str]) -> str:
+        turn = self._turns.setdefault(namespace, asyncio.Lock())
+        async with turn:
+            return await asyncio.get_running_loop().run_in_executor(self._threads, digest)
+
+
+class StockClaimer:
+    def __init__(self, cluster: Cluster, metrics: ApiMetrics, now: Callable[[], datetime]) -> None:
+        self._cluster = cluster
+        self._metrics = metrics
+        self._now = now
+        self._tried: dict[str, str] = {}
+        """Uid and resourceVersion of stock that this process has tried: in that version it is no longer to be had,
+        whatever the index, a few milliseconds behind, still says."""
+
+    async def claim(self, spec_name: str, claim: Claim, stock_name: str | None) -> Json | None:
+        """Claims one stock unit of the spec; None when none is free."""
+        indexed = self._cluster.available_stock(spec_name)
+        stock = await self._take(self._rank(indexed, spec_name, stock_name), claim)
+        if stock is None:
+            listed = await list_free_stock(self._cluster.client, spec_name)
+            stock = await self._take(self._rank(listed, spec_name, stock_name), claim)
+        self._metrics.count_claim("taken" if stock else "none")
+        return stock
+
+    def _rank(self, stock: Iterable[Json], spec_name: str, stock_name: str | None) -> tuple[Json, ...]:
+        ranked = rank_stock(stock, spec_name)
+        return tuple(each for each in ranked if stock_name is None or each["metadata"]["name"] == stock_name)
+
+    async def _take(self, candidates: Iterable[Json], claim: Claim) -> Json | None:
+        for stock in candidates:
+            uid, version = stock["metadata"]["uid"], stock["metadata"]["resourceVersion"]
+            if self._tried.get(uid) == version:
+                continue
+            self._remember(uid, version)
+            try:
+                taken = await try_claim(self._cluster.client, stock, claim, self._now())
+            except KubeError:
+                # Nobody knows whether it was taken. If it was not, it must be possible to try again.
+                self._tried.pop(uid, None)
+                raise
+            if taken is not None:
+                return taken
+            self._metrics.count_claim("lost")
+        return None
+
+    def _remember(self, uid: str, version: str) -> None:
+        if len(self._tried) >= TRIED_LIMIT:
+            self._tried.clear()
+        self._tried[uid] = version
 
 
 @dataclass(frozen=True)

@@ -5,22 +5,20 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Header, Query, Request
 from fastapi.responses import PlainTextResponse, Response
 
-from gpu_platform.domain.gpu_units import Phase
+from gpu_platform.api_models.envelope import Envelope, Page
+from gpu_platform.api_models.events import EventView
+from gpu_platform.api_models.units import AddressView, CreateUnit, UnitView
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.ssh import SshContainer
-from gpu_platform.domain.units import UnitChange
+from gpu_platform.domain.units import Phase, UnitChange
 from gpu_platform.domain.value import Value
 from platform_api.auth.access import Editor, Viewer, WritingEditor
 from platform_api.deps import root_of, stream, units_of
-from platform_api.events import EventView
-from platform_api.gpu_units.schemas import AddressView, CreateUnit, Json, UnitView
 from platform_api.gpu_units.service import UnitService
-from platform_api.gpu_units.watching import watch_units
-from platform_api.http.bodies import body_of, decoded
-from platform_api.http.envelope import Envelope, Page, answer
-from platform_api.http.etags import etag_of
+from platform_api.gpu_units.views import watch_units
+from platform_api.http.bodies import answer, body_of, decoded, etag_of
 from platform_api.http.streams import EVENT_STREAM
-from platform_api.objects.reads import LogOptions, read_logs
-from platform_api.parameters import PAGE_LIMIT, PageToken, WaitRecorded
+from platform_api.objects.reads import PAGE_LIMIT, LogOptions, PageToken, WaitRecorded, read_logs
 
 BODIES: tuple[type[Value], ...] = (CreateUnit, UnitChange)
 

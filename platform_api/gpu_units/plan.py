@@ -1,16 +1,20 @@
-"""Whether a unit can be called on a port at this moment, and where."""
+"""Where a unit's calls are forwarded to: the decision as a table, and its inputs out of the caches, so that a call costs
+Kubernetes nothing and goes on while it is away.
+"""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from gpu_platform.domain import names
 from gpu_platform.domain.conditions import find_condition
-from gpu_platform.domain.gpu_units import GPUUnitSpec, GPUUnitStatus, Phase, UnitPort
-from platform_api.proxy.plan import plan_address
-from platform_api.proxying.target import NotReady, Simulated, Target
+from gpu_platform.domain.json_text import Json
+from gpu_platform.domain.units import GPUUnitSpec, GPUUnitStatus, Phase, UnitPort
+from platform_api.http.errors import ApiError, not_found
+from platform_api.proxy.plan import NotReady, Simulated, Target, plan_address
 
-Json = dict[str, Any]
+
+def unit_not_found(name: str) -> ApiError:
+    return not_found("gpuunit_not_found", f"there is no unit {name!r}")
 
 
 @dataclass(frozen=True)

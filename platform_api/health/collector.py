@@ -8,21 +8,18 @@ yet: these names are announced without figures.
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from gpu_platform.domain import names
+from gpu_platform.domain.json_text import Json
 from platform_api.cluster import Cluster
 from platform_api.deps import Deps
-from platform_api.gpu_metrics.reader import GpuReader
-from platform_api.health.gpu_readings import Reading
-from platform_api.inventory.nodes import GpuNode, read_nodes
+from platform_api.health.gpu_readings import GpuReader, Reading
+from platform_api.health.inventory import GpuNode, read_nodes
 from platform_api.nats_connection import QueueLink
-
-Json = dict[str, Any]
 
 NODE_LABELS = ("node", "gpu_product")
 DEVICE_LABELS = ("node", "gpu", "uuid", "gpu_product", "partition")

@@ -3,12 +3,13 @@
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
+from gpu_platform.api_models.envelope import Envelope
+from gpu_platform.api_models.health import HealthView, LivenessView
 from gpu_platform.domain.value import Value
 from platform_api.auth.access import AnyCaller
 from platform_api.deps import deps_of
-from platform_api.health.schemas import HealthView, LivenessView
 from platform_api.health.service import build_health, observe_health
-from platform_api.http.envelope import Envelope, answer
+from platform_api.http.bodies import answer
 
 BODIES: tuple[type[Value], ...] = ()
 

@@ -1,26 +1,42 @@
-"""Figures of GPUs out of an exporter's text. Pure; a line that nobody can read costs that line."""
+"""Figures of GPUs out of an exporter's text (DCGM), read now and then so that no request waits for the exporter. A line
+that cannot be parsed costs that line only.
+"""
 
+import asyncio
+import logging
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 
+import httpx
 from prometheus_client.parser import text_string_to_metric_families
+
+from platform_api.gpu_exporter import ExporterError, read_exporter
 
 NAMES = ("DCGM_FI_DEV_FB_USED", "DCGM_FI_DEV_FB_FREE", "DCGM_FI_DEV_GPU_UTIL")
 """Memory in MiB, and how busy a GPU was in percent of the time."""
 
 # Exporters and versions of them differ; a label that Prometheus itself has set comes last.
 NODE_LABELS = ("Hostname", "hostname", "node", "instance")
+
 GPU_LABELS = ("gpu", "minor_number", "device")
 UUID_LABELS = ("UUID", "uuid")
 PRODUCT_LABELS = ("modelName", "product", "gpu_product")
 PARTITION_LABELS = ("GPU_I_ID",)
+
 # Where Prometheus had labels of its own, it has renamed those of the exporter, which are the ones that are meant.
 NAMESPACE_LABELS = ("exported_namespace", "namespace")
+
 POD_LABELS = ("exported_pod", "pod")
 
 LARGEST_VALUE = 1e12
 """DCGM says by values near 2**63 that it does not know one."""
+
+log = logging.getLogger(__name__)
+
+INTERVAL_SECONDS = 5.0
+"""Chosen by feel: exporters themselves ask the GPUs every 1 to 30 s."""
 
 
 @dataclass(frozen=True)
@@ -123,3 +139,48 @@ def _order(reading: Reading) -> tuple[str, int, str, str, str, str, str]:
     device = reading.device
     number = int(device.gpu) if device.gpu.isascii() and device.gpu.isdecimal() and len(device.gpu) < 10 else 0
     return device.node, number, device.gpu, device.uuid, device.partition, reading.namespace, reading.pod
+
+
+class GpuReader:
+    def __init__(self, url: str | None, now: Callable[[], datetime]) -> None:
+        self._url = url
+        self._now = now
+        self.problem: str | None = "it was not asked yet"
+        """Why there are no figures, in words; None while there are."""
+
+        self.readings: tuple[Reading, ...] = ()
+        self.read_at: datetime | None = None
+
+    @property
+    def is_configured(self) -> bool:
+        return self._url is not None
+
+    @property
+    def is_connected(self) -> bool:
+        return self.is_configured and self.problem is None
+
+    async def run(self) -> None:
+        if self._url is None:
+            return
+        # Without the machine's proxy: an exporter is in the cluster.
+        async with httpx.AsyncClient(trust_env=False) as client:
+            while True:
+                await self.read(client, self._url)
+                await asyncio.sleep(INTERVAL_SECONDS)
+
+    async def read(self, client: httpx.AsyncClient, url: str) -> None:
+        """Old figures are forgotten when there are no new ones."""
+        before = self.problem
+        try:
+            # Thousands of GPUs take a second, in which nobody else would be served.
+            self.readings = await asyncio.to_thread(parse_readings, await read_exporter(client, url))
+            self.read_at = self._now()
+            self.problem = None if self.readings else "its answer says nothing about GPUs"
+        except ExporterError as error:
+            self.readings, self.problem = (), str(error)
+        except Exception:
+            # These figures are never worth the process that everybody else needs.
+            log.exception("gpu-exporter.unreadable")
+            self.readings, self.problem = (), "its answer cannot be read"
+        if before != self.problem:
+            log.info("gpu-exporter.changed", extra={"problem": self.problem})

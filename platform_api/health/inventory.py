@@ -1,21 +1,74 @@
-"""The inventory, counted from memory. Nobody follows pods for it: a unit knows its node and its GPUs."""
+"""The inventory: nodes, their GPUs, and which units hold them, counted from memory. No pods are followed for it: a unit
+knows its node and its GPUs.
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
+from gpu_platform.api_models.health import GpuProduct, InventoryView, NodeInventory, PoolInventory, SpecInventory
+from gpu_platform.api_models.stock import StockState
 from gpu_platform.domain import names
-from gpu_platform.domain.gpu_units import Phase
+from gpu_platform.domain.conditions import is_true
+from gpu_platform.domain.json_text import Json
+from gpu_platform.domain.metadata import labels_of
+from gpu_platform.domain.quantities import QuantityError, parse_quantity
+from gpu_platform.domain.units import Phase
 from platform_api.cluster import Cluster
-from platform_api.inventory.nodes import GpuNode, read_nodes, sum_products
-from platform_api.inventory.schemas import InventoryView, NodeInventory, PoolInventory, SpecInventory
-from platform_api.stock_pools import schemas as stock_pools
-from platform_api.stock_units.schemas import StockState, state_of
+from platform_api.stock import service as stock_pools
+from platform_api.stock.service import state_of
 
-Json = dict[str, Any]
-
+PRODUCT_LABEL = "nvidia.com/gpu.product"
+UNKNOWN_PRODUCT = "unknown"
 PHASES_WITH_A_POD = (Phase.READY, Phase.PROGRESSING)
+
+
+@dataclass(frozen=True)
+class GpuNode:
+    name: str
+    is_ready: bool
+    product: str
+    capacity: int
+    allocatable: int
+
+
+def read_node(node: Json) -> GpuNode:
+    status = node.get("status") or {}
+    return GpuNode(
+        name=node["metadata"]["name"],
+        is_ready=is_true(node, "Ready"),
+        product=labels_of(node).get(PRODUCT_LABEL) or UNKNOWN_PRODUCT,
+        capacity=_count_gpus(status.get("capacity")),
+        allocatable=_count_gpus(status.get("allocatable")),
+    )
+
+
+def read_nodes(nodes: Iterable[Json]) -> tuple[GpuNode, ...]:
+    return tuple(sorted(map(read_node, nodes), key=lambda node: node.name))
+
+
+def sum_products(nodes: Iterable[GpuNode]) -> tuple[GpuProduct, ...]:
+    """By product; nodes without a GPU are of none."""
+    by_product: dict[str, list[GpuNode]] = {}
+    for node in nodes:
+        if node.capacity or node.allocatable:
+            by_product.setdefault(node.product, []).append(node)
+    return tuple(
+        GpuProduct(
+            product=product,
+            node_count=len(members),
+            capacity=sum(node.capacity for node in members),
+            allocatable=sum(node.allocatable for node in members),
+        )
+        for product, members in sorted(by_product.items())
+    )
+
+
+def _count_gpus(amounts: dict[str, str] | None) -> int:
+    try:
+        return int(parse_quantity((amounts or {}).get(names.GPU_RESOURCE, "0")))
+    except QuantityError:
+        return 0
 
 
 @dataclass(frozen=True)
@@ -95,7 +148,7 @@ def _node(node: GpuNode, used: int) -> NodeInventory:
 
 
 def _pool(pool: Json) -> PoolInventory:
-    view = stock_pools.view_of(pool)
+    view = stock_pools.view_pool(pool)
     return PoolInventory(
         name=view.name,
         spec_name=view.spec_name,

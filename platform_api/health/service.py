@@ -1,23 +1,29 @@
-"""Health, from memory alone: it answers at once also when Kubernetes hangs, which is when somebody asks."""
+"""Health, from memory alone: it answers at once also while Kubernetes hangs, which is when it is asked for.
 
-from collections.abc import Sequence
+Also writes the same state as a log line from time to time, for those who have nothing but the log afterwards.
+"""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
+from gpu_platform.api_models.health import HealthView
+from gpu_platform.api_models.stock import PoolView
 from gpu_platform.domain import names
-from gpu_platform.domain.stock_pools import PoolPhase
+from gpu_platform.domain.json_text import Json
+from gpu_platform.domain.stock import PoolPhase
 from platform_api.deps import Deps
 from platform_api.health.gpu_readings import Reading, sum_readings
-from platform_api.health.schemas import HealthView
-from platform_api.inventory.nodes import GpuNode, read_nodes, sum_products
-from platform_api.stock_pools import schemas as stock_pools
-from platform_api.stock_pools.schemas import PoolView
-
-Json = dict[str, Any]
+from platform_api.health.inventory import GpuNode, count_specs, read_nodes, sum_products
+from platform_api.stock import service as stock_pools
 
 NAMED = 5
 """Nodes or pools that one sentence names."""
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -139,7 +145,7 @@ def find_causes(observed: Observed, nodes: Sequence[GpuNode]) -> tuple[str, ...]
     unready = [node.name for node in nodes if not node.is_ready]
     if unready:
         causes.append(f"{len(unready)} of {len(nodes)} nodes are not ready: {_named(unready)}.")
-    pools = sorted(map(stock_pools.view_of, observed.pools), key=lambda pool: pool.name)
+    pools = sorted(map(stock_pools.view_pool, observed.pools), key=lambda pool: pool.name)
     failed = [pool for pool in pools if pool.phase is PoolPhase.FAILED]
     if failed:
         why = failed[0].message or failed[0].reason or "no reason is known"
@@ -173,3 +179,33 @@ def _absence(deps: Deps) -> str:
 
 def _keys_are_missing(deps: Deps) -> bool:
     return deps.settings.auth == "keys" and not deps.key_ring.is_read
+
+
+async def report_for_ever(deps: Deps, interval_seconds: float) -> None:
+    while True:
+        await asyncio.sleep(interval_seconds)
+        log.info("runtime status", extra=build_report(observe_health(deps)))
+
+
+def build_report(observed: Observed) -> Json:
+    return {
+        "health": build_health(observed).to_json(),
+        "stock": {
+            spec.spec_name: {"available": spec.available, "claimed": spec.claimed}
+            for spec in count_specs(_stock(observed.units), ())
+        },
+        "units": dict(sorted(_count_phases(observed.units).items())),
+    }
+
+
+def _stock(units: Iterable[Json]) -> Iterable[Json]:
+    return (unit for unit in units if names.is_stock_namespace(unit["metadata"]["namespace"]))
+
+
+def _count_phases(units: Iterable[Json]) -> Counter[str]:
+    """Of tenants' units."""
+    return Counter(
+        (unit.get("status") or {}).get("phase") or "Unknown"
+        for unit in units
+        if not names.is_stock_namespace(unit["metadata"]["namespace"])
+    )

@@ -1,30 +1,83 @@
-"""Strict decoding: what the caller sent is what the schema says, or the answer names the field and the fix.
+"""JSON bodies: strict decoding of requests, the envelope of answers, and ETags.
 
-FastAPI's own body handling turns "8" into 8 and overlooks unknown and repeated keys; a request that is recorded and
-hashed must not leave room for that.
+What the caller sent is what the schema says, or the answer names the field and the fix. An ETag changes with an
+object's spec, not with its status.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from fastapi import Request
+from fastapi.responses import Response
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from gpu_platform.domain.json_text import JsonBoundsError, check_bounds, parse_json
-from gpu_platform.domain.value import Value
-from gpu_platform.domain.value_errors import sentence_of
-from platform_api.http.envelope import JSON, ErrorDetail
+from gpu_platform.api_models.envelope import ErrorBody, ErrorDetail, ErrorEnvelope
+from gpu_platform.domain.json_text import Json, JsonBoundsError, check_bounds, parse_json
+from gpu_platform.domain.value import Value, sentence_of
 from platform_api.http.errors import ApiError, invalid, invalid_field
+from platform_api.http.limits import hold
 
+JSON = "application/json"
 M = TypeVar("M", bound=Value)
-
 REF_TEMPLATE = "#/components/schemas/{model}"
+
 DETAILS_LIMIT = 20
 """Wrong fields that one answer names."""
 
 FIELD_VALUES = 20_000
 """Values of JSON in the fields of one request: in 128 KiB there is no room for so many environment variables."""
+
+
+def answer(
+    data: Value | Sequence[Value],
+    status: int = 200,
+    headers: Mapping[str, str] | None = None,
+    *,
+    beside: Mapping[str, Any] | None = None,
+) -> Response:
+    """`beside` are fields next to the data. A list is held: one of 500 units may have many MiB."""
+    shown = data.to_json() if isinstance(data, Value) else [each.to_json() for each in data]
+    response = json_response({"data": shown, **(beside or {})}, status, headers)
+    if not isinstance(data, Value):
+        hold(len(response.body))
+    return response
+
+
+def error_response(
+    status: int,
+    code: str,
+    message: str,
+    request_id: str,
+    details: Sequence[ErrorDetail] = (),
+    headers: Mapping[str, str] | None = None,
+) -> Response:
+    return json_response(error_body(code, message, request_id, details), status, headers)
+
+
+def error_body(code: str, message: str, request_id: str, details: Sequence[ErrorDetail] = ()) -> dict[str, Any]:
+    body = ErrorBody(code=code, message=message, details=tuple(details) or None, request_id=request_id)
+    return ErrorEnvelope(error=body).to_json()
+
+
+def json_response(body: Mapping[str, Any], status: int, headers: Mapping[str, str] | None = None) -> Response:
+    return Response(encode_json(body), status, headers=dict(headers or {}), media_type=JSON)
+
+
+def encode_json(body: Mapping[str, Any]) -> bytes:
+    return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def etag_of(item: Json) -> str:
+    return f'"{item["metadata"]["uid"]}.{item["metadata"].get("generation", 1)}"'
+
+
+def is_matched(if_match: str | None, item: Json) -> bool:
+    """Whether the object is still what the caller's `If-Match` says; without one, it is."""
+    if if_match is None or if_match.strip() == "*":
+        return True
+    return etag_of(item) in [each.strip() for each in if_match.split(",")]
 
 
 def decoded(model: type[M], *, unsaid: M | None = None) -> Callable[[Request], Awaitable[M]]:

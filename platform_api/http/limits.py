@@ -1,22 +1,10 @@
-"""How much of the API process clients may hold: request slots, memory, connections, and time. Decisions are pure
-functions.
+"""The bytes that a request keeps in memory: its body, or an answer that its client has not read yet.
 
-A connection is always in one phase. One that stays in it for too long ends like this (`client` is the setting
-`clientTimeoutSeconds`):
-
-| phase    | begins with                                   | seconds | then               |
-| -------- | --------------------------------------------- | ------- | ------------------ |
-| silent   | the connection                                | client  | closed             |
-| head     | the first byte of a head                      | client  | 408, closed        |
-| request  | the end of a head                             | none    | see below          |
-| idle     | the end of an answer                          | 30      | closed             |
-| draining | the end of an answer to an unread body        | 5       | closed             |
-| closing  | closing, with bytes that the client must read | client  | reset              |
-
-Within a request, a body is waited for as long as `body_seconds` says, and a client that reads its answer too slowly is
-waited for as long as `answer_seconds` says.
+The frame opens a holding for each request, and releases it at the request's end. It is found by context, as the
+request's id is: what builds an answer has no request at hand.
 """
 
+import contextvars
 from collections import Counter, OrderedDict
 from enum import StrEnum
 from typing import Protocol
@@ -53,12 +41,34 @@ DRAIN_PAUSE_SECONDS = 0.01
 
 DRAINED_BYTES = 32 << 20
 DRAINED_READS = 1_000
-
 BODY_SECONDS = 300.0
 BODY_BYTES_PER_SECOND = 1_024
 
 ANSWER_BYTES_PER_SECOND = 32 << 10
 """The slowest client that may read a large answer. The page at /docs loads 1.5 MB without a key: within a minute."""
+
+
+class Holding(Protocol):
+    def grow_to(self, size: int) -> None:
+        """Holds so many bytes in all. Raises the refusal where there is no room for them."""
+
+    def release(self) -> None:
+        """Holds nothing any more."""
+
+
+current_holding: contextvars.ContextVar[Holding | None] = contextvars.ContextVar("holding", default=None)
+
+
+def hold(size: int) -> None:
+    """Counts so many bytes for the current request. Raises the refusal where there is no room for them."""
+    if (holding := current_holding.get()) is not None:
+        holding.grow_to(size)
+
+
+def release_held() -> None:
+    """For a request that goes on after it has dropped its body."""
+    if (holding := current_holding.get()) is not None:
+        holding.release()
 
 
 class Phase(StrEnum):

@@ -1,6 +1,7 @@
-"""The frame around every request: its id, its limits, its headers, its log line, its count; and the last net.
+"""The ASGI middleware around every request: its id, its limits, its headers, its log line, its count; and the last net.
 
-Plain ASGI: a framework middleware would copy bodies, hide disconnects and buffer streams.
+Beside it stand the smaller layers: security headers, the `RateLimit` fields, the guard of an API without keys
+(`auth: none`), and the extension by which a handler takes over an upgraded connection.
 """
 
 import asyncio
@@ -13,26 +14,48 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping, Sequence
 from functools import partial
 from typing import Any
+from urllib.parse import urlsplit
 
 from fastapi.responses import Response
 
-from platform_api.http.envelope import error_response
-from platform_api.http.errors import ApiError, body_too_large, body_too_slow, caller_gone
-from platform_api.http.holding import Holding, current_holding
-from platform_api.http.limits import HeldBytes, Slots, body_seconds
-from platform_api.http.security_headers import build_security_headers
-from platform_api.http.upgrades import Upgrade, find_upgrade, with_upgrade
+from gpu_platform.domain.network import is_loopback
+from platform_api.http.bodies import error_response
+from platform_api.http.errors import ApiError, body_too_large, body_too_slow, caller_gone, forbidden
+from platform_api.http.limits import HeldBytes, Holding, Slots, body_seconds, current_holding
 from platform_api.metrics import ApiMetrics
 
-log = logging.getLogger(__name__)
+Header = tuple[bytes, bytes]
 
+API_POLICY = b"default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+"""An answer that is JSON or text needs nothing, even if a browser were to show it as a page."""
+
+SECURITY_HEADERS: tuple[Header, ...] = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"cache-control", b"no-store"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"x-frame-options", b"DENY"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"x-permitted-cross-domain-policies", b"none"),
+)
+
+OWN_SECURITY_HEADERS: tuple[Header, ...] = (
+    *SECURITY_HEADERS,
+    (b"content-security-policy", API_POLICY),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"permissions-policy", b"camera=(), display-capture=(), geolocation=(), microphone=(), payment=(), usb=()"),
+)
+
+EXTENSION = "gpu_platform.upgrade"
+
+Upgrade = Callable[[Sequence[tuple[bytes, bytes]]], tuple[asyncio.StreamReader, asyncio.StreamWriter]]
+"""Sends a 101 with these headers; the connection is the caller's to read, to write and to close from then on."""
+
+log = logging.getLogger(__name__)
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
-Header = tuple[bytes, bytes]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
-
 REQUEST_ID = re.compile("[A-Za-z0-9._-]{1,64}")
 NO_LIMIT = sys.maxsize
 BODY_HEADERS = (b"content-length", b"transfer-encoding")
@@ -42,8 +65,30 @@ PART_BYTES = 65_536
 all that it is given at once, and keeps what the client does not read."""
 
 UNEXPECTED = "something broke here; the log knows more"
-
 current_request_id: contextvars.ContextVar[str] = contextvars.ContextVar("request_id", default="-")
+
+STATE = "rate_limit_headers"
+"""Where the lock on the routes leaves them: an attribute of `request.state`."""
+
+OWN_SITES = ("same-origin", "none")
+"""Values of `Sec-Fetch-Site`: the API's own page, and an address that the user typed."""
+
+
+def build_security_headers(answer: Iterable[Header], *, is_proxied: bool) -> list[Header]:
+    """The headers to add to an answer that has these."""
+    names = {name.lower() for name, _ in answer}
+    return [header for header in (SECURITY_HEADERS if is_proxied else OWN_SECURITY_HEADERS) if header[0] not in names]
+
+
+def find_upgrade(scope: Mapping[str, Any]) -> Upgrade | None:
+    """None for a request that does not ask for a WebSocket."""
+    upgrade: Upgrade | None = scope.get("extensions", {}).get(EXTENSION, {}).get("take_over")
+    return upgrade
+
+
+def with_upgrade(upgrade: Upgrade) -> dict[str, dict[object, object]]:
+    """What a scope's `extensions` are then."""
+    return {EXTENSION: {"take_over": upgrade}}
 
 
 class Frame:
@@ -218,3 +263,84 @@ class _Request:
 def _find_header(scope: Scope, wanted: bytes) -> str:
     """The first header of this name, as the application sees it; empty without one."""
     return next((value.decode("latin-1") for name, value in scope["headers"] if name == wanted), "")
+
+
+class RateLimitHeaders:
+    def __init__(self, application: Application) -> None:
+        self._application = application
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_with(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                fields = scope.get("state", {}).get(STATE) or {}
+                message["headers"] = add_fields(message.get("headers", ()), fields)
+            await send(message)
+
+        await self._application(scope, receive, send_with)
+
+
+def add_fields(headers: Iterable[Header], fields: dict[str, str]) -> list[Header]:
+    """Adds the fields that are not there yet: a unit that is called through the API may have limits of its own."""
+    given = list(headers)
+    names = {name.lower() for name, _ in given}
+    own = ((name.lower().encode(), value.encode()) for name, value in fields.items())
+    return [*given, *(header for header in own if header[0] not in names)]
+
+
+def check_local_caller(headers: Iterable[Header], public_url: str | None) -> ApiError | None:
+    """The refusal of a request with these headers; None for one that may pass.
+
+    | Host                                 | Origin                         | Sec-Fetch-Site            | answer  |
+    | ------------------------------------ | ------------------------------ | ------------------------- | ------- |
+    | missing, twice, any other            | any                            | any                       | 421     |
+    | loopback, or the one of `publicURL`  | another than Host, publicURL   | any                       | 403     |
+    | loopback, or the one of `publicURL`  | none, Host, publicURL          | `cross-site`, `same-site` | 403     |
+    | loopback, or the one of `publicURL`  | none, Host, publicURL          | none or any other         | passes  |
+    """
+    lowered = [(name.lower(), value.decode("latin-1").strip().lower()) for name, value in headers]
+    hosts = [value for name, value in lowered if name == b"host"]
+    public = urlsplit(public_url.lower()) if public_url else None
+    if len(hosts) != 1 or not _is_own_host(hosts[0], public.hostname if public else None):
+        return ApiError(
+            421,
+            "misdirected_request",
+            f'Host is "{", ".join(hosts)}": without keys (auth: none) this API answers to localhost, 127.0.0.1 and the '
+            "host of publicURL only; call it there, or set auth: keys",
+        )
+    origins = [value for name, value in lowered if name == b"origin"]
+    allowed = [f"http://{hosts[0]}", f"https://{hosts[0]}", *([f"{public.scheme}://{public.netloc}"] if public else [])]
+    if any(origin not in allowed for origin in origins):
+        return _refuse_page(f'Origin is "{", ".join(origins)}"')
+    sites = [value for name, value in lowered if name == b"sec-fetch-site"]
+    if any(site not in OWN_SITES for site in sites):
+        return _refuse_page(f'Sec-Fetch-Site is "{", ".join(sites)}"')
+    return None
+
+
+def only_local_callers(application: Application, public_url: str | None) -> Application:
+    """The application, with requests of web pages refused before it sees them."""
+
+    async def call(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            headers: Sequence[Header] = scope["headers"]
+            refusal = check_local_caller(headers, public_url)
+            if refusal is not None:
+                raise refusal
+        await application(scope, receive, send)
+
+    return call
+
+
+def _is_own_host(authority: str, public_host: str | None) -> bool:
+    try:
+        host = urlsplit(f"//{authority}").hostname
+    except ValueError:
+        return False
+    return host is not None and (is_loopback(host) or host == public_host)
+
+
+def _refuse_page(what: str) -> ApiError:
+    return forbidden(
+        f"{what}: without keys (auth: none) web pages of other origins may not call this API; "
+        "call it from a program, or set auth: keys"
+    )

@@ -3,12 +3,13 @@
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
+from gpu_platform.api_models.envelope import Envelope
+from gpu_platform.api_models.health import InventoryView
 from gpu_platform.domain.value import Value
 from platform_api.auth.access import Operator
 from platform_api.deps import cluster_of
 from platform_api.health.inventory import build_inventory, observe_holdings
-from platform_api.http.envelope import Envelope, answer
-from platform_api.inventory.schemas import InventoryView
+from platform_api.http.bodies import answer
 from platform_api.listed import require_listed
 
 BODIES: tuple[type[Value], ...] = ()

@@ -1,23 +1,13 @@
-"""Accepting a call: body, record, queue; each step guarded, each safe to die after.
-
-| step | what                                      | who repairs it when this process dies right after     |
-| ---- | ----------------------------------------- | ----------------------------------------------------- |
-| 1    | look up the function, check for room, and | nothing was written                                   |
-|      | only then parse the payload               |                                                       |
-| 2    | store a large payload                     | the sweep deletes it                                  |
-| 3    | write the record, if the id has none      | the sweep queues it; so does the same request again   |
-| 4    | queue it, if it is not there              | nothing is left to do                                 |
-"""
-
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
 
-from gpu_platform.adapters.fault_points import pass_point
-from gpu_platform.domain.gpu_functions import GPUFunctionSpec
+from gpu_platform.api_models.invocations import FunctionState
+from gpu_platform.domain.functions import GPUFunctionSpec
 from gpu_platform.domain.invocations import INLINE_BODY, Invocation, InvocationRequest, InvocationState, accept
-from gpu_platform.domain.tenant_limits import TenantLimits
+from gpu_platform.domain.json_text import Json
+from gpu_platform.domain.limits import TenantLimits
 from gpu_platform.nats.errors import (
     OutdatedError,
     QueueFullError,
@@ -26,16 +16,55 @@ from gpu_platform.nats.errors import (
     UnreadableError,
 )
 from gpu_platform.nats.records import Seen
+from gpu_platform.process import pass_point
 from platform_api.auth.keys import Caller
 from platform_api.cluster import Cluster
-from platform_api.http.errors import ApiError, conflict, in_progress, invalid_field, unavailable
-from platform_api.invocations.errors import not_queued_yet, outcome_unknown, too_large
-from platform_api.invocations.figures import QueueCounts, RecordRoom
-from platform_api.invocations.functions import find_function
-from platform_api.invocations.limits import ONE_RECORD, TenantRoom, usage_of_body
+from platform_api.functions.service import function_not_found
+from platform_api.functions.views import view_function
+from platform_api.http.errors import RETRY_SECONDS, ApiError, conflict, in_progress, invalid_field, unavailable
+from platform_api.invocations.limits import ONE_RECORD, PATH, QueueCounts, RecordRoom, TenantRoom, usage_of_body
 from platform_api.invocations.parsing import Payload, TextThreads, check_payload
-from platform_api.invocations.store import Store
+from platform_api.invocations.reads import Store
 from platform_api.nats_connection import QueueLink
+from platform_api.objects.optimistic_update import refuse_leaving
+
+
+def is_over(invocation_id: str, state: InvocationState) -> ApiError:
+    return conflict(f"the invocation {invocation_id!r} is over: it is {state}")
+
+
+def too_large(message: str) -> ApiError:
+    return ApiError(413, "body_too_large", message)
+
+
+def outcome_unknown(invocation_id: str, problem: str) -> ApiError:
+    return unavailable(
+        f"{problem}; whether the call was accepted is not known: send it again with invocationID {invocation_id!r}, "
+        "and it runs once"
+    )
+
+
+def not_queued_yet(invocation_id: str) -> ApiError:
+    return ApiError(
+        503,
+        "not_queued_yet",
+        f"the call {invocation_id!r} was accepted and is safe, but could not be queued just now: it is queued later by "
+        f"itself, or when it is sent again with this invocationID; GET {PATH}/{invocation_id} shows it",
+        headers={"Retry-After": str(RETRY_SECONDS), "Location": f"{PATH}/{invocation_id}"},
+    )
+
+
+async def find_function(cluster: Cluster, namespace: str, name: str) -> GPUFunctionSpec:
+    function = await cluster.find_function(namespace, name)
+    if function is None:
+        raise function_not_found(name)
+    refuse_leaving(function, "function")
+    return GPUFunctionSpec.model_validate(function["spec"])
+
+
+def state_of(function: Json) -> FunctionState:
+    view = view_function(function)
+    return FunctionState(phase=view.phase, reason=view.reason, message=view.message)
 
 
 @dataclass(frozen=True)

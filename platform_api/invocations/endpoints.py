@@ -6,20 +6,20 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Header, Path, Query, Request
 from fastapi.responses import Response
 
+from gpu_platform.api_models.envelope import Envelope, Page
+from gpu_platform.api_models.invocations import FunctionName, InvocationView, Invoke, Purged, Redrive, Redriven
 from gpu_platform.domain.invocations import INVOCATION_ID, InvocationState, Mode
 from gpu_platform.domain.tenants import Role
 from gpu_platform.domain.value import Value
 from platform_api.auth.access import Editor, Invoker, Requires
 from platform_api.auth.keys import Caller
 from platform_api.deps import invocations_of, stream
-from platform_api.http.bodies import body_of, decoded, optional_body_of, read_json_body
-from platform_api.http.envelope import JSON, Envelope, Page, answer, encode_json
+from platform_api.http.bodies import JSON, answer, body_of, decoded, encode_json, optional_body_of, read_json_body
 from platform_api.http.streams import EVENT_STREAM
-from platform_api.invocations.errors import PATH
+from platform_api.invocations.limits import PATH
 from platform_api.invocations.reads import Shown
-from platform_api.invocations.schemas import FunctionName, InvocationView, Invoke, Purged, Redrive, Redriven
 from platform_api.invocations.service import InvocationService
-from platform_api.parameters import PAGE_LIMIT
+from platform_api.objects.reads import PAGE_LIMIT
 
 BODIES: tuple[type[Value], ...] = (Invoke, Redrive)
 

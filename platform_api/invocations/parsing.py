@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from typing import TypeVar
 from weakref import WeakValueDictionary
 
+from gpu_platform.api_models.invocations import Invoke
 from gpu_platform.domain.invocations import InvocationRequest
 from gpu_platform.domain.json_text import JsonBoundsError, check_bounds, find_member, parse_json
 from platform_api.http.bodies import decode_body
 from platform_api.http.errors import invalid_field
-from platform_api.invocations.schemas import Invoke
 
 T = TypeVar("T")
 

@@ -5,11 +5,12 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Request
 from fastapi.responses import Response
 
+from gpu_platform.api_models.envelope import Envelope
+from gpu_platform.api_models.stock import JobView
 from gpu_platform.domain.value import Value
 from platform_api.auth.access import Operator
 from platform_api.deps import cluster_of
-from platform_api.http.envelope import Envelope, answer
-from platform_api.jobs.schemas import JobView
+from platform_api.http.bodies import answer
 from platform_api.stock import jobs as service
 
 BODIES: tuple[type[Value], ...] = ()

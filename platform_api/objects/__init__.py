@@ -1,0 +1,1 @@
+"""What requests about any kind of object share: idempotent creates, optimistic updates, limits, paging."""

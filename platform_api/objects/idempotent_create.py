@@ -1,12 +1,27 @@
-"""Recording what is asked for, and answering whoever asks again: what units, storages and functions do alike."""
+"""Idempotent creation: records what is asked for as an Operation, creates the object, and answers replays.
+
+Units, storages, functions, previews and jobs record their requests with the functions here. `Declarations` accepts an
+object that takes nothing of others (storages, functions): ledger, object, mark; each step is guarded, and the process
+may die after any of them.
+
+| step | what                                       | who repairs it when this process dies right after          |
+| ---- | ------------------------------------------ | ---------------------------------------------------------- |
+| 1    | check and hash the request; the tenant's limits | nothing was written                                   |
+| 2    | record the Operation, if there is none     | the operations controller removes it: nothing was accepted |
+| 3    | create the object                          | the operations controller marks it                         |
+| 4    | mark the Operation succeeded               | nothing is left to do                                      |
+"""
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from gpu_platform.domain.functions import FunctionRequest
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.operations import (
+    ACCEPT_SECONDS,
     OperationKind,
     OperationPhase,
     OperationSpec,
@@ -20,7 +35,8 @@ from gpu_platform.domain.units import UnitRequest
 from gpu_platform.kube import ConflictError, KubeError, NotFoundError, QuotaBusyError, ResourcePath
 from gpu_platform.kube.paths import OPERATIONS
 from gpu_platform.kube.requests import delete_that, find
-from gpu_platform.store.creations import NameTakenError
+from gpu_platform.process import pass_point
+from gpu_platform.store.creations import NameTakenError, create_or_adopt
 from gpu_platform.store.ledger import (
     LedgerClient,
     Opened,
@@ -28,11 +44,11 @@ from gpu_platform.store.ledger import (
     finish_operation,
     is_final,
     open_operation,
+    remove_operation,
     spec_of,
     status_of,
 )
 from platform_api.auth.keys import Caller
-from platform_api.bounded_client import BoundedClient
 from platform_api.cluster import Cluster
 from platform_api.http.errors import (
     NAMESPACE_LIMITS,
@@ -43,9 +59,9 @@ from platform_api.http.errors import (
     in_progress,
     invalid_field,
 )
+from platform_api.kube_health import BoundedClient
+from platform_api.objects.limits import ObjectLimits
 from platform_api.single_flight import SharedTasks
-
-Json = dict[str, Any]
 
 BEGINNINGS = 3
 """Tries to record an operation that is being removed at the same time."""
@@ -55,6 +71,7 @@ REPLAY_SECONDS = 5.0
 
 FIRST_PAUSE_SECONDS = 0.03
 LONGEST_PAUSE_SECONDS = 0.5
+Check = Callable[[], Awaitable[None]]
 
 
 def build_creation(
@@ -211,3 +228,59 @@ class OperationEnds:
                 # That try came to nothing; this is another one.
                 return None
         return operation
+
+
+@dataclass(frozen=True)
+class Declared:
+    item: Json
+    is_new: bool
+
+
+class Declarations:
+    """Of one kind; `what` it is, in words."""
+
+    def __init__(
+        self,
+        client: BoundedClient,
+        limits: ObjectLimits,
+        path: ResourcePath,
+        what: str,
+        now: Callable[[], datetime],
+    ) -> None:
+        self._client = client
+        self._limits = limits
+        self._path = path
+        self._what = what
+        self._now = now
+        self._ends = OperationEnds(client)
+
+    async def accept(self, caller: Caller, wanted: Json, body: Json, check: Check) -> Declared:
+        """`wanted` is the Operation, `body` the object that it makes, once `check` has found what both need."""
+        for _ in range(BEGINNINGS):
+            opened = await self._limits.find_replay(caller, wanted) or await open_for_tenant(self._client, wanted)
+            if opened.is_new:
+                pass_point(f"api.{self._what}-recorded")
+                return Declared(await self._carry_out(opened.operation, body, check), is_new=True)
+            item = await self._ends.find_made(opened.operation, wanted, self._path, self._what)
+            if item is not None:
+                return Declared(item, is_new=False)
+        raise being_undone(wanted["spec"]["operationID"])
+
+    async def _carry_out(self, operation: Json, body: Json, check: Check) -> Json:
+        """Steps 3 and 4. What ends without a refusal and without the mark is for the operations controller."""
+        try:
+            async with asyncio.timeout(ACCEPT_SECONDS):
+                await check()
+                item = await create_or_adopt(self._client, self._path, body)
+                pass_point(f"api.{self._what}-created")
+        except TimeoutError:
+            raise finished_in_background() from None
+        except (ApiError, KubeError, NameTakenError) as error:
+            refusal = as_refusal(error, self._what)
+            if refusal is None:
+                raise
+            await remove_operation(self._client, operation)
+            raise refusal from error
+        if not await self._ends.mark_made(operation, self._path, item, self._now()):
+            raise undone_meanwhile()
+        return item

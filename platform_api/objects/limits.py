@@ -1,24 +1,56 @@
-"""The limits of a tenant's objects, checked before anything is written.
+"""The limits of tenants: read from the stack's configuration every few seconds, and checked before anything is written.
 
 The counts are those of the caches: what requests create at the same moment is not in them yet. The ResourceQuota in the
 tenant's namespace refuses what passes here by that.
 """
 
+import asyncio
+import logging
 from collections.abc import Callable
-from typing import Any
 
 from gpu_platform.domain import limits as object_counts
-from gpu_platform.domain.limits import find_reached
+from gpu_platform.domain import names
+from gpu_platform.domain.json_text import Json
+from gpu_platform.domain.limits import LIMITS_CONFIG_MAP, TenantLimits, TenantLimitTable, find_reached, read_limit_table
 from gpu_platform.domain.operations import OperationKind
-from gpu_platform.domain.tenant_limits import TenantLimits
-from gpu_platform.kube.paths import OPERATIONS
+from gpu_platform.kube import KubeClient, KubeError, NotFoundError
+from gpu_platform.kube.paths import CONFIG_MAPS, OPERATIONS
 from gpu_platform.kube.requests import find
 from gpu_platform.store.ledger import Opened
 from platform_api.auth.keys import Caller
 from platform_api.cluster import Cluster
 from platform_api.http.errors import ApiError, quota_exceeded
 
-Json = dict[str, Any]
+log = logging.getLogger(__name__)
+INTERVAL = 5.0
+
+
+class TenantLimitReader:
+    def __init__(self, defaults: TenantLimits) -> None:
+        self._defaults = defaults
+        self._table = TenantLimitTable(defaults)
+        self._problems: tuple[str, ...] = ()
+
+    def of(self, tenant: str) -> TenantLimits:
+        return self._table.of(tenant)
+
+    def take(self, data: dict[str, str]) -> None:
+        self._table, problems = read_limit_table(self._defaults, data)
+        if problems != self._problems:
+            self._problems = problems
+            log.warning("limits.unreadable", extra={"configMap": LIMITS_CONFIG_MAP, "entries": list(problems)})
+
+    async def follow(self, client: KubeClient) -> None:
+        """Runs until it is cancelled. While Kubernetes is away, the limits are those that were read last."""
+        path = CONFIG_MAPS.item(LIMITS_CONFIG_MAP, names.SYSTEM_NAMESPACE)
+        while True:
+            try:
+                self.take((await client.get(path)).get("data") or {})
+            except NotFoundError:
+                self.take({})
+            except KubeError as error:
+                log.debug("limits.unread", extra={"error": str(error)})
+            await asyncio.sleep(INTERVAL)
 
 
 class ObjectLimits:

@@ -1,21 +1,104 @@
-"""What the containers of a tenant's objects have written."""
+"""Reads that the resources share: one page of a tenant's objects, their Events, and the logs of their pods.
 
-from collections.abc import AsyncGenerator
+All are asked of the API server itself, so that a caller sees what any replica has just accepted.
+"""
+
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from datetime import datetime
+from enum import StrEnum
+from typing import Annotated, Literal, TypeVar
 
 from fastapi import Query
 
-from gpu_platform.kube import KubeError
-from gpu_platform.kube.paths import PODS
-from platform_api.bounded_client import BoundedClient
-from platform_api.http.errors import conflict, not_found, unavailable
+from gpu_platform.api_models.events import EventView
+from gpu_platform.domain.json_text import Json
+from gpu_platform.kube import GoneError, KubeError, ResourcePath
+from gpu_platform.kube.paths import EVENTS, PODS
+from platform_api.http.errors import conflict, invalid_field, not_found, unavailable
+from platform_api.kube_health import BoundedClient
 
-Json = dict[str, Any]
+PAGE_LIMIT = 500
+"""Objects of one page, at most."""
 
+PageToken = Annotated[str | None, Query(alias="continue", max_length=4_096, description="The next page.")]
+
+WaitRecorded = Annotated[
+    Literal["recorded"] | None, Query(description="Answer when its stack is recorded, or after 30 s.")
+]
+
+Phase = TypeVar("Phase", bound=StrEnum)
 TAIL_LIMIT = 100_000
+
 SILENCE_SECONDS = 3_600.0
 """Whoever is followed may say nothing for a long time."""
+
+
+async def read_page(
+    client: BoundedClient,
+    path: ResourcePath,
+    namespace: str,
+    limit: int,
+    token: str | None,
+    selectors: Sequence[str] = (),
+) -> tuple[list[Json], str | None]:
+    """One page, and the token of the next one. The API server itself narrows it down, by fields."""
+    params = {"limit": str(limit), "continue": token, "fieldSelector": ",".join(selectors)}
+    given = {key: value for key, value in params.items() if value}
+    try:
+        page = await client.get(path.collection(namespace), given)
+    except GoneError:
+        raise invalid_field("continue", "is too old by now; begin again without it") from None
+    return page["items"], page["metadata"].get("continue") or None
+
+
+def build_phase_selectors(phase: Phase | None, first: Phase) -> list[str]:
+    """What nobody has looked at yet has no phase, and is shown in the first one."""
+    if phase is first:
+        return [f"status.phase!={other}" for other in type(first) if other is not first]
+    return [f"status.phase={phase}"] if phase else []
+
+
+def by_uid(item: Json) -> str:
+    """Selects the Events of this very object, not those of an earlier one with its name."""
+    return f"involvedObject.uid={item['metadata']['uid']}"
+
+
+def by_name(kind: str, name: str) -> str:
+    """Selects the Events of an object that we need not have seen."""
+    return f"involvedObject.kind={kind},involvedObject.name={name}"
+
+
+async def read_events(client: BoundedClient, namespace: str, selectors: Iterable[str]) -> list[EventView]:
+    """Oldest first."""
+    found: list[Json] = []
+    for selector in selectors:
+        found += (await client.get(EVENTS.collection(namespace), {"fieldSelector": selector}))["items"]
+    return [_event_view(event) for event in sorted(found, key=_event_order)]
+
+
+def _event_order(event: Json) -> tuple[str, int]:
+    """Some tell the time in whole seconds; within one of them, the order in which they were written counts."""
+    return _last_seen(event)[: len("2030-01-01T00:00:00")], int(event["metadata"]["resourceVersion"])
+
+
+def _last_seen(event: Json) -> str:
+    return str(event.get("lastTimestamp") or event.get("eventTime") or event["metadata"]["creationTimestamp"])
+
+
+def _event_view(event: Json) -> EventView:
+    regarding = event["involvedObject"]
+    last = datetime.fromisoformat(_last_seen(event))
+    first = event.get("firstTimestamp")
+    return EventView(
+        type=event.get("type") or "Normal",
+        reason=event.get("reason") or "",
+        message=event.get("message") or "",
+        object=f"{regarding.get('kind')}/{regarding.get('name')}",
+        count=event.get("count") or 1,
+        first_seen=datetime.fromisoformat(first) if first else last,
+        last_seen=last,
+    )
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,1 @@
+"""The reverse proxy to tenants' units."""

@@ -16,16 +16,20 @@ from fastapi.responses import Response
 from platform_api.auth.keys import Caller
 from platform_api.http.connections import OWN_DEADLINE
 from platform_api.http.errors import ApiError, bad_gateway, caller_gone, gateway_timeout, not_found, unauthenticated
-from platform_api.http.middleware import Receive, Send, current_request_id
-from platform_api.http.upgrades import find_upgrade
+from platform_api.http.middleware import Receive, Send, current_request_id, find_upgrade
 from platform_api.metrics import ApiMetrics
 from platform_api.proxy.headers import Passage, build_answer_headers, build_request_headers, build_upgrade_headers
-from platform_api.proxy.limits import CutError, Ending, Lifeline
-from platform_api.proxy.plan import split_path
-from platform_api.proxy.upstream import SWITCHED, BrokenAnswerError, Head, NoConnectionError, Upstream, connect
-from platform_api.proxying.places import Places
-from platform_api.proxying.target import Target
-from platform_api.proxying.tunnel import run_tunnel
+from platform_api.proxy.limits import CutError, Ending, Lifeline, Places
+from platform_api.proxy.plan import Target, split_path
+from platform_api.proxy.upstream import (
+    SWITCHED,
+    BrokenAnswerError,
+    Head,
+    NoConnectionError,
+    Upstream,
+    connect,
+    run_tunnel,
+)
 
 log = logging.getLogger(__name__)
 

@@ -1,28 +1,18 @@
-"""What is passed on of a request's and of an answer's headers, as pure functions.
-
-| header                                    | to the unit                 | to the caller                    |
-| ----------------------------------------- | --------------------------- | -------------------------------- |
-| of one connection, or named in Connection | dropped                     | dropped                          |
-| Authorization                             | dropped: it is the platform's key | passed on                  |
-| Host                                      | the unit's own name         |                                  |
-| Forwarded, X-Forwarded-*, X-Real-IP       | what is true, nothing that the caller says | passed on         |
-| X-Request-ID                              | the request's id            | set by the frame                 |
-| Content-Length, Transfer-Encoding         | as the body really comes    | a length that is still true      |
-| about the whole origin, which is ours     | passed on                   | dropped                          |
-| Cookie, Set-Cookie                        | see `cookies`               | see `cookies`                    |
-| Cache-Control, Vary                       | passed on                   | see `caching`                    |
-| Date                                      | passed on                   | set by the server                |
-| any other one                             | passed on                   | passed on                        |
-"""
+"""The headers of a request and of an answer that the reverse proxy forwards, with cookies and cache rules. Pure."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from platform_api.proxying.caching import build_caching_headers
-from platform_api.proxying.cookies import build_cookie, build_set_cookie
-
 Header = tuple[bytes, bytes]
+VARY = (b"vary", b"Authorization")
+
+FOR_SHARED_CACHES = frozenset({b"private", b"public", b"s-maxage", b"proxy-revalidate"})
+"""Directives that are dropped before `private` is added. `private="name"` would protect that one header only."""
+
+ORIGIN_WIDE = b"__host-"
+"""Browsers accept this beginning of a name only for `Path=/` and without `Domain`, whatever the case of its letters."""
+
 Headers = Sequence[Header]
 
 OF_ONE_CONNECTION = frozenset(
@@ -38,6 +28,7 @@ OF_ONE_CONNECTION = frozenset(
         b"upgrade",
     }
 )
+
 SAID_BY_US = frozenset(
     {
         b"authorization",
@@ -50,7 +41,9 @@ SAID_BY_US = frozenset(
         b"x-request-id",
     }
 )
+
 FORWARDED = b"x-forwarded-"
+
 NOT_THEIRS_TO_SAY = frozenset(
     {
         b"alt-svc",
@@ -64,6 +57,60 @@ NOT_THEIRS_TO_SAY = frozenset(
         b"x-request-id",
     }
 )
+
+CLOSE = (b"connection", b"close")
+"""One connection, one request: nothing of one caller can be left over for the next."""
+
+
+def build_caching_headers(given: Sequence[Header], *, is_public: bool) -> list[Header]:
+    """The answer's headers, with what caches need to know."""
+    headers = list(given) if is_public else _make_private(given)
+    varies = {token.strip().lower() for name, value in given if name.lower() == b"vary" for token in value.split(b",")}
+    return headers if varies & {b"authorization", b"*"} else [*headers, VARY]
+
+
+def _make_private(given: Sequence[Header]) -> list[Header]:
+    kept = [header for header in given if not _is_for_caches(header[0].lower())]
+    said = b",".join(value for name, value in given if name.lower() == b"cache-control")
+    directives = [each.strip() for each in said.split(b",") if each.strip()] or [b"no-store"]
+    own = [each for each in directives if each.partition(b"=")[0].strip().lower() not in FOR_SHARED_CACHES]
+    return [*kept, (b"cache-control", b", ".join([b"private", *own]))]
+
+
+def _is_for_caches(name: bytes) -> bool:
+    return name in (b"cache-control", b"surrogate-control") or name.endswith(b"-cache-control")
+
+
+def build_set_cookie(value: bytes, prefix: bytes) -> bytes | None:
+    """The `Set-Cookie` for the caller of a unit below this prefix, which does not end in a slash; None to drop it."""
+    cookie, *attributes = value.split(b";")
+    if _is_origin_wide(cookie):
+        return None
+    kept = [each for each in attributes if _name_of(each) not in (b"path", b"domain")]
+    # Browsers take the last one.
+    path = next((_value_of(each) for each in reversed(attributes) if _name_of(each) == b"path"), b"")
+    if path.startswith(b"/"):
+        kept.append(b" Path=" + (path if path == prefix or path.startswith(prefix + b"/") else prefix + path))
+    return b";".join([cookie, *kept])
+
+
+def build_cookie(value: bytes) -> bytes | None:
+    """The `Cookie` for the unit; None to drop the header."""
+    kept = [each.strip() for each in value.split(b";") if each.strip() and not _is_origin_wide(each)]
+    return b"; ".join(kept) or None
+
+
+def _is_origin_wide(cookie: bytes) -> bool:
+    """A cookie without a name, `=__Host-a=b`, is sent back by some browsers as one with that name."""
+    return cookie.strip().lstrip(b"= \t").lower().startswith(ORIGIN_WIDE)
+
+
+def _name_of(attribute: bytes) -> bytes:
+    return attribute.partition(b"=")[0].strip().lower()
+
+
+def _value_of(attribute: bytes) -> bytes:
+    return attribute.partition(b"=")[2].strip()
 
 
 @dataclass(frozen=True)
@@ -109,10 +156,6 @@ def build_upgrade_headers(given: Headers, passage: Passage) -> list[Header]:
 def _build_kept_answer(given: Headers, passage: Passage) -> list[Header]:
     scoped = partial(build_set_cookie, prefix=passage.prefix.encode())
     return _with_cookies(_kept(given, NOT_THEIRS_TO_SAY), b"set-cookie", scoped)
-
-
-CLOSE = (b"connection", b"close")
-"""One connection, one request: nothing of one caller can be left over for the next."""
 
 
 def _framing(given: Headers) -> list[Header]:

@@ -1,9 +1,16 @@
-"""How long a call may go on: while its caller is there and welcome, and something moves."""
+"""The limits of forwarded calls: how many there may be at once, in this process and of one tenant, and the deadline of
+each: it goes on while its caller is there and allowed, and bytes move.
+"""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from enum import StrEnum
+
+from platform_api.http.errors import too_many, unavailable
+from platform_api.http.limits import share_of
+from platform_api.metrics import ApiMetrics
 
 LOOK_SECONDS = 2.0
 """How often a call asks whether its key is still good, as streams do."""
@@ -73,3 +80,29 @@ class Lifeline:
     def _end_in(self, seconds: float) -> None:
         if self._limit is not None and not self._limit.expired():
             self._limit.reschedule(asyncio.get_running_loop().time() + seconds)
+
+
+class Places:
+    def __init__(self, limit: int, metrics: ApiMetrics) -> None:
+        self._limit = limit
+        self._taken: Counter[str] = Counter()
+        self._metrics = metrics
+
+    @contextmanager
+    def one(self, tenant: str) -> Iterator[None]:
+        """A place for as long as the block runs; a refusal when there is none."""
+        if self._taken[tenant] >= share_of(self._limit):
+            raise too_many("too many calls to this tenant's units are open; end one, or try again later")
+        if self._taken.total() >= self._limit:
+            raise unavailable("too many calls to units are open here")
+        self._count(tenant, 1)
+        try:
+            yield
+        finally:
+            self._count(tenant, -1)
+
+    def _count(self, tenant: str, change: int) -> None:
+        self._taken[tenant] += change
+        if not self._taken[tenant]:
+            del self._taken[tenant]
+        self._metrics.open_passages.set(self._taken.total())

@@ -1,16 +1,58 @@
-"""Which of an object's pods answers a call, and what is left of the caller's path."""
+"""Where a call is forwarded to: which of an object's pods answers it, and what is left of the caller's path.
+
+The resource that a call belongs to finds its `Target`; `forwarding` uses it and asks no more.
+"""
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from ipaddress import ip_address
-from typing import Any
 from urllib.parse import unquote_to_bytes
 
 from gpu_platform.domain import names
 from gpu_platform.domain.conditions import is_true
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.metadata import annotations_of
-from platform_api.proxying.target import Simulated
 
-Json = dict[str, Any]
+
+@dataclass(frozen=True)
+class Target:
+    what: str
+    """For sentences: `the unit 'web'`."""
+
+    address: str
+    """An IP address, of a pod of the very object that was asked for."""
+
+    port: int
+    authority: str
+    """The `Host` that a caller inside the cluster would send."""
+
+    is_tls: bool = False
+    """Its certificate is not looked at: what makes it the right one is that the address is its pod's."""
+
+    is_public: bool = False
+    """All callers may read its answers without a key."""
+
+
+@dataclass(frozen=True)
+class NotReady:
+    """There is no process that could take the call, and why."""
+
+    message: str
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """The pod is on a simulated node of the embedded cluster: its address is invented and never dialled."""
+
+    node: str
+
+    @property
+    def why(self) -> str:
+        """For sentences that begin with the unit or the storage."""
+        return (
+            f"is on the simulated node {self.node!r}, where no process runs; "
+            "a spec of the host node, such as host.1, runs the command"
+        )
 
 
 def plan_address(pods: Iterable[Json], *, development_addresses: bool) -> str | Simulated | None:

@@ -1,19 +1,26 @@
-"""One HTTP/1.1 request over a connection of its own. Speaks bytes and headers; decides nothing about either."""
+"""The upstream side of the reverse proxy: one HTTP/1.1 request on a connection of its own, and the tunnel after a 101.
+
+Speaks bytes and headers; decides nothing about either. What tunnelled bytes mean is the two ends' affair.
+"""
 
 import asyncio
 import ssl
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from dataclasses import dataclass
 
 import h11
 
-from platform_api.proxy.headers import Header
-from platform_api.proxying.target import Target
+from platform_api.http.middleware import Upgrade
+from platform_api.proxy.headers import Header, Headers
+from platform_api.proxy.limits import Lifeline
+from platform_api.proxy.plan import Target
 
 CONNECT_SECONDS = 5.0
 """For a connection inside the cluster. A pod that is Ready and does not take one for so long has lost its network."""
 
 CHUNK = 65_536
+
 HEAD_LIMIT = 65_536
 """Bytes of an answer's headers. Four times what we take from callers: cookies of notebooks are large."""
 
@@ -138,3 +145,39 @@ async def connect(target: Target) -> Upstream:
         why = error.strerror or type(error).__name__
         raise NoConnectionError(f"port {target.port} cannot be reached: {why}") from None
     return Upstream(reader, writer)
+
+
+async def run_tunnel(upgrade: Upgrade, headers: Headers, upstream: Upstream, lifeline: Lifeline) -> None:
+    """`headers` are those of the 101 to the caller."""
+    early, their_reader, their_writer = upstream.switch()
+    our_reader, our_writer = upgrade(headers)
+    try:
+        our_writer.write(early)
+        ways = [
+            asyncio.create_task(_copy(our_reader, their_writer, lifeline)),
+            asyncio.create_task(_copy(their_reader, our_writer, lifeline)),
+        ]
+        try:
+            await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for way in ways:
+                way.cancel()
+            await asyncio.wait(ways)
+        for writer in (our_writer, their_writer):
+            writer.close()
+        # What was said last is still on its way out.
+        with suppress(OSError):
+            await asyncio.gather(our_writer.wait_closed(), their_writer.wait_closed())
+    finally:
+        # Whoever does not read what is left would keep the connection for ever.
+        for writer in (our_writer, their_writer):
+            writer.transport.abort()
+
+
+async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, lifeline: Lifeline) -> None:
+    with suppress(OSError):
+        while data := await reader.read(CHUNK):
+            lifeline.touch()
+            writer.write(data)
+            await writer.drain()
+            lifeline.touch()

@@ -5,15 +5,16 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
 
+from gpu_platform.api_models.envelope import Envelope
+from gpu_platform.api_models.stock import SpecView
 from gpu_platform.domain.tenants import Role
 from gpu_platform.domain.value import Value
 from platform_api.auth.access import Requires
 from platform_api.auth.keys import Caller
 from platform_api.deps import cluster_of
-from platform_api.http.envelope import Envelope, answer
+from platform_api.http.bodies import answer
 from platform_api.listed import require_listed
-from platform_api.specs import service
-from platform_api.specs.schemas import SpecView
+from platform_api.stock import service
 
 BODIES: tuple[type[Value], ...] = ()
 

@@ -4,13 +4,12 @@ them."""
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
 
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.operations import OperationKind
 from gpu_platform.kube.informer import ObjectCache
 from gpu_platform.store.ledger import is_final
 
-Json = dict[str, Any]
 Place = tuple[str, str]
 """Namespace and name."""
 

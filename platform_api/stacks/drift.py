@@ -1,30 +1,44 @@
-"""Which objects differ from their records, and since when this process knows. Fed by the caches, one change at a time.
+"""Drift: which objects differ from their records and since when this process knows, and the report of it for operators.
 
-Without the ledger, of which it would need one look per object: that is for who asks, and only where it matters.
+Fed by the caches, one change at a time. The report is what is in memory, and one read of the ledger for each object
+that is deleted.
 """
 
+import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
 
+from gpu_platform.api_models.stacks import CorrectionView, DriftReport, DriftView, FieldDrift
 from gpu_platform.domain import names
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.metadata import annotations_of
 from gpu_platform.domain.stack_plan import Action, Difference, Records, find_differences, plan_stack
-from gpu_platform.domain.stack_records import StackRecord, parse_record
-from gpu_platform.domain.stacks import StackAddress, StackKind, address_of, intent_of
+from gpu_platform.domain.stacks import StackAddress, StackKind, StackRecord, address_of, intent_of, parse_record
+from gpu_platform.store.stacks import look
 from platform_api.cluster import Cluster
+from platform_api.kube_health import BoundedClient
 
 log = logging.getLogger(__name__)
-
-Json = dict[str, Any]
-
 KEPT_CORRECTIONS = 100
 
 EXPECTED = (Action.NOTHING, Action.WAIT)
 """Nothing is wrong with these: what is being deleted differs from its records because somebody asked for it."""
+
+DOING = {
+    Action.NOTHING: "nothing: it is gone, nobody asked for its end, and no record says that it was accepted. "
+    "`gpu-platform restore --only {stack}` makes it again",
+    Action.WAIT: "waiting until the object is gone",
+    Action.DELETE: "the reconciler deletes the object",
+    Action.REVERT: "the reconciler puts the accepted spec back",
+    Action.RECORD: "the stack worker records the object",
+    Action.PUT_BACK: "the stack worker makes the object again",
+    Action.REMOVE: "the stack worker removes the stack",
+}
+
+LOOKS_AT_ONCE = 8
 
 
 @dataclass(frozen=True)
@@ -144,3 +158,55 @@ def is_corrected(drift: Drift, item: Json) -> bool:
 def _is_other(old: Json, new: Json) -> bool:
     fields = ("uid", "generation", "annotations", "deletionTimestamp")
     return any(old["metadata"].get(field) != new["metadata"].get(field) for field in fields)
+
+
+def view_drift(drift: Drift, action: Action, record: StackRecord | None) -> DriftView:
+    address = drift.address
+    return DriftView(
+        stack=address.full_name,
+        kind=address.kind.value,
+        tenant=address.tenant,
+        name=address.name,
+        since=drift.since,
+        action=action.name.lower(),
+        doing=DOING[action].format(stack=address.full_name),
+        differences=_fields_of(drift.differences),
+        error=record.error if record else None,
+        failures=record.failures if record else 0,
+    )
+
+
+def view_correction(correction: Correction) -> CorrectionView:
+    drift = correction.drift
+    return CorrectionView(
+        stack=drift.address.full_name,
+        since=drift.since,
+        corrected_at=correction.at,
+        differences=_fields_of(drift.differences),
+    )
+
+
+def _fields_of(differences: tuple[Difference, ...]) -> tuple[FieldDrift, ...]:
+    return tuple(FieldDrift(field=each.field, accepted=each.accepted, found=each.found) for each in differences)
+
+
+async def build_report(client: BoundedClient, tracker: DriftTracker, limit: int) -> DriftReport:
+    found = tracker.list_drift()
+    turn = asyncio.Semaphore(LOOKS_AT_ONCE)
+    # Not a group of tasks, whose errors come as a group too: the first one says why there is no answer.
+    views = await asyncio.gather(*(_view(client, tracker, drift, turn) for drift in found[:limit]))
+    return DriftReport(
+        items=tuple(views),
+        total=len(found),
+        corrected=tuple(map(view_correction, tracker.list_corrections())),
+    )
+
+
+async def _view(client: BoundedClient, tracker: DriftTracker, drift: Drift, turn: asyncio.Semaphore) -> DriftView:
+    record = tracker.find_record(drift.address)
+    action = drift.action
+    if action is Action.PUT_BACK and record is not None:
+        # Only the ledger knows whether somebody asked for its end.
+        async with turn:
+            action = plan_stack(await look(client, drift.address, record))
+    return view_drift(drift, action, record)

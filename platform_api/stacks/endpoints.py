@@ -5,14 +5,14 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Path, Request
 from fastapi.responses import Response
 
+from gpu_platform.api_models.envelope import Envelope
+from gpu_platform.api_models.stacks import PreviewUnit, PreviewView, StackView
 from gpu_platform.domain.value import Value
 from platform_api.auth.access import Operator, Viewer, WritingEditor
 from platform_api.deps import cluster_of, deps_of, units_of
 from platform_api.gpu_units.service import UnitService
-from platform_api.http.bodies import decoded, optional_body_of
-from platform_api.http.envelope import Envelope, answer
+from platform_api.http.bodies import answer, decoded, optional_body_of
 from platform_api.stacks import service
-from platform_api.stacks.schemas import PreviewUnit, PreviewView, StackView
 from platform_api.stock.service import get_pool
 
 BODIES: tuple[type[Value], ...] = (PreviewUnit,)

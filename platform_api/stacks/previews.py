@@ -3,26 +3,24 @@
 import asyncio
 import secrets
 from dataclasses import dataclass
-from typing import Any
 from urllib.parse import quote
 from weakref import WeakValueDictionary
 
+from gpu_platform.api_models.stacks import PreviewView
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.operations import OperationKind, OperationPhase, OperationTarget, operation_name
 from gpu_platform.kube import NotFoundError
 from gpu_platform.kube.paths import OPERATIONS
 from gpu_platform.kube.requests import find
 from gpu_platform.store.ledger import is_final, open_operation, spec_of, status_of
 from platform_api.auth.keys import Caller
-from platform_api.bounded_client import BoundedClient
 from platform_api.http.errors import ApiError, conflict, not_found, too_many, unavailable
+from platform_api.kube_health import BoundedClient
 from platform_api.objects.idempotent_create import build_act, check_replay
 from platform_api.objects.limits import ObjectLimits
 from platform_api.objects.optimistic_update import refuse_leaving
 from platform_api.stacks.active_previews import ActivePreviews, unit_key
-from platform_api.stacks.schemas import PreviewView, preview_view_of
-from platform_api.stacks.service import get_intent
-
-Json = dict[str, Any]
+from platform_api.stacks.service import get_intent, view_preview
 
 RETRY_SECONDS = 2
 """About as long as a preview runs."""
@@ -65,12 +63,12 @@ class PreviewService:
             replayed = await self._find(wanted) if operation_id is not None else None
             if replayed is not None:
                 check_replay(replayed, wanted)
-                return AcceptedPreview(preview_view_of(replayed), is_new=False)
+                return AcceptedPreview(view_preview(replayed), is_new=False)
             running, ended = await self._find_running(caller, unit)
             if running is None:
                 return await self._record(caller, wanted, ended, limit)
             if operation_id is None and is_shared(running, unit):
-                return AcceptedPreview(preview_view_of(running), is_new=False)
+                return AcceptedPreview(view_preview(running), is_new=False)
             raise _already_running(running)
 
     async def get(self, caller: Caller, unit_name: str, operation_id: str) -> PreviewView:
@@ -78,7 +76,7 @@ class PreviewService:
         if operation is not None:
             spec = spec_of(operation)
             if spec.kind is OperationKind.PREVIEW_UNIT and spec.target.name == unit_name:
-                return preview_view_of(operation)
+                return view_preview(operation)
         raise not_found(
             "preview_not_found",
             f"there is no preview of the unit {unit_name!r} with the operationID {operation_id!r}; "
@@ -120,7 +118,7 @@ class PreviewService:
             if not is_new:
                 self._active.release(wanted)
         check_replay(opened.operation, wanted)
-        return AcceptedPreview(preview_view_of(opened.operation), opened.is_new)
+        return AcceptedPreview(view_preview(opened.operation), opened.is_new)
 
 
 def build_preview(caller: Caller, unit: Json, operation_id: str) -> Json:

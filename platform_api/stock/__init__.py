@@ -1,0 +1,1 @@
+"""Stock pools, stock units, the catalogue, and the jobs that make them."""

@@ -1,39 +1,79 @@
-"""Accepting and showing jobs.
-
-A job is an Operation and nothing else: the API records what was asked for, and the operations controller does it. It
-may begin before the API has answered, so whatever speaks against a request is looked at before it is recorded.
-"""
+"""Jobs: what operators asked for, and how far it came. The ledger is their only memory."""
 
 from dataclasses import dataclass
-from typing import Any
+from datetime import datetime
 
+from gpu_platform.api_models.envelope import ErrorDetail
+from gpu_platform.api_models.stock import JobStatus, JobType, JobView
 from gpu_platform.domain import names
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.operations import (
     OPERATORS,
     OperationKind,
+    OperationPhase,
     OperationSpec,
     OperationTarget,
     operation_name,
     request_hash,
 )
-from gpu_platform.domain.pool_requests import PoolRequest, StockRequest, StockUnitsRequest, find_size_problem
 from gpu_platform.domain.specs import GPUSpecSpec
+from gpu_platform.domain.stacks import address_of
+from gpu_platform.domain.stock import PoolRequest, StockRequest, StockUnitsRequest, find_size_problem
 from gpu_platform.kube import NotFoundError
 from gpu_platform.kube.paths import OPERATIONS, STOCK_POOLS
 from gpu_platform.kube.requests import find, list_pages
-from gpu_platform.store.ledger import Opened, build_operation, open_operation
-from platform_api.bounded_client import BoundedClient
+from gpu_platform.store.ledger import Opened, build_operation, open_operation, spec_of, status_of
 from platform_api.cluster import Cluster
-from platform_api.http.envelope import ErrorDetail
 from platform_api.http.errors import ApiError, conflict, invalid, invalid_field, not_found, unavailable
-from platform_api.jobs.schemas import JobView, is_job, view_of
+from platform_api.kube_health import BoundedClient
 from platform_api.objects.idempotent_create import check_replay
 
-Json = dict[str, Any]
+TYPES = {
+    OperationKind.SEED_STOCK_UNITS: JobType.SEED_STOCK_UNITS,
+    OperationKind.CREATE_STOCK_POOL: JobType.CREATE_STOCK_POOL,
+}
+"""The operations that are jobs."""
+
+STATUSES = {
+    None: JobStatus.PENDING,
+    OperationPhase.PENDING: JobStatus.PENDING,
+    OperationPhase.RUNNING: JobStatus.RUNNING,
+    OperationPhase.SUCCEEDED: JobStatus.SUCCEEDED,
+    OperationPhase.FAILED: JobStatus.FAILED,
+}
 
 PAGE = 500
+
 LIST_LIMIT = 500
 """Jobs that one answer shows: the newest."""
+
+
+def is_job(operation: Json) -> bool:
+    return operation["spec"]["kind"] in TYPES
+
+
+def view_job(operation: Json) -> JobView:
+    spec, status = spec_of(operation), status_of(operation)
+    created_at = datetime.fromisoformat(operation["metadata"]["creationTimestamp"])
+    error = status.message or status.reason if status.phase is OperationPhase.FAILED else None
+    return JobView(
+        id=spec.operation_id,
+        operation_id=spec.operation_id,
+        type=TYPES[spec.kind],
+        status=STATUSES[status.phase],
+        error=error,
+        object_name=spec.target.name,
+        object_namespace=spec.target.namespace,
+        stack=_stack_name(spec.target) if status.phase is not OperationPhase.FAILED else None,
+        created_at=created_at,
+        updated_at=status.finished_at or status.started_at or created_at,
+    )
+
+
+def _stack_name(target: OperationTarget) -> str | None:
+    """From its name: the pool may not be there yet."""
+    address = address_of({"kind": target.kind, "metadata": {"namespace": target.namespace, "name": target.name}})
+    return address.full_name if address is not None else None
 
 
 @dataclass(frozen=True)
@@ -59,7 +99,7 @@ async def accept_job(cluster: Cluster, operation_id: str, request: StockRequest,
     await _check_new(cluster, request, pool_name)
     opened = await _open(cluster.client, wanted)
     if opened.is_new:
-        return AcceptedJob(view_of(opened.operation), is_new=True)
+        return AcceptedJob(view_job(opened.operation), is_new=True)
     return AcceptedJob(_replay(opened.operation, wanted), is_new=False)
 
 
@@ -67,7 +107,7 @@ async def get_job(client: BoundedClient, operation_id: str) -> JobView:
     operation = await _find_operation(client, operation_id)
     if operation is None or not is_job(operation):
         raise not_found("job_not_found", f"there is no job with the operationID {operation_id!r}")
-    return view_of(operation)
+    return view_job(operation)
 
 
 async def list_jobs(client: BoundedClient) -> tuple[JobView, ...]:
@@ -75,7 +115,7 @@ async def list_jobs(client: BoundedClient) -> tuple[JobView, ...]:
     pages = list_pages(client, OPERATIONS.collection(names.STOCK_NAMESPACE), {}, PAGE)
     operations = [operation async for page in pages for operation in page["items"]]
     jobs = sorted(
-        (view_of(operation) for operation in operations if is_job(operation)),
+        (view_job(operation) for operation in operations if is_job(operation)),
         key=lambda job: (job.created_at, job.updated_at, job.id),
         reverse=True,
     )
@@ -108,7 +148,7 @@ def find_size_refusal(request: StockRequest, catalogue: GPUSpecSpec | None) -> A
 
 def _replay(recorded: Json, wanted: Json) -> JobView:
     check_replay(recorded, wanted)
-    return view_of(recorded)
+    return view_job(recorded)
 
 
 async def _open(client: BoundedClient, wanted: Json) -> Opened:

@@ -1,26 +1,86 @@
-"""Stock pools: creating is a job; a change is written as the pool was seen, together with the accepted spec."""
+"""Warm stock: the catalogue of specs, the pools, and the stock units.
 
-from typing import Any
+Creating a pool and seeding units are jobs. A change of a pool is written as the pool was seen, together with the
+accepted spec. Reading costs no request, and a claimed unit is not deleted.
+"""
 
+from datetime import datetime
+
+from gpu_platform.api_models.stock import (
+    ChangeStockPool,
+    CreateStockPool,
+    PoolView,
+    SeedStockUnits,
+    SpecView,
+    StockState,
+    StockUnitView,
+)
 from gpu_platform.domain import names
-from gpu_platform.domain.metadata import annotations_of
+from gpu_platform.domain.conditions import find_condition
+from gpu_platform.domain.json_text import Json
+from gpu_platform.domain.metadata import annotations_of, labels_of
 from gpu_platform.domain.operations import OPERATORS
-from gpu_platform.domain.stacks import as_accepted
-from gpu_platform.domain.stock_pools import StockPoolSpec
-from gpu_platform.domain.units import accepted_text
+from gpu_platform.domain.stacks import as_accepted, stack_name_of
+from gpu_platform.domain.stock import (
+    PoolPhase,
+    StockPoolSpec,
+    StockPoolStatus,
+    claim_holder_of,
+    is_available,
+    is_claimed,
+    seed_pool_name,
+)
+from gpu_platform.domain.units import GPUUnitSpec, GPUUnitStatus, Phase, accepted_text
 from gpu_platform.kube import ConflictError, NotFoundError
-from gpu_platform.kube.paths import STOCK_POOLS
-from gpu_platform.kube.requests import find
+from gpu_platform.kube.paths import GPU_UNITS, STOCK_POOLS
+from gpu_platform.kube.requests import as_seen, find
 from gpu_platform.store.ledger import build_deletion, delete_on_record, open_operation
-from platform_api.bounded_client import BoundedClient
 from platform_api.cluster import Cluster
 from platform_api.http.errors import ApiError, conflict, not_found
-from platform_api.objects.optimistic_update import TRIES, check_match, refuse_leaving
-from platform_api.ownership import refuse_owned
+from platform_api.kube_health import BoundedClient
+from platform_api.objects.optimistic_update import TRIES, check_match, refuse_leaving, refuse_owned
 from platform_api.stock.jobs import AcceptedJob, accept_job
-from platform_api.stock_pools.schemas import ChangeStockPool, CreateStockPool
 
-Json = dict[str, Any]
+
+def view_spec(spec: Json) -> SpecView:
+    return SpecView.model_validate({**spec["spec"], "name": spec["metadata"]["name"]})
+
+
+def list_specs(cluster: Cluster) -> tuple[SpecView, ...]:
+    return tuple(sorted(map(view_spec, cluster.specs.objects()), key=lambda spec: spec.name))
+
+
+def get_spec(cluster: Cluster, name: str) -> SpecView:
+    spec = cluster.specs.get(None, name)
+    if spec is None:
+        raise not_found("spec_not_found", f"there is no spec {name!r}")
+    return view_spec(spec)
+
+
+def view_pool(pool: Json) -> PoolView:
+    metadata = pool["metadata"]
+    spec = StockPoolSpec.model_validate(pool["spec"])
+    status = StockPoolStatus.model_validate(pool.get("status") or {})
+    ready = find_condition(status.conditions, "Ready")
+    is_leaving = "deletionTimestamp" in metadata
+    return PoolView(
+        name=metadata["name"],
+        namespace=metadata["namespace"],
+        spec_name=spec.spec_name,
+        replicas=spec.replicas,
+        replenish=spec.replenish,
+        image=spec.image,
+        available=status.available,
+        claimed=status.claimed,
+        phase=PoolPhase.TERMINATING if is_leaving else status.phase or PoolPhase.PROGRESSING,
+        generation=metadata["generation"],
+        observed_generation=status.observed_generation,
+        last_sync_time=status.last_sync_time,
+        created_at=datetime.fromisoformat(metadata["creationTimestamp"]),
+        stack=stack_name_of(pool),
+        reason=ready.reason if ready else None,
+        message=ready.message if ready else None,
+    )
 
 
 async def create_pool(cluster: Cluster, body: CreateStockPool) -> AcceptedJob:
@@ -31,7 +91,7 @@ async def create_pool(cluster: Cluster, body: CreateStockPool) -> AcceptedJob:
 async def get_pool(client: BoundedClient, name: str) -> Json:
     pool = await find(client, STOCK_POOLS, name, names.STOCK_NAMESPACE)
     if pool is None:
-        raise _unknown(name)
+        raise _pool_not_found(name)
     return pool
 
 
@@ -51,11 +111,11 @@ async def change_pool(client: BoundedClient, name: str, change: ChangeStockPool,
         if changed is None:
             return pool
         try:
-            return await client.replace(_path(name), changed)
+            return await client.replace(_pool_path(name), changed)
         except ConflictError:
             continue
         except NotFoundError:
-            raise _unknown(name) from None
+            raise _pool_not_found(name) from None
     raise conflict(f"the stock pool {name!r} is being changed again and again; try again")
 
 
@@ -89,9 +149,101 @@ def build_changed(pool: Json, change: ChangeStockPool) -> Json | None:
     return {**pool, "metadata": metadata, "spec": {**spec, **after.to_json()}}
 
 
-def _unknown(name: str) -> ApiError:
+def _pool_not_found(name: str) -> ApiError:
     return not_found("stockpool_not_found", f"there is no stock pool {name!r}")
 
 
-def _path(name: str) -> str:
+def _pool_path(name: str) -> str:
     return STOCK_POOLS.item(name, names.STOCK_NAMESPACE)
+
+
+def state_of(stock: Json) -> StockState:
+    if is_claimed(stock):
+        return StockState.CLAIMED
+    return StockState.AVAILABLE if is_available(stock) else StockState.WAITING
+
+
+def pool_of(stock: Json) -> str | None:
+    return labels_of(stock).get(names.LABEL_POOL)
+
+
+def view_stock_unit(stock: Json) -> StockUnitView:
+    metadata = stock["metadata"]
+    spec = GPUUnitSpec.model_validate(stock["spec"])
+    status = GPUUnitStatus.model_validate(stock.get("status") or {})
+    ready = find_condition(status.conditions, "Ready")
+    return StockUnitView(
+        name=metadata["name"],
+        namespace=metadata["namespace"],
+        pool=pool_of(stock),
+        spec_name=spec.spec_name,
+        memory=spec.memory,
+        gpu=spec.gpu,
+        state=state_of(stock),
+        claimed_by=claim_holder_of(stock),
+        phase=Phase.TERMINATING if "deletionTimestamp" in metadata else status.phase or Phase.PENDING,
+        node_name=status.node_name,
+        created_at=datetime.fromisoformat(metadata["creationTimestamp"]),
+        reason=ready.reason if ready else None,
+        message=ready.message if ready else None,
+    )
+
+
+async def seed(cluster: Cluster, body: SeedStockUnits) -> AcceptedJob:
+    pool_name = seed_pool_name(body.spec_name, body.operation_id)
+    return await accept_job(cluster, body.operation_id, body.to_request(), pool_name)
+
+
+def list_stock(
+    cluster: Cluster, spec_name: str | None, pool: str | None, state: StockState | None
+) -> tuple[StockUnitView, ...]:
+    """Oldest first: the order in which they are claimed."""
+    wanted = [
+        view_stock_unit(stock)
+        for stock in cluster.units.objects(names.STOCK_NAMESPACE)
+        if spec_name in (None, stock["spec"]["specName"])
+        and pool in (None, pool_of(stock))
+        and state in (None, state_of(stock))
+    ]
+    return tuple(sorted(wanted, key=lambda view: (view.created_at, view.name)))
+
+
+async def delete_stock(client: BoundedClient, name: str) -> None:
+    """That very unit, as it was seen to be free: a claim that comes in between wins."""
+    first = stock = await _get_stock(client, name)
+    # The reconciler writes the status of a young unit several times.
+    for _ in range(TRIES):
+        if stock["metadata"]["uid"] != first["metadata"]["uid"] or "deletionTimestamp" in stock["metadata"]:
+            # Somebody else deleted it; perhaps its pool has made another one of its name by now.
+            return
+        if is_claimed(stock):
+            raise conflict(f"the stock unit {name!r} is claimed by {claim_holder_of(stock) or 'a tenant'}")
+        try:
+            await client.delete(
+                _stock_unit_path(name), {"preconditions": as_seen(stock), "propagationPolicy": "Background"}
+            )
+        except NotFoundError:
+            return
+        except ConflictError:
+            try:
+                stock = await client.get(_stock_unit_path(name))
+            except NotFoundError:
+                return
+        else:
+            return
+    raise conflict(f"the stock unit {name!r} is being changed again and again; try again")
+
+
+async def _get_stock(client: BoundedClient, name: str) -> Json:
+    stock = await find(client, GPU_UNITS, name, names.STOCK_NAMESPACE)
+    if stock is None:
+        raise _stock_unit_not_found(name)
+    return stock
+
+
+def _stock_unit_not_found(name: str) -> ApiError:
+    return not_found("stockunit_not_found", f"there is no stock unit {name!r}")
+
+
+def _stock_unit_path(name: str) -> str:
+    return GPU_UNITS.item(name, names.STOCK_NAMESPACE)

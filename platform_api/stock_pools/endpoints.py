@@ -5,15 +5,14 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Header, Request
 from fastapi.responses import Response
 
+from gpu_platform.api_models.envelope import Envelope
+from gpu_platform.api_models.stock import ChangeStockPool, CreateStockPool, JobView, PoolView
 from gpu_platform.domain.value import Value
 from platform_api.auth.access import Operator
 from platform_api.deps import cluster_of
-from platform_api.http.bodies import body_of, decoded
-from platform_api.http.envelope import Envelope, answer
-from platform_api.http.etags import etag_of
-from platform_api.jobs.schemas import JobView
+from platform_api.http.bodies import answer, body_of, decoded, etag_of
 from platform_api.stock import service
-from platform_api.stock_pools.schemas import ChangeStockPool, CreateStockPool, PoolView, view_of
+from platform_api.stock.service import view_pool
 
 BODIES: tuple[type[Value], ...] = (CreateStockPool, ChangeStockPool)
 
@@ -40,7 +39,7 @@ async def create_stock_pool(
 @router.get("", response_model=Envelope[tuple[PoolView, ...]])
 async def list_stock_pools(_: Operator, request: Request) -> Response:
     """The pools, by name."""
-    return answer([view_of(pool) for pool in await service.list_pools(cluster_of(request).client)])
+    return answer([view_pool(pool) for pool in await service.list_pools(cluster_of(request).client)])
 
 
 @router.get("/{name}", response_model=Envelope[PoolView])
@@ -69,4 +68,4 @@ async def delete_stock_pool(_: Operator, request: Request, name: str) -> Respons
 
 
 def _shown(pool: dict[str, Any]) -> Response:
-    return answer(view_of(pool), headers={"ETag": etag_of(pool)})
+    return answer(view_pool(pool), headers={"ETag": etag_of(pool)})

@@ -5,15 +5,14 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import Response
 
+from gpu_platform.api_models.envelope import Envelope
+from gpu_platform.api_models.stock import JobView, SeedStockUnits, StockState, StockUnitView
 from gpu_platform.domain.value import Value
 from platform_api.auth.access import Operator
 from platform_api.deps import cluster_of
-from platform_api.http.bodies import body_of, decoded
-from platform_api.http.envelope import Envelope, answer
-from platform_api.jobs.schemas import JobView
+from platform_api.http.bodies import answer, body_of, decoded
 from platform_api.listed import require_listed
-from platform_api.stock_units import service
-from platform_api.stock_units.schemas import SeedStockUnits, StockState, StockUnitView
+from platform_api.stock import service
 
 BODIES: tuple[type[Value], ...] = (SeedStockUnits,)
 

@@ -5,22 +5,19 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Header, Query, Request
 from fastapi.responses import PlainTextResponse, Response
 
-from gpu_platform.domain.gpu_storages import StoragePhase
-from gpu_platform.domain.storages import StorageChange
+from gpu_platform.api_models.envelope import Envelope, Page
+from gpu_platform.api_models.events import EventView
+from gpu_platform.api_models.stacks import StackView
+from gpu_platform.api_models.storages import CreateStorage, RecoverStorage, StorageView
+from gpu_platform.domain.storages import StorageChange, StoragePhase
 from gpu_platform.domain.value import Value
 from platform_api.auth.access import Editor, Viewer, WritingEditor
 from platform_api.deps import root_of, storages_of, stream
-from platform_api.events import EventView
-from platform_api.http.bodies import body_of, decoded
-from platform_api.http.envelope import Envelope, Page, answer
-from platform_api.http.etags import etag_of
-from platform_api.objects.reads import LogOptions, read_logs
-from platform_api.parameters import PAGE_LIMIT, PageToken, WaitRecorded
-from platform_api.stacks.schemas import StackView
+from platform_api.http.bodies import answer, body_of, decoded, etag_of
+from platform_api.objects.reads import PAGE_LIMIT, LogOptions, PageToken, WaitRecorded, read_logs
 from platform_api.stacks.service import get_stack
 from platform_api.storages.service import StorageService
-from platform_api.storages.views import CreateStorage, RecoverStorage, StorageView
-from platform_api.storages.words import Speaker, get_speaking_pod, read_storage_events
+from platform_api.storages.views import Speaker, get_speaking_pod, read_storage_events
 
 BODIES: tuple[type[Value], ...] = (CreateStorage, StorageChange, RecoverStorage)
 

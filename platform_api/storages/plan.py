@@ -1,15 +1,19 @@
-"""Whether a storage's files can be read at this moment, and where."""
+"""Where the files of a storage are read: whether its file browser answers at this moment, as a table, and the inputs out
+of the caches.
+"""
 
 from collections.abc import Iterable
-from typing import Any
 
 from gpu_platform.domain import names
-from gpu_platform.domain.gpu_storages import GPUStorageSpec
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.mount_holds import HolderKind, hold_of
-from platform_api.proxy.plan import plan_address
-from platform_api.proxying.target import NotReady, Simulated, Target
+from gpu_platform.domain.storages import GPUStorageSpec
+from platform_api.http.errors import ApiError, not_found
+from platform_api.proxy.plan import NotReady, Simulated, Target, plan_address
 
-Json = dict[str, Any]
+
+def storage_not_found(name: str) -> ApiError:
+    return not_found("gpustorage_not_found", f"there is no storage {name!r}")
 
 
 def plan_accessor(storage: Json, pods: Iterable[Json], *, development_addresses: bool) -> Target | NotReady:

@@ -1,73 +1,25 @@
-"""What callers say about storages, and what they are shown."""
+"""Storages as their tenants see them: the object, its Events, and the pods whose logs are read."""
 
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Literal
 
-from pydantic import Field
-
+from gpu_platform.api_models.events import EventView
+from gpu_platform.api_models.storages import StorageView
 from gpu_platform.domain import names
 from gpu_platform.domain.conditions import find_condition
-from gpu_platform.domain.gpu_storages import (
-    READY,
-    AccessorStatus,
-    GPUStorageSpec,
-    GPUStorageStatus,
-    PrepareStatus,
-    StoragePhase,
-)
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.metadata import annotations_of
 from gpu_platform.domain.mount_holds import mounting_unit_of
 from gpu_platform.domain.stacks import stack_name_of
-from gpu_platform.domain.storages import StorageRequest
-from gpu_platform.domain.value import Value
-from platform_api.fields import DnsLabel, OperationID, StackName, StackRecorded
+from gpu_platform.domain.storages import READY, GPUStorageSpec, GPUStorageStatus, StoragePhase
+from platform_api.http.errors import conflict
+from platform_api.kube_health import BoundedClient
+from platform_api.objects.reads import by_name, by_uid, read_events, read_pods
 
-Json = dict[str, Any]
-
-
-class CreateStorage(GPUStorageSpec):
-    """A storage to make: how large, of which class, and what it is filled with at first."""
-
-    operation_id: OperationID
-    name: Annotated[DnsLabel, Field(description="Unique among the tenant's storages.")]
-
-    def to_request(self) -> StorageRequest:
-        return StorageRequest.model_validate(self.model_dump(exclude={"operation_id"}))
+Speaker = Literal["preparation", "browser"]
 
 
-class RecoverStorage(Value):
-    """A wish to prepare a storage once more, after its preparation has failed."""
-
-    operation_id: OperationID
-
-
-class StorageView(GPUStorageSpec):
-    """A storage, as its tenant sees it."""
-
-    name: str
-    namespace: str
-    operation_id: Annotated[str | None, Field(alias="operationID")] = None
-    phase: StoragePhase
-    claim_name: Annotated[str | None, Field(description="The PersistentVolumeClaim with the data.")] = None
-    capacity: Annotated[str | None, Field(description="What the bound claim really has.")] = None
-    mounted_by: Annotated[tuple[str, ...], Field(description="The unit that mounts it; none or one.")] = ()
-    prepare_status: PrepareStatus
-    accessor_status: AccessorStatus
-    proxy_url: Annotated[
-        str | None,
-        Field(alias="proxyURL", description="Where its files are seen with a key; only while somebody answers there."),
-    ] = None
-    generation: int
-    observed_generation: int | None = None
-    last_sync_time: datetime | None = None
-    created_at: datetime
-    stack: StackName = None
-    stack_recorded: StackRecorded = None
-    reason: str | None = None
-    message: str | None = None
-
-
-def view_of(storage: Json, proxy_url: str | None = None) -> StorageView:
+def view_storage(storage: Json, proxy_url: str | None = None) -> StorageView:
     """`proxy_url` is where its file browser answers just now, if it does."""
     metadata = storage["metadata"]
     spec = GPUStorageSpec.model_validate(storage["spec"])
@@ -97,3 +49,30 @@ def view_of(storage: Json, proxy_url: str | None = None) -> StorageView:
         reason=ready.reason if ready else None,
         message=ready.message if ready else None,
     )
+
+
+async def read_storage_events(client: BoundedClient, storage: Json) -> list[EventView]:
+    """Of the storage, its claim, the Job of its preparation and its pods, oldest first."""
+    metadata = storage["metadata"]
+    pods = await read_pods(client, metadata["namespace"], f"{names.LABEL_STORAGE}={metadata['name']}")
+    job = ((storage.get("status") or {}).get("prepare") or {}).get("jobName")
+    selectors = [
+        *map(by_uid, [storage, *pods]),
+        by_name("PersistentVolumeClaim", metadata["name"]),
+        *([by_name("Job", job)] if job else []),
+    ]
+    return await read_events(client, metadata["namespace"], selectors)
+
+
+async def get_speaking_pod(client: BoundedClient, storage: Json, speaker: Speaker) -> Json:
+    """The newest one; 409 while there is none."""
+    metadata = storage["metadata"]
+    mark = {
+        "preparation": names.LABEL_STORAGE_PREPARE,
+        "browser": f"{names.LABEL_STORAGE_ACCESSOR}={metadata['uid']}",
+    }
+    selector = f"{names.LABEL_STORAGE}={metadata['name']},{mark[speaker]}"
+    pods = await read_pods(client, metadata["namespace"], selector)
+    if not pods:
+        raise conflict(f"the {speaker} of the storage {metadata['name']!r} has no logs: it has no pod; see its events")
+    return pods[0]

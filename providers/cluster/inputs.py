@@ -1,5 +1,5 @@
-"""Check: a program's inputs in the form in which they are kept, or refused field by field. Nothing is asked of the
-cluster."""
+"""Check and Diff: a program's inputs in the form in which they are kept, or refused field by field; what an update
+would change, and what only another object can have. Nothing is asked of the cluster."""
 
 import re
 from collections.abc import Iterator
@@ -8,16 +8,15 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from gpu_platform.domain.functions import check_function
-from gpu_platform.domain.gpu_functions import GPUFunctionSpec
-from gpu_platform.domain.gpu_storages import GPUStorageSpec
-from gpu_platform.domain.gpu_units import GPUUnitSpec
-from gpu_platform.domain.openapi_schema import build_schema
+from gpu_platform.domain.crds import build_schema
+from gpu_platform.domain.functions import GPUFunctionSpec, check_function
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.quantities import QuantityError, parse_amount
 from gpu_platform.domain.specs import GPUSpecSpec
-from gpu_platform.domain.storages import check_prepare, normalise_size
+from gpu_platform.domain.storages import GPUStorageSpec, check_prepare, normalise_size
 from gpu_platform.domain.tenants import DEFAULT_TENANT, TENANT_NAME
 from gpu_platform.domain.units import (
+    GPUUnitSpec,
     RequestError,
     check_serverless,
     check_template,
@@ -25,20 +24,23 @@ from gpu_platform.domain.units import (
     normalise_mounts,
     normalise_ssh,
 )
-from gpu_platform.domain.value import Value
-from gpu_platform.domain.value_errors import sentence_of
-from gpu_platform.pulumi_protocol.properties import Unknown, contains_unknown, without_nulls
-from providers.cluster.kinds import Kind
-from providers.protocol.property_paths import path_text
-from providers.protocol.resource import Failure
-
-Json = dict[str, Any]
+from gpu_platform.domain.value import Value, sentence_of
+from gpu_platform.pulumi_protocol.properties import (
+    Change,
+    Path,
+    Unknown,
+    contains_unknown,
+    find_changes,
+    path_text,
+    without_nulls,
+)
+from gpu_platform.pulumi_protocol.resource import Difference, Failure
+from providers.cluster.kinds import PROVENANCE, Kind
 
 OPERATION_ID_LIMIT = 200
 UID_LIMIT = 63
 REQUEST_HASH = re.compile(r"[0-9a-f]{64}")
-PROVENANCE = ("operationID", "requestHash", "objectUID")
-"""Where an object comes from. Nothing about it changes when this does."""
+IDENTITY = ("tenant", "name")
 
 
 @dataclass(frozen=True)
@@ -167,3 +169,29 @@ def _is_uid(text: str) -> bool:
 
 def _is_request_hash(text: str) -> bool:
     return REQUEST_HASH.fullmatch(text) is not None
+
+
+def find_difference(kind: Kind, old_inputs: Json, outputs: Json, news: Json) -> Difference:
+    """
+    | place                                         | change                                  |
+    | --------------------------------------------- | --------------------------------------- |
+    | operationID, requestHash, objectUID           | none: they say where an object is from  |
+    | name, tenant                                  | replace                                 |
+    | a field of the spec that is fixed             | replace                                 |
+    | one that is fixed once set, and was not set   | update                                  |
+    | any other                                     | update                                  |
+    | nothing, but nobody has accepted the object   | update: it becomes this program's       |
+    """
+    changes = {path: change for path, change in find_changes(old_inputs, news).items() if path[0] not in PROVENANCE}
+    if not changes and outputs.get("acceptedHash") == "":
+        changes = {("acceptedHash",): Change.UPDATE}
+    replacing = frozenset(path for path, change in changes.items() if _is_replacing(kind, path, change))
+    # The name is taken until the old object is gone, and so are its GPUs.
+    return Difference(changes, replacing, delete_first=bool(replacing))
+
+
+def _is_replacing(kind: Kind, path: Path, change: Change) -> bool:
+    if path[0] in IDENTITY:
+        return True
+    field = path[1] if path[0] == "spec" and len(path) > 1 else None
+    return field in kind.fixed or (field in kind.fixed_once_set and change is not Change.ADD)

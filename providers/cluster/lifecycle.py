@@ -1,49 +1,54 @@
-"""The life of one object as Pulumi sees it. Works on decoded values; what the wire looks like is `servicer`'s business.
+"""Create, Read, Update and Delete of one object, on decoded values; what the wire looks like is `servicer`'s business.
 
-Objects are never applied: created by POST, changed by PUT as they were seen, deleted by their uid.
+Objects are never applied: created by POST, changed by PUT as they were seen, deleted by their uid. A unit takes free
+stock and holds the storages that it mounts before it is written.
 """
 
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
 from pydantic import ValidationError
 
-from gpu_platform.adapters.fault_points import pass_point
-from gpu_platform.adapters.storage_deletions import delete_unused_storage
+from gpu_platform.domain import names
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.mount_holds import RELEASE_SECONDS, Holder, HolderKind, hold_of
-from gpu_platform.domain.operations import OPERATORS, delete_operation_name
-from gpu_platform.domain.stock import is_from
+from gpu_platform.domain.operations import OPERATORS, delete_operation_name, operation_name
+from gpu_platform.domain.stock import Claim, is_from, rank_stock
 from gpu_platform.domain.tenants import tenant_of
-from gpu_platform.domain.units import build_started
+from gpu_platform.domain.units import GPUUnitSpec, build_started
 from gpu_platform.kube import AlreadyExistsError, ConflictError, KubeClient, KubeError, NotFoundError
 from gpu_platform.kube.paths import GPU_STORAGES, GPU_UNITS, OPERATIONS
 from gpu_platform.kube.requests import delete_that, find
+from gpu_platform.process import pass_point
 from gpu_platform.pulumi_protocol.properties import Properties
-from gpu_platform.pulumi_protocol.resource import READY, Patience, Verdict, wait_until
-from gpu_platform.store.ledger import build_deletion, open_operation, settle_creation
-from gpu_platform.store.storages import StorageHeldError, release_storages
-from gpu_platform.store.unit_writes import mounted_storages
-from providers.cluster.claiming import claim_stock, give_back
-from providers.cluster.kinds import Kind, build_id, parse_id
-from providers.cluster.mounting import hold_mounts
-from providers.cluster.objects import (
-    Wanted,
-    build_changed,
-    build_object,
-    build_outputs,
-    build_wanted,
-    observe_object,
+from gpu_platform.pulumi_protocol.resource import (
+    READY,
+    Observed,
+    Patience,
+    Resource,
+    ResourceFailedError,
+    Verdict,
+    describe,
+    wait_until,
 )
+from gpu_platform.pulumi_protocol.serving import EngineLog
+from gpu_platform.store.claims import list_claims, list_free_stock, release_claim, try_claim
+from gpu_platform.store.ledger import build_deletion, open_operation, settle_creation
+from gpu_platform.store.storages import (
+    StorageHeldError,
+    StorageMissingError,
+    delete_unused_storage,
+    hold_storages,
+    release_storages,
+)
+from gpu_platform.store.unit_writes import mounted_storages
+from providers.cluster.kinds import Kind, build_id, parse_id
+from providers.cluster.objects import Wanted, build_changed, build_object, build_outputs, build_wanted, observe_object
 from providers.cluster.plan import Keep, Make, Refuse, plan_create, plan_update
-from providers.cluster.sessions import Session
-from providers.protocol.failures import ResourceFailedError, describe
-from providers.protocol.resource import Observed, Resource
-
-Json = dict[str, Any]
 
 TRIES = 5
 """Against others who write the same object, mostly the reconciler its status."""
@@ -51,9 +56,64 @@ TRIES = 5
 GONE_SECONDS = 60.0
 """For an object to go with its children, where the program says nothing else."""
 
-
 UNMOUNTED_SECONDS = 30.0
 """For a live unit to release a storage that is to be deleted: Pulumi may be about to delete the unit, too."""
+
+
+@dataclass(frozen=True)
+class Session:
+    log: EngineLog
+    cancelled: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+async def claim_stock(client: KubeClient, wanted: Wanted, now: datetime) -> Json | None:
+    """What a try that died has claimed for it, else the oldest that is free; None when there is none to be had, or none
+    is needed."""
+    if not isinstance(wanted.spec, GPUUnitSpec) or not wanted.spec.running:
+        return None
+    spec_name = wanted.spec.spec_name
+    held = [
+        stock
+        for stock in await list_claims(client, _claim(wanted))
+        if stock["spec"].get("specName") == spec_name and "deletionTimestamp" not in stock["metadata"]
+    ]
+    # Claimed once more: from now on it has another minute, and the janitor does not free it under our hands.
+    for stock in (*held, *rank_stock(await list_free_stock(client, spec_name), spec_name)):
+        taken = await try_claim(client, stock, _claim(wanted), now)
+        if taken is not None:
+            return taken
+    return None
+
+
+async def give_back(client: KubeClient, wanted: Wanted, stock: Json) -> None:
+    await release_claim(client, stock, _claim(wanted))
+
+
+def claim_mark(wanted: Wanted) -> str:
+    """In the place of an Operation's name, and never one: the request that first made this unit has ended, and a claim
+    for what has ended is released at once. One that names no Operation has a minute, in which the unit is made; if this
+    process dies before, the stock is free again after that (reconciler/orphans/plan.py)."""
+    return f"provider-{operation_name(wanted.tenant, wanted.operation_id)}"
+
+
+def _claim(wanted: Wanted) -> Claim:
+    return Claim(names.claim_holder(wanted.namespace or "", wanted.name), claim_mark(wanted))
+
+
+async def hold_mounts(client: KubeClient, wanted: Wanted, live: Json | None, now: datetime) -> tuple[Json, ...]:
+    """What it mounts, and what is there mounts not yet. ResourceFailedError: one of them is not to be had."""
+    if not isinstance(wanted.spec, GPUUnitSpec) or wanted.namespace is None:
+        return ()
+    mounted = mounted_storages(live) if live is not None else set()
+    added = {mount.name for mount in wanted.spec.storage_mounts} - mounted
+    try:
+        return await hold_storages(client, wanted.namespace, wanted.name, added, now)
+    except StorageMissingError as error:
+        raise ResourceFailedError(f"{wanted.label} mounts the storage {error.name!r}, which does not exist") from error
+    except StorageHeldError as error:
+        raise ResourceFailedError(
+            f"{wanted.label} mounts the storage {error.name!r}, which {error.holder} uses; one at a time may have it"
+        ) from error
 
 
 @dataclass(frozen=True)

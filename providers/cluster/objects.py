@@ -2,24 +2,26 @@
 
 import hashlib
 from dataclasses import dataclass
-from typing import Any
 
 from pydantic import ValidationError
 
 from gpu_platform.domain import names
-from gpu_platform.domain.gpu_units import GPUUnitSpec
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.metadata import annotations_of, read_json
 from gpu_platform.domain.stacks import StackKind, accepted_hash
 from gpu_platform.domain.tenants import tenant_of
-from gpu_platform.domain.units import accepted_text, source_annotations, source_labels
+from gpu_platform.domain.units import GPUUnitSpec, accepted_text, source_annotations, source_labels
 from gpu_platform.domain.value import Value
-from gpu_platform.pulumi_protocol.properties import UNKNOWN, Properties, Unknown, contains_unknown
-from providers.cluster.inputs import PROVENANCE
-from providers.cluster.kinds import Kind, build_id
-from providers.protocol.resource import Observed, Resource
-from providers.protocol.secret_places import find_moved_secrets, without_inner
-
-Json = dict[str, Any]
+from gpu_platform.pulumi_protocol.properties import (
+    UNKNOWN,
+    Properties,
+    Unknown,
+    contains_unknown,
+    find_moved_secrets,
+    without_inner,
+)
+from gpu_platform.pulumi_protocol.resource import Observed, Resource
+from providers.cluster.kinds import PROVENANCE, Kind, build_id
 
 OWN_PROJECTS = frozenset(StackKind)
 """Of the platform's own stacks, which record what was accepted and own nothing."""

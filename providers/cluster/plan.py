@@ -1,13 +1,11 @@
 """What to do with an object that is there already: take it over, change it, or leave it and say why. Pure."""
 
 from dataclasses import dataclass
-from typing import Any
 
 from gpu_platform.domain import names
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.metadata import annotations_of
 from providers.cluster.objects import Wanted, accepted_hash_of, accepted_spec_of, live_spec_of
-
-Json = dict[str, Any]
 
 
 @dataclass(frozen=True)

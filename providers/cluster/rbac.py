@@ -1,4 +1,4 @@
-"""What the provider may do in Kubernetes."""
+"""What the provider may do in Kubernetes. Imports the domain alone, because the bootstrap program reads it."""
 
 from gpu_platform.domain.names import GROUP
 from gpu_platform.domain.rbac import Rule, Scope

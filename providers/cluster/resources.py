@@ -1,13 +1,27 @@
-"""The resources as a Python program declares them."""
+"""The package `gpuplatform`: what programs and the engine call it and its resources, and the resources as a Python
+program declares them. Imports nothing but `pulumi`, so that a program starts quickly."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import pulumi
 
-from providers.cluster.package import GPU_FUNCTION, GPU_SPEC, GPU_STORAGE, GPU_UNIT, STOCK_POOL, VERSION
+PACKAGE = "gpuplatform"
 
+VERSION = "0.1.0"
+"""Of the resources' inputs and outputs, which programs depend on; not the platform's own."""
+
+GPU_UNIT = f"{PACKAGE}:index:GpuUnit"
+GPU_STORAGE = f"{PACKAGE}:index:GpuStorage"
+GPU_FUNCTION = f"{PACKAGE}:index:GpuFunction"
+STOCK_POOL = f"{PACKAGE}:index:StockPool"
+GPU_SPEC = f"{PACKAGE}:index:GpuSpec"
 Spec = pulumi.Input[Mapping[str, Any]]
+
+
+def attachment(port: int) -> dict[str, str]:
+    """The environment with which a `pulumi` command attaches to the provider on this port of this machine."""
+    return {"PULUMI_DEBUG_PROVIDERS": f"{PACKAGE}:{port}"}
 
 
 class _Declared(pulumi.CustomResource):

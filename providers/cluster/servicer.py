@@ -1,10 +1,14 @@
-"""Pulumi's provider protocol: requests decoded, handed on, and answered; failures as one readable line.
+"""Pulumi's provider protocol: requests decoded, handed on, and answered; failures as one readable line. `hosted` is the
+provider inside a process that lives already: Pulumi attaches to it instead of starting one.
 
 Nothing is kept between two calls but who is attached: any number of engines may be at work at once.
 """
 
 import asyncio
 import json
+from collections import OrderedDict
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import grpc
@@ -13,20 +17,41 @@ from pulumi.runtime.proto import plugin_pb2, provider_pb2, provider_pb2_grpc
 
 from gpu_platform.clock import now_utc
 from gpu_platform.kube import KubeClient, open_client
-from gpu_platform.pulumi_protocol.properties import Properties, decode_properties, encode_properties
+from gpu_platform.pulumi_protocol.properties import (
+    Properties,
+    decode_properties,
+    encode_properties,
+    find_moved_secrets,
+    without_inner,
+)
+from gpu_platform.pulumi_protocol.resource import Difference, resource_of
 from gpu_platform.pulumi_protocol.responses import check_response, diff_response, read_response, readable
-from providers.cluster.differences import find_difference
-from providers.cluster.inputs import check_inputs
-from providers.cluster.kinds import get_kind
-from providers.cluster.lifecycle import Lifecycle
+from gpu_platform.pulumi_protocol.serving import EngineLog, listening
+from providers.cluster.inputs import check_inputs, find_difference
+from providers.cluster.kinds import build_package_schema, get_kind
+from providers.cluster.lifecycle import Lifecycle, Session
 from providers.cluster.objects import build_planned_outputs
-from providers.cluster.package import VERSION
-from providers.cluster.schema import build_package_schema
-from providers.cluster.sessions import Sessions
-from providers.protocol.resource import Difference, resource_of
-from providers.protocol.secret_places import find_moved_secrets, without_inner
+from providers.cluster.resources import VERSION
+
+LIMIT = 1_000
+"""Engines that are remembered. They end without a word, so the ones that were not heard of for longest are forgotten;
+far more than one process ever has attached at once."""
 
 USER_AGENT = "pulumi-gpuplatform"
+
+
+class Sessions:
+    def __init__(self, engine: str = "") -> None:
+        """`engine` is the address of the one that started this process, if one did."""
+        self._engine = engine
+        self._sessions: OrderedDict[str, Session] = OrderedDict()
+
+    def of(self, peer: str) -> Session:
+        session = self._sessions.setdefault(peer, Session(EngineLog(self._engine)))
+        self._sessions.move_to_end(peer)
+        if len(self._sessions) > LIMIT:
+            self._sessions.popitem(last=False)
+        return session
 
 
 class ClusterProvider(provider_pb2_grpc.ResourceProviderServicer):
@@ -125,3 +150,10 @@ class ClusterProvider(provider_pb2_grpc.ResourceProviderServicer):
             if self._client is None:
                 self._client = self._own = await open_client(None, USER_AGENT)
             return self._client
+
+
+@asynccontextmanager
+async def hosted(client: KubeClient) -> AsyncIterator[int]:
+    """The port of the provider, on 127.0.0.1, while the block runs. The client stays its owner's to close."""
+    async with listening(ClusterProvider(client)) as port:
+        yield port

@@ -2,13 +2,11 @@
 
 import time
 from dataclasses import dataclass
-from typing import Any
 
 import httpx
 
-from gpu_platform.domain.hosts import is_loopback
-
-Json = dict[str, Any]
+from gpu_platform.domain.json_text import Json
+from gpu_platform.domain.network import is_loopback
 
 PREFIX = "/api/v1"
 # The API works on a request for 8 at the most; the rest is the way there and back.

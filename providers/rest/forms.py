@@ -8,12 +8,11 @@ from typing import Annotated, Any, Generic, TypeVar
 from pulumi.output import Unknown
 from pydantic import Field, ValidationError
 
-from gpu_platform.domain.openapi_schema import build_schema
+from gpu_platform.domain.crds import build_schema
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.units import RequestError
-from gpu_platform.domain.value import Value
-from gpu_platform.domain.value_errors import sentence_of
+from gpu_platform.domain.value import Value, sentence_of
 
-Json = dict[str, Any]
 W = TypeVar("W", bound=Value)
 
 LONGEST_WAIT_SECONDS = 86_400

@@ -1,12 +1,14 @@
 """Functions: what a program may wish of them, and what of a change needs another one."""
 
-from typing import Any
-
-from gpu_platform.domain.functions import FunctionChange, FunctionRequest, normalise_function
-from gpu_platform.domain.gpu_functions import LONGEST_CALL_SECONDS, CallTimeout
+from gpu_platform.domain.functions import (
+    LONGEST_CALL_SECONDS,
+    CallTimeout,
+    FunctionChange,
+    FunctionRequest,
+    normalise_function,
+)
+from gpu_platform.domain.json_text import Json
 from providers.rest.forms import Form, Owner, ReadyWithin, Words
-
-Json = dict[str, Any]
 
 PUT_FIELDS = tuple(field.alias or name for name, field in FunctionChange.model_fields.items())
 KEPT = ("owner", "readyWithinSeconds")

@@ -1,11 +1,8 @@
 """Storages: what a program may wish of them, and what of a change needs another one."""
 
-from typing import Any
-
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.storages import StorageChange, StorageRequest, normalise_storage
 from providers.rest.forms import Form, Owner, ReadyWithin, Words
-
-Json = dict[str, Any]
 
 PUT_FIELDS = tuple(field.alias or name for name, field in StorageChange.model_fields.items())
 FIXED = ("name", "storageClassName", "prepare")

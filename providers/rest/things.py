@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 from urllib.parse import quote
 
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.mount_holds import RELEASE_SECONDS, will_release
 from providers.rest.api import Answer, PlatformError, RefusedError, RestApi
 from providers.rest.forms import Form
 from providers.rest.units import UNITS
 
-Json = dict[str, Any]
 T = TypeVar("T")
 
 STOCK_SECONDS = 20.0

@@ -4,12 +4,18 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from gpu_platform.domain.gpu_units import Access, Serverless, StorageMount, Template
-from gpu_platform.domain.units import RequestError, UnitRequest, normalise_access, normalise_request
+from gpu_platform.domain.json_text import Json
+from gpu_platform.domain.units import (
+    Access,
+    RequestError,
+    Serverless,
+    StorageMount,
+    Template,
+    UnitRequest,
+    normalise_access,
+    normalise_request,
+)
 from providers.rest.forms import Form, Owner, ReadyWithin, Words, contains_unknown
-
-Json = dict[str, Any]
-
 
 PUT_FIELDS = ("image", "template", "access", "serverless", "storageMounts")
 

@@ -2,10 +2,10 @@
 
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any
 
 from gpu_platform.domain import names
-from gpu_platform.domain.gpu_functions import GPUFunctionSpec, GPUFunctionStatus
+from gpu_platform.domain.functions import GPUFunctionSpec, GPUFunctionStatus
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.limits import describe_reached, parse_exceeded
 from gpu_platform.domain.stock import Claim, is_from
 from gpu_platform.kube import AlreadyExistsError, KubeError
@@ -14,13 +14,10 @@ from gpu_platform.kube.requests import find
 from gpu_platform.store.claims import release_claim, try_claim
 from reconciler.child_diff import MANAGER
 from reconciler.expectations import OwnWrites, Place
-from reconciler.functions.observed import Observed
+from reconciler.functions.observe import Observed
 from reconciler.functions.plan import CreateWorker, Plan, RemoveWorker, ReplaceWorker, Write, status_of
 from reconciler.functions.workers import build_worker, claim_mark
-from reconciler.guarded_writes import delete_seen, patch_status
-from reconciler.writer import ReadingWriter
-
-Json = dict[str, Any]
+from reconciler.guarded_writes import ReadingWriter, delete_seen, patch_status
 
 
 def place_of_unit(namespace: str, name: str) -> Place:

@@ -3,31 +3,28 @@
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any, Protocol
+from typing import Protocol
 
-from gpu_platform.adapters.queue.consumers import Backlog
-from gpu_platform.control.results import Done, RequeueAfter, Result
-from gpu_platform.controller.loop import Key, Trigger
+from gpu_platform.controller.loop import Done, Key, RequeueAfter, Result, Trigger
 from gpu_platform.domain import names
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.tenants import tenant_namespace, tenant_of
 from gpu_platform.kube import AlreadyExistsError, KubeError
 from gpu_platform.kube.paths import GPU_FUNCTIONS
 from gpu_platform.kube.requests import find
 from gpu_platform.nats.errors import QueueUnavailableError
+from gpu_platform.nats.streams import Backlog
 from reconciler.child_diff import MANAGER
 from reconciler.expectations import PATIENCE, OwnWrites, Place
 from reconciler.functions.apply import apply_status, apply_workers, describe_refusal, place_of, place_of_unit
 from reconciler.functions.credentials import CredentialsError, Signer, ensure_secret
-from reconciler.functions.observe import build_after_unit, is_put_back, observe_function
-from reconciler.functions.observed import Observed
+from reconciler.functions.observe import Observed, build_after_unit, is_put_back, observe_function
 from reconciler.functions.plan import count_workers, find_problem, plan_function
 from reconciler.functions.queue_link import StillConnectingError
 from reconciler.functions.scaling import Scaler
-from reconciler.functions.starts import WorkerStarts
+from reconciler.functions.workers import WorkerStarts
+from reconciler.guarded_writes import ReadingWriter, Recorder
 from reconciler.informers import World, function_key_of, key_of
-from reconciler.writer import ReadingWriter, Recorder
-
-Json = dict[str, Any]
 
 EVERYTHING: Key = ("", "queue")
 """Stands for all consumers."""

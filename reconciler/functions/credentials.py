@@ -5,19 +5,16 @@ import hashlib
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 from gpu_platform.domain import names
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.metadata import annotations_of, find_instant
-from gpu_platform.domain.queue_keys import KeyFormError, KeyRole, check_public_key, public_key_of
 from gpu_platform.kube.paths import SECRETS
 from gpu_platform.kube.requests import find
-from gpu_platform.nats.credentials import mint_sidecar
+from gpu_platform.nats.credentials import KeyFormError, KeyRole, check_public_key, mint_sidecar, public_key_of
 from gpu_platform.nats.permissions import sidecar_permissions
 from reconciler.child_diff import MANAGER
-from reconciler.writer import ReadingWriter
-
-Json = dict[str, Any]
+from reconciler.guarded_writes import ReadingWriter
 
 CREDENTIALS_KEY = "nats.creds"
 AUTHORITY_KEY = "ca.crt"

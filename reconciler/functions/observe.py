@@ -1,20 +1,45 @@
-"""Everything that matters for one function, from the caches."""
+"""Everything that one pass knows about a function: the values that `plan` decides on, read from the informers."""
 
-from typing import Any
+from dataclasses import dataclass
 
 from pydantic import ValidationError
 
 from gpu_platform.domain import names
-from gpu_platform.domain.functions import function_of_unit
-from gpu_platform.domain.gpu_functions import GPUFunctionSpec
+from gpu_platform.domain.functions import GPUFunctionSpec, function_of_unit
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.operations import OperationKind, OperationPhase
 from gpu_platform.domain.stacks import as_accepted
 from gpu_platform.domain.stock import claim_of, rank_stock
-from reconciler.functions.observed import Observed
 from reconciler.functions.workers import claim_mark, is_leftover, is_made_by
 from reconciler.informers import World
 
-Json = dict[str, Any]
+
+@dataclass(frozen=True)
+class Observed:
+    function: Json
+    spec: GPUFunctionSpec | None
+    """None: it does not fit the schema of this version."""
+
+    is_known_spec: bool
+    """The catalogue has an entry of the spec's name."""
+
+    own: tuple[Json, ...]
+    """The units that this very function made."""
+
+    joined: tuple[Json, ...]
+    """Other units that take its calls."""
+
+    strangers: tuple[Json, ...]
+    """Units that are neither, in its namespace: one of them may have a worker's name."""
+
+    held: tuple[Json, ...]
+    """Stock that is claimed for one of its workers."""
+
+    free: tuple[Json, ...]
+    """Stock that a claim may take, in the order to try it."""
+
+    setup_problem: str | None = None
+    """Why no worker could take a call, however long it waits: what whoever set the platform up has to mend."""
 
 
 def observe_function(world: World, namespace: str, name: str, setup_problem: str | None = None) -> Observed | None:

@@ -4,19 +4,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import count
-from typing import Any
 
 from gpu_platform.domain import names
 from gpu_platform.domain.conditions import build_condition, condition_of, find_condition, with_condition
-from gpu_platform.domain.gpu_functions import FunctionPhase, FunctionReason, GPUFunctionSpec, GPUFunctionStatus
-from gpu_platform.domain.gpu_units import Phase
+from gpu_platform.domain.functions import FunctionPhase, FunctionReason, GPUFunctionSpec, GPUFunctionStatus
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.scaling_plan import Workers
 from gpu_platform.domain.stock import claim_holder_of
 from gpu_platform.domain.tenants import tenant_of
-from reconciler.functions.observed import Observed
+from gpu_platform.domain.units import Phase
+from reconciler.functions.observe import Observed
 from reconciler.functions.workers import find_ordinal, is_leftover, is_replaced, renew_worker
-
-Json = dict[str, Any]
 
 READY = "Ready"
 

@@ -9,15 +9,19 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from datetime import timedelta
 from typing import Any, TypeVar
 
-from gpu_platform.adapters.queue.cancellation import obey_cancellation
-from gpu_platform.adapters.queue.consumers import Backlog, list_consumers, read_backlog, stream_needed
-from gpu_platform.adapters.queue.core import wait_until_closed
-from gpu_platform.adapters.queue.durability import NotDurableError, check_durability
-from gpu_platform.nats.connection import JetStream, QueueAccess, open_queue
-from gpu_platform.nats.durability import StorageWatch
+from gpu_platform.nats.connection import JetStream, QueueAccess, obey_cancellation, open_queue, wait_until_closed
+from gpu_platform.nats.durability import NotDurableError, StorageWatch, check_durability
 from gpu_platform.nats.errors import QueueUnavailableError
 from gpu_platform.nats.permissions import QueueUser, inbox_prefix_of
-from gpu_platform.nats.streams import ensure_consumer, ensure_streams, remove_consumer
+from gpu_platform.nats.streams import (
+    Backlog,
+    ensure_consumer,
+    ensure_streams,
+    list_consumers,
+    read_backlog,
+    remove_consumer,
+    stream_needed,
+)
 
 log = logging.getLogger(__name__)
 

@@ -5,14 +5,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from gpu_platform.adapters.queue.cancellation import obey_cancellation
-from gpu_platform.adapters.queue.consumers import Backlog, read_backlog, read_backlogs
-from gpu_platform.adapters.queue.hints import follow_wakes
 from gpu_platform.controller.loop import Key
-from gpu_platform.domain.gpu_functions import GPUFunctionSpec
+from gpu_platform.domain.functions import GPUFunctionSpec
 from gpu_platform.domain.scaling_plan import Decision, Demand, Limits, Peak, Workers, plan_scale
 from gpu_platform.domain.tenants import tenant_namespace
-from gpu_platform.nats.connection import JetStream
+from gpu_platform.nats.connection import JetStream, obey_cancellation
+from gpu_platform.nats.records import follow_wakes
+from gpu_platform.nats.streams import Backlog, read_backlog, read_backlogs
 
 SWEEP_SECONDS = 1.0
 """Between two looks at all queues: a wake-up call that was lost costs no more than this."""

@@ -8,15 +8,14 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from gpu_platform.adapters.backoff import Backoff
-from gpu_platform.adapters.queue.cancellation import obey_cancellation
+from gpu_platform.clock import Backoff
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.tenants import tenant_of
 from gpu_platform.domain.worker_logs import LINES, LineSplitter, Position, find_surplus, keep_last, parse_line
 from gpu_platform.kube import KubeClient, KubeError
 from gpu_platform.kube.paths import PODS
-from gpu_platform.nats.connection import JetStream
+from gpu_platform.nats.connection import JetStream, obey_cancellation
 from gpu_platform.nats.errors import OutdatedError, QueueUnavailableError
 from gpu_platform.nats.worker_logs import WorkerLog, ensure_log_stream, find_log, list_logs, remove_logs, write_log
 from reconciler.informers import World, key_of
@@ -24,7 +23,6 @@ from reconciler.units.resources import CONTAINER
 
 log = logging.getLogger(__name__)
 
-Json = dict[str, Any]
 Function = tuple[str, str]
 """Tenant and name."""
 

@@ -2,18 +2,17 @@
 
 from datetime import datetime
 
-from gpu_platform.adapters.fault_points import pass_point
-from gpu_platform.adapters.storage_deletions import delete_as_seen
 from gpu_platform.domain.operations import FINAL_PHASES
 from gpu_platform.kube import AlreadyExistsError, ConflictError, KubeError, NotFoundError
 from gpu_platform.kube.paths import GPU_FUNCTIONS, GPU_SPECS, GPU_UNITS, STOCK_POOLS, ResourcePath
 from gpu_platform.kube.requests import delete_that
+from gpu_platform.process import pass_point
 from gpu_platform.store.claims import release_claim
 from gpu_platform.store.creations import NameTakenError
 from gpu_platform.store.ledger import patch_operation_status, remove_operation, trim_operation
-from gpu_platform.store.storages import StorageHeldError, StorageMissingError
+from gpu_platform.store.storages import StorageHeldError, StorageMissingError, delete_as_seen
 from gpu_platform.store.unit_writes import UnitClient, create_or_adopt_unit, replace_unit
-from reconciler.operations.observed import Record
+from reconciler.operations.observe import Record
 from reconciler.operations.steps import (
     CreatePool,
     CreateSpec,

@@ -4,21 +4,18 @@ import logging
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Any
 
-from gpu_platform.control.results import Done, RequeueAfter, Result
-from gpu_platform.controller.loop import Key, Trigger
+from gpu_platform.controller.loop import Done, Key, RequeueAfter, Result, Trigger
+from gpu_platform.domain.json_text import Json
 from gpu_platform.store.unit_writes import UnitClient
 from reconciler.informers import World, key_of
 from reconciler.operations.apply import RefusedError, apply_step
-from reconciler.operations.observe import observe_operation
-from reconciler.operations.observed import Observed
+from reconciler.operations.observe import Observed, observe_operation
 from reconciler.operations.plan import plan_operation
 from reconciler.operations.steps import Plan, TrimRequest
 
 log = logging.getLogger(__name__)
 
-Json = dict[str, Any]
 
 AT_ONCE = timedelta()
 

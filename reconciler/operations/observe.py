@@ -1,11 +1,23 @@
-"""Everything that matters for one operation: from the caches while there is nothing to do, else from the API server."""
+"""Everything that one pass knows about an operation: the values that `plan` decides on, from the informers while there
+is nothing to do, else from the API server.
+"""
 
+from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
 
 from pydantic import ValidationError
 
-from gpu_platform.domain.operations import FINAL_PHASES, OperationKind, is_made_by
+from gpu_platform.domain import names
+from gpu_platform.domain.json_text import Json
+from gpu_platform.domain.operations import (
+    FINAL_PHASES,
+    PREVIEW_PATIENCE,
+    OperationKind,
+    OperationSpec,
+    OperationStatus,
+    is_made_by,
+)
+from gpu_platform.domain.stock import Claim, PoolRequest, StockRequest, StockUnitsRequest
 from gpu_platform.kube import ResourcePath
 from gpu_platform.kube.informer import ObjectCache
 from gpu_platform.kube.paths import GPU_FUNCTIONS, GPU_SPECS, GPU_STORAGES, GPU_UNITS, OPERATIONS, STOCK_POOLS
@@ -14,10 +26,99 @@ from gpu_platform.store.claims import list_claims
 from gpu_platform.store.ledger import spec_of, status_of
 from gpu_platform.store.unit_writes import UnitClient, find_unit
 from reconciler.informers import World
-from reconciler.operations.observed import JOBS, OF_FUNCTIONS, OF_STORAGES, Observed, Record
-from reconciler.operations.plan import due_at, parse_stock_request
 
-Json = dict[str, Any]
+JOBS = (OperationKind.SEED_STOCK_UNITS, OperationKind.CREATE_STOCK_POOL)
+
+DELETIONS = (
+    OperationKind.DELETE_UNIT,
+    OperationKind.DELETE_STOCK_POOL,
+    OperationKind.DELETE_FUNCTION,
+    OperationKind.DELETE_STORAGE,
+)
+
+OF_STOCK = (*JOBS, OperationKind.DELETE_STOCK_POOL)
+"""About pools, which live with the stock."""
+
+OF_FUNCTIONS = (OperationKind.CREATE_FUNCTION, OperationKind.DELETE_FUNCTION)
+OF_STORAGES = (OperationKind.CREATE_STORAGE, OperationKind.RECOVER_STORAGE, OperationKind.DELETE_STORAGE)
+
+DELETE_GRACE = timedelta(seconds=2)
+"""How long the API has to delete the object itself."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """An Operation, read."""
+
+    item: Json
+    """As it was seen: every write on it is guarded by its uid and resourceVersion."""
+
+    spec: OperationSpec
+    status: OperationStatus
+
+    @property
+    def name(self) -> str:
+        return str(self.item["metadata"]["name"])
+
+    @property
+    def claim(self) -> Claim:
+        """The claim by which it holds stock. The namespace is the Operation's own, whatever its spec says: a name that
+        is also another tenant's Operation holds nothing of that tenant."""
+        return Claim(names.claim_holder(self.item["metadata"]["namespace"], self.spec.target.name), self.name)
+
+    @property
+    def object_uid(self) -> str | None:
+        """The very object that it is about, once that is known."""
+        return self.status.target_uid or self.spec.target.uid
+
+
+@dataclass(frozen=True)
+class Observed:
+    """Of an operation that is not at its end, and due: asked of the API server itself in this pass. A cache may be
+    behind, and from what it does not show yet nothing must be made a second time or be given up."""
+
+    record: Record
+    object_exists: bool = False
+    """Of an operation at its end: whether the object still stands that it is about."""
+
+    unit: Json | None = None
+    """Whatever has the name of its target."""
+
+    claims: tuple[Json, ...] = ()
+    """The stock that it holds."""
+
+    catalogue: Json | None = None
+    """Of a job: the GPUSpec."""
+
+    pool: Json | None = None
+    """Of one about a pool: whatever has the name of its pool."""
+
+    function: Json | None = None
+    """Of one about a function: whatever has the name of its function."""
+
+    storage: Json | None = None
+    """Of one about a storage: whatever has the name of its storage."""
+
+    refusal: str | None = None
+    """In the API server's words: why it will never accept what was tried in this pass."""
+
+
+def due_at(record: Record, takeover: timedelta) -> datetime:
+    """When an operation that is not at its end becomes this controller's business."""
+    created_at = datetime.fromisoformat(record.item["metadata"]["creationTimestamp"])
+    if record.spec.kind in JOBS:
+        return created_at
+    if record.spec.kind is OperationKind.PREVIEW_UNIT:
+        return created_at + PREVIEW_PATIENCE
+    return created_at + (DELETE_GRACE if record.spec.kind in DELETIONS else takeover)
+
+
+def parse_stock_request(record: Record) -> StockRequest | None:
+    form = StockUnitsRequest if record.spec.kind is OperationKind.SEED_STOCK_UNITS else PoolRequest
+    try:
+        return form.model_validate(record.spec.request)
+    except ValidationError:
+        return None
 
 
 async def observe_operation(

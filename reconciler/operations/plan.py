@@ -4,11 +4,11 @@ A pass takes one step and the next one looks again: whoever dies between two ste
 """
 
 from datetime import datetime, timedelta
-from typing import Any
 
 from pydantic import ValidationError
 
 from gpu_platform.domain import names
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.metadata import annotations_of
 from gpu_platform.domain.mount_holds import hold_of
 from gpu_platform.domain.operations import (
@@ -22,19 +22,27 @@ from gpu_platform.domain.operations import (
     is_made_by,
     is_trimmable,
 )
-from gpu_platform.domain.pool_requests import (
-    PoolRequest,
-    StockRequest,
-    StockUnitsRequest,
-    build_pool,
-    build_spec,
-    find_size_problem,
-)
 from gpu_platform.domain.specs import GPUSpecSpec
 from gpu_platform.domain.stacks import as_accepted
-from gpu_platform.domain.stock import claimed_at, is_from
+from gpu_platform.domain.stock import (
+    PoolRequest,
+    StockRequest,
+    build_pool,
+    build_spec,
+    claimed_at,
+    find_size_problem,
+    is_from,
+)
 from gpu_platform.domain.units import UnitRequest, build_started, build_unit
-from reconciler.operations.observed import DELETIONS, JOBS, OF_FUNCTIONS, OF_STOCK, OF_STORAGES, Observed, Record
+from reconciler.operations.observe import (
+    OF_FUNCTIONS,
+    OF_STOCK,
+    OF_STORAGES,
+    Observed,
+    Record,
+    due_at,
+    parse_stock_request,
+)
 from reconciler.operations.steps import (
     CreatePool,
     CreateSpec,
@@ -51,11 +59,6 @@ from reconciler.operations.steps import (
     TrimRequest,
     WriteStatus,
 )
-
-Json = dict[str, Any]
-
-DELETE_GRACE = timedelta(seconds=2)
-"""How long the API has to delete the object itself."""
 
 LONGEST_WAIT = timedelta(hours=1)
 """Between two looks at an operation that is only kept: clocks are set, and a week is long."""
@@ -154,16 +157,6 @@ def _plan_due(observed: Observed, now: datetime) -> Plan:
             return _plan_job(observed, now)
         case OperationKind.PREVIEW_UNIT:
             return _plan_preview(observed.record, now)
-
-
-def due_at(record: Record, takeover: timedelta) -> datetime:
-    """When an operation that is not at its end becomes this controller's business."""
-    created_at = datetime.fromisoformat(record.item["metadata"]["creationTimestamp"])
-    if record.spec.kind in JOBS:
-        return created_at
-    if record.spec.kind is OperationKind.PREVIEW_UNIT:
-        return created_at + PREVIEW_PATIENCE
-    return created_at + (DELETE_GRACE if record.spec.kind in DELETIONS else takeover)
 
 
 def _is_in_reach(record: Record) -> bool:
@@ -371,14 +364,6 @@ def _oldest(claims: tuple[Json, ...], now: datetime) -> Json:
 def _parse_unit_request(request: Json) -> UnitRequest | None:
     try:
         return UnitRequest.model_validate(request)
-    except ValidationError:
-        return None
-
-
-def parse_stock_request(record: Record) -> StockRequest | None:
-    form = StockUnitsRequest if record.spec.kind is OperationKind.SEED_STOCK_UNITS else PoolRequest
-    try:
-        return form.model_validate(record.spec.request)
     except ValidationError:
         return None
 

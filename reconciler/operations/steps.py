@@ -2,11 +2,9 @@
 
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
 
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.operations import FINAL_PHASES, OperationStatus
-
-Json = dict[str, Any]
 
 
 @dataclass(frozen=True)

@@ -3,16 +3,16 @@
 import logging
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Protocol
 
-from gpu_platform.control.results import RequeueAfter, Result
-from gpu_platform.controller.loop import Key, Trigger
+from gpu_platform.controller.loop import Key, RequeueAfter, Result, Trigger
 from gpu_platform.domain import names
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.stock import claim_of, is_from
 from gpu_platform.kube import KubeError
 from gpu_platform.store.claims import release_claim
 from gpu_platform.store.unit_writes import UnitClient, find_unit
-from reconciler.guarded_writes import delete_seen
+from reconciler.guarded_writes import Writer, delete_seen
 from reconciler.informers import UNIT_CHILDREN, World, key_of
 from reconciler.orphans.plan import (
     DeleteOrphan,
@@ -22,11 +22,9 @@ from reconciler.orphans.plan import (
     ends_of,
     plan_orphans,
 )
-from reconciler.writer import Writer
 
 log = logging.getLogger(__name__)
 
-Json = dict[str, Any]
 
 EVERYTHING: Key = ("", "cluster")
 LOOKS_PER_LIMIT = 3

@@ -3,14 +3,12 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
 
 from gpu_platform.domain import names
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.metadata import labels_of
 from gpu_platform.domain.operations import FINAL_PHASES
 from gpu_platform.domain.stock import claim_of, claimed_at, is_claimed, is_from
-
-Json = dict[str, Any]
 
 
 @dataclass(frozen=True)

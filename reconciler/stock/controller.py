@@ -1,24 +1,74 @@
-"""The stock controller: observe, plan, apply; and which changes concern which pool."""
+"""The stock controller: which pools it looks at, what it sees of one, and how it carries out a pool's plan: units
+first, then the status that counts them.
+"""
 
+import asyncio
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
-from typing import Any
 
-from gpu_platform.control.results import Done, RequeueAfter, Result
-from gpu_platform.controller.loop import Key, Trigger
+from gpu_platform.controller.loop import Done, Key, RequeueAfter, Result, Trigger
 from gpu_platform.domain import names
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.metadata import labels_of
+from gpu_platform.domain.stacks import as_accepted
+from gpu_platform.domain.stock import StockPoolSpec, StockPoolStatus
+from gpu_platform.kube import AlreadyExistsError
+from gpu_platform.kube.paths import GPU_UNITS, STOCK_POOLS
+from reconciler.child_diff import MANAGER
 from reconciler.expectations import PATIENCE, OwnWrites
+from reconciler.guarded_writes import Writer, delete_seen, patch_status
 from reconciler.informers import World, key_of
-from reconciler.stock.apply import apply_plan
-from reconciler.stock.observe import observe_pool
-from reconciler.stock.plan import plan_pool
-from reconciler.writer import Writer
+from reconciler.stock.plan import CreateStock, Observed, Plan, RemoveStock, plan_pool
 
-Json = dict[str, Any]
+WRITES_AT_ONCE = 10
 
 NEXT_BATCH = timedelta(milliseconds=50)
 """Long enough for the watch to bring the batch back, so that it is not planned again."""
+
+
+def observe_pool(world: World, namespace: str, name: str) -> Observed | None:
+    """None when there is no such pool: its stock goes with it, by owner reference."""
+    pool = world.pools.get(namespace, name)
+    if pool is None:
+        return None
+    spec = StockPoolSpec.model_validate(as_accepted(pool)["spec"])
+    return Observed(
+        pool=pool,
+        spec=spec,
+        catalogue=world.find_spec(spec.spec_name),
+        stock=world.stock_of(name),
+        instances=tuple(map(as_accepted, world.instances_of(name))),
+    )
+
+
+async def apply_plan(plan: Plan, pool: Json, writer: Writer) -> bool:
+    """Whether the pool's own status was written."""
+    limit = asyncio.Semaphore(WRITES_AT_ONCE)
+
+    async def write(action: CreateStock | RemoveStock) -> None:
+        async with limit:
+            await _apply_write(action, writer)
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            for action in plan.writes:
+                group.create_task(write(action))
+    except BaseExceptionGroup as failures:
+        # The loop knows what each error means, but not what a group of them does.
+        raise failures.exceptions[0] from failures
+    old = StockPoolStatus.model_validate(pool.get("status", {}))
+    return await patch_status(writer, STOCK_POOLS, pool, old, plan.status)
+
+
+async def _apply_write(action: CreateStock | RemoveStock, writer: Writer) -> None:
+    match action:
+        case CreateStock(body):
+            try:
+                await writer.create(GPU_UNITS.collection(body["metadata"]["namespace"]), body, MANAGER)
+            except AlreadyExistsError:
+                return
+        case RemoveStock(stock):
+            await delete_seen(writer, GPU_UNITS, stock, unchanged=True)
 
 
 class StockController:

@@ -5,17 +5,23 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import count, islice
-from typing import Any
 
 from gpu_platform.domain import names
 from gpu_platform.domain.conditions import build_condition, with_condition
-from gpu_platform.domain.gpu_units import GPUUnitSpec, Phase
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.metadata import annotations_of
 from gpu_platform.domain.specs import GPUSpecSpec
-from gpu_platform.domain.stock import HANDOFF_LIMIT, claimed_at, is_available, is_claimed
-from gpu_platform.domain.stock_pools import PoolPhase, PoolReason, StockPoolSpec, StockPoolStatus
-
-Json = dict[str, Any]
+from gpu_platform.domain.stock import (
+    HANDOFF_LIMIT,
+    PoolPhase,
+    PoolReason,
+    StockPoolSpec,
+    StockPoolStatus,
+    claimed_at,
+    is_available,
+    is_claimed,
+)
+from gpu_platform.domain.units import GPUUnitSpec, Phase
 
 BATCH = 50
 """Units made or removed in one pass: a large pool fills in steps, and a wrong number can be corrected in between."""

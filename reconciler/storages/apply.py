@@ -2,14 +2,14 @@
 
 from collections.abc import Iterator
 from datetime import datetime
-from typing import Any, Literal
+from typing import Literal
 
-from gpu_platform.adapters.fault_points import pass_point
 from gpu_platform.domain import names
 from gpu_platform.domain.conditions import find_condition
-from gpu_platform.domain.gpu_storages import ACCESSOR_READY, PREPARED, READY, GPUStorageStatus, StorageReason
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.metadata import labels_of
 from gpu_platform.domain.mount_holds import Holder, HolderKind
+from gpu_platform.domain.storages import ACCESSOR_READY, PREPARED, READY, GPUStorageStatus, StorageReason
 from gpu_platform.kube import AlreadyExistsError, KubeError, ResourcePath
 from gpu_platform.kube.paths import (
     DEPLOYMENTS,
@@ -21,24 +21,22 @@ from gpu_platform.kube.paths import (
     SERVICES,
 )
 from gpu_platform.kube.requests import as_seen, find
+from gpu_platform.process import pass_point
 from gpu_platform.store.storages import try_hold
-from reconciler.child_writes import CreateChild, DeleteChild, ReplaceChild
+from reconciler.child_diff import CreateChild, DeleteChild, ReplaceChild, StorageChild
 from reconciler.expectations import OwnWrites, Place
-from reconciler.guarded_writes import MOVED, TRANSIENT, apply_child_write, patch_status
-from reconciler.storages.observed import ChildKind, Observed
+from reconciler.guarded_writes import MOVED, TRANSIENT, ReadingWriter, Recorder, apply_child_write, patch_status
+from reconciler.storages.observe import Observed
 from reconciler.storages.plan import PatchClaim, Plan, ResumeJob, SetFinalizers, TakeSource, Write
 from reconciler.storages.status import reason_of, status_of, with_refusal
-from reconciler.writer import ReadingWriter, Recorder
 
-Json = dict[str, Any]
-
-PATHS: dict[ChildKind, ResourcePath] = {
-    ChildKind.CLAIM: PERSISTENT_VOLUME_CLAIMS,
-    ChildKind.NETWORK_POLICY: NETWORK_POLICIES,
-    ChildKind.JOB: JOBS,
-    ChildKind.SERVICE: SERVICES,
-    ChildKind.DEPLOYMENT: DEPLOYMENTS,
-    ChildKind.POD: PODS,
+PATHS: dict[StorageChild, ResourcePath] = {
+    StorageChild.CLAIM: PERSISTENT_VOLUME_CLAIMS,
+    StorageChild.NETWORK_POLICY: NETWORK_POLICIES,
+    StorageChild.JOB: JOBS,
+    StorageChild.SERVICE: SERVICES,
+    StorageChild.DEPLOYMENT: DEPLOYMENTS,
+    StorageChild.POD: PODS,
 }
 
 TOLD: dict[str, Literal["Normal", "Warning"]] = {
@@ -64,14 +62,14 @@ def places_of(observed: Observed) -> Iterator[tuple[Place, Json | None]]:
     yield place_of(observed.storage), observed.storage
     namespace, name = observed.storage["metadata"]["namespace"], observed.storage["metadata"]["name"]
     single = {
-        ChildKind.CLAIM: name,
-        ChildKind.NETWORK_POLICY: names.storage_policy_name(name),
-        ChildKind.SERVICE: names.accessor_name(name),
-        ChildKind.DEPLOYMENT: names.accessor_name(name),
+        StorageChild.CLAIM: name,
+        StorageChild.NETWORK_POLICY: names.storage_policy_name(name),
+        StorageChild.SERVICE: names.accessor_name(name),
+        StorageChild.DEPLOYMENT: names.accessor_name(name),
     }
     for kind, child in single.items():
         yield (kind, namespace, child), next(iter(observed.live(kind)), None)
-    for kind in (ChildKind.JOB, ChildKind.POD):
+    for kind in (StorageChild.JOB, StorageChild.POD):
         for item in observed.live(kind):
             yield (kind, namespace, item["metadata"]["name"]), item
 
@@ -95,11 +93,11 @@ async def apply_plan(
         except KubeError as error:
             kind = _kind_of(write)
             # What concerns the file browser must not hold up the data: not even that another has its name.
-            is_accessor = kind in (ChildKind.SERVICE, ChildKind.DEPLOYMENT)
+            is_accessor = kind in (StorageChild.SERVICE, StorageChild.DEPLOYMENT)
             if kind is None or status is None or (isinstance(error, TRANSIENT) and not is_accessor):
                 raise
             failure = failure or error
-            is_unguarded = is_unguarded or kind is ChildKind.NETWORK_POLICY
+            is_unguarded = is_unguarded or kind is StorageChild.NETWORK_POLICY
             if not isinstance(error, MOVED):
                 status = with_refusal(status, kind, error.message)
     if status is not None:
@@ -145,24 +143,24 @@ async def _apply_write(
             metadata = {**as_seen(claim), **changes.get("metadata", {})}
             path = PERSISTENT_VOLUME_CLAIMS.item(claim["metadata"]["name"], namespace)
             await client.patch(path, {**changes, "metadata": metadata})
-            own_writes.remember((ChildKind.CLAIM, namespace, claim["metadata"]["name"]), claim)
+            own_writes.remember((StorageChild.CLAIM, namespace, claim["metadata"]["name"]), claim)
             pass_point("storages.patched-claim")
         case ResumeJob(job):
             # Whatever its controller wrote to it meanwhile.
             body = {"metadata": {"uid": job["metadata"]["uid"]}, "spec": {"suspend": False}}
             await client.patch(JOBS.item(job["metadata"]["name"], namespace), body)
-            own_writes.remember((ChildKind.JOB, namespace, job["metadata"]["name"]), job)
+            own_writes.remember((StorageChild.JOB, namespace, job["metadata"]["name"]), job)
             pass_point("storages.resumed-job")
         case TakeSource(source):
             await try_hold(client, source, Holder(HolderKind.STORAGE, storage["metadata"]["name"]), now)
             pass_point("storages.took-source")
 
 
-async def _create(write: CreateChild[ChildKind], client: ReadingWriter) -> tuple[Place, Json | None]:
+async def _create(write: CreateChild[StorageChild], client: ReadingWriter) -> tuple[Place, Json | None]:
     try:
         return await apply_child_write(write, PATHS, client)
     except AlreadyExistsError as error:
-        if write.kind is not ChildKind.CLAIM:
+        if write.kind is not StorageChild.CLAIM:
             raise
         metadata = write.body["metadata"]
         live = await find(client, PERSISTENT_VOLUME_CLAIMS, metadata["name"], metadata["namespace"])
@@ -172,12 +170,12 @@ async def _create(write: CreateChild[ChildKind], client: ReadingWriter) -> tuple
         raise KubeError(422, "Invalid", message) from error
 
 
-def _kind_of(write: Write) -> ChildKind | None:
+def _kind_of(write: Write) -> StorageChild | None:
     match write:
         case CreateChild(kind) | ReplaceChild(kind):
             return kind
         case PatchClaim():
-            return ChildKind.CLAIM
+            return StorageChild.CLAIM
         case ResumeJob():
-            return ChildKind.JOB
+            return StorageChild.JOB
     return None

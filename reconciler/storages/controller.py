@@ -4,14 +4,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import datetime
 from itertools import chain
-from typing import Any
 
-from gpu_platform.control.results import Done, RequeueAfter, Result
-from gpu_platform.controller.loop import Key, Trigger
+from gpu_platform.controller.loop import Done, Key, RequeueAfter, Result, Trigger
 from gpu_platform.domain import names
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.metadata import labels_of
 from gpu_platform.domain.mount_holds import HolderKind, hold_of
 from reconciler.expectations import PATIENCE, OwnWrites
+from reconciler.guarded_writes import ReadingWriter, Recorder
 from reconciler.informers import World, key_of
 from reconciler.isolation import with_servers
 from reconciler.storages.apply import apply_plan, place_of, places_of
@@ -19,9 +19,6 @@ from reconciler.storages.holds import claim_of, tend_hold
 from reconciler.storages.observe import observe_storage
 from reconciler.storages.plan import plan_storage
 from reconciler.storages.resources import StorageSettings
-from reconciler.writer import ReadingWriter, Recorder
-
-Json = dict[str, Any]
 
 
 class StoragesController:

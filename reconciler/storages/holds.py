@@ -6,9 +6,9 @@ under a unit that was just changed back, and two units would mount one storage.
 
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
-from typing import Any
 
 from gpu_platform.domain import names
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.metadata import labels_of
 from gpu_platform.domain.mount_holds import Hold, HolderKind, KeepHold, hold_of, plan_hold, unit_holder
 from gpu_platform.kube.paths import GPU_STORAGES, GPU_UNITS, PODS
@@ -18,8 +18,6 @@ from reconciler.informers import World
 from reconciler.storages.observe import mounts
 from reconciler.storages.prepare import is_copying
 from reconciler.units.pods import is_finished
-
-Json = dict[str, Any]
 
 
 async def tend_hold(world: World, client: StorageClient, storage: Json, now: datetime) -> tuple[bool, timedelta | None]:

@@ -1,22 +1,72 @@
-"""Everything that matters for one storage, from the caches."""
+"""Everything that one pass knows about a storage: the values that `plan` decides on, read from the informers."""
 
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from pydantic import ValidationError
 
 from gpu_platform.domain import names
-from gpu_platform.domain.gpu_storages import GPUStorageSpec
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.metadata import labels_of
 from gpu_platform.domain.mount_holds import Hold, HolderKind, hold_of
 from gpu_platform.domain.stacks import as_accepted
+from gpu_platform.domain.storages import GPUStorageSpec
 from gpu_platform.domain.tenants import tenant_of
+from reconciler.child_diff import StorageChild
 from reconciler.informers import World
-from reconciler.storages.observed import Observed
 from reconciler.units.observe import is_restricted
 
-Json = dict[str, Any]
-
 LATE_BINDING = "WaitForFirstConsumer"
+
+
+@dataclass(frozen=True)
+class Observed:
+    storage: Json
+    spec: GPUStorageSpec | None
+    """None: it does not fit the schema of this version."""
+
+    hold: Hold | None
+    is_unit_running: bool
+    """Whether the unit that mounts it is to run."""
+
+    claim: Json | None
+    binds_late: bool
+    """Its class waits for the first pod before it makes a volume."""
+
+    jobs: tuple[Json, ...]
+    """Of this very storage, newest preparation or not."""
+
+    network_policy: Json | None
+    service: Json | None
+    deployment: Json | None
+    pods: tuple[Json, ...]
+    """What prepares it and what shows it."""
+
+    source: Json | None
+    """The storage that it is to be a copy of."""
+
+    restricted: bool
+    has_class: bool = True
+    """The class of its claim is there."""
+
+    away: Mapping[str, str] = field(default_factory=dict)
+    """The nodes of its pods that are not Ready, and why."""
+
+    def live(self, kind: StorageChild) -> tuple[Json, ...]:
+        match kind:
+            case StorageChild.CLAIM:
+                found = (self.claim,)
+            case StorageChild.JOB:
+                return self.jobs
+            case StorageChild.POD:
+                return self.pods
+            case StorageChild.NETWORK_POLICY:
+                found = (self.network_policy,)
+            case StorageChild.SERVICE:
+                found = (self.service,)
+            case StorageChild.DEPLOYMENT:
+                found = (self.deployment,)
+        return tuple(item for item in found if item is not None)
 
 
 def observe_storage(world: World, namespace: str, name: str) -> Observed | None:

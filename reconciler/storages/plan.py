@@ -2,23 +2,23 @@
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from gpu_platform.domain import names
-from gpu_platform.domain.gpu_storages import (
+from gpu_platform.domain.json_text import Json
+from gpu_platform.domain.metadata import annotations_of
+from gpu_platform.domain.mount_holds import mounting_unit_of
+from gpu_platform.domain.quantities import QuantityError, parse_amount, parse_quantity
+from gpu_platform.domain.storages import (
     GPUStorageSpec,
     GPUStorageStatus,
     PreparePhase,
     StoragePhase,
     StorageReason,
+    check_prepare,
 )
-from gpu_platform.domain.metadata import annotations_of
-from gpu_platform.domain.mount_holds import mounting_unit_of
-from gpu_platform.domain.quantities import QuantityError, parse_amount, parse_quantity
-from gpu_platform.domain.storages import check_prepare
 from gpu_platform.domain.units import RequestError
-from reconciler.child_writes import ChildWrite, CreateChild, plan_child, plan_removal
-from reconciler.storages.observed import ChildKind, Observed
+from reconciler.child_diff import ChildWrite, CreateChild, StorageChild, plan_child, plan_removal
+from reconciler.storages.observe import Observed
 from reconciler.storages.prepare import PreparePlan, plan_prepare
 from reconciler.storages.resources import (
     StorageBuild,
@@ -41,8 +41,6 @@ from reconciler.storages.status import (
     status_of,
 )
 from reconciler.templates import choose_template, with_template
-
-Json = dict[str, Any]
 
 RETAINED = "retained"
 """In the place of a digest: nobody prepared the claim, but it holds data."""
@@ -75,7 +73,7 @@ class ResumeJob:
     job: Json
 
 
-Write = SetFinalizers | ChildWrite[ChildKind] | PatchClaim | TakeSource | ResumeJob
+Write = SetFinalizers | ChildWrite[StorageChild] | PatchClaim | TakeSource | ResumeJob
 
 
 @dataclass(frozen=True)
@@ -130,8 +128,8 @@ def _plan_children(observed: Observed, spec: GPUStorageSpec, settings: StorageSe
         *_claim_writes(observed, build, prepare),
         *_policy_writes(observed, build),
         *_prepare_writes(observed, build, prepare),
-        *plan_child(ChildKind.SERVICE, build_accessor_service(build) if shows_files else None, observed.service),
-        *plan_child(ChildKind.DEPLOYMENT, _accessor(observed, build) if shows_files else None, observed.deployment),
+        *plan_child(StorageChild.SERVICE, build_accessor_service(build) if shows_files else None, observed.service),
+        *plan_child(StorageChild.DEPLOYMENT, _accessor(observed, build) if shows_files else None, observed.deployment),
     )
     accessor = judge_accessor(observed, enabled=spec.accessor.enabled)
     return Plan(writes, build_status(observed, verdict, prepare.status, accessor, now))
@@ -159,7 +157,7 @@ def _plan_deletion(observed: Observed, finalizers: tuple[str, ...], now: datetim
         message = f"waits until {observed.hold.holder} no longer uses it"
         return Plan((), _terminating(observed, StorageReason.IN_USE, message, now))
     # A pod on the claim holds it up, and a Job that is deleted without care leaves its pod behind.
-    for kinds in ((ChildKind.DEPLOYMENT, ChildKind.JOB), (ChildKind.POD,)):
+    for kinds in ((StorageChild.DEPLOYMENT, StorageChild.JOB), (StorageChild.POD,)):
         workers = [(kind, item) for kind in kinds for item in observed.live(kind)]
         if workers:
             writes = tuple(write for kind, item in workers for write in plan_removal(kind, item))
@@ -167,7 +165,7 @@ def _plan_deletion(observed: Observed, finalizers: tuple[str, ...], now: datetim
     # Whoever cannot read the wish does not delete data.
     retains = observed.spec is None or observed.spec.retain
     if observed.claim is not None and not retains:
-        writes = plan_removal(ChildKind.CLAIM, observed.claim)
+        writes = plan_removal(StorageChild.CLAIM, observed.claim)
         return Plan(writes, _terminating(observed, StorageReason.TERMINATING, "waits for its claim to go", now))
     if observed.claim is not None and _may_hold_data_unmarked(observed, observed.claim):
         mark = _mark_prepared(observed.claim, RETAINED)
@@ -240,7 +238,7 @@ def _claim_writes(observed: Observed, build: StorageBuild, prepare: PreparePlan)
     claim = observed.claim
     desired = build_claim(build)
     if claim is None:
-        return (CreateChild(ChildKind.CLAIM, desired),)
+        return (CreateChild(StorageChild.CLAIM, desired),)
     if prepare.marks_claim and prepare.digest is not None:
         # Alone: a growth that is refused must not take the mark with it. It comes with the next pass.
         return (_mark_prepared(claim, prepare.digest),)
@@ -260,15 +258,15 @@ def _mark_prepared(claim: Json, digest: str | None) -> PatchClaim:
 def _policy_writes(observed: Observed, build: StorageBuild) -> tuple[Write, ...]:
     is_needed = build.spec.prepare is not None or build.spec.accessor.enabled
     desired = build_network_policy(build) if is_needed else None
-    return plan_child(ChildKind.NETWORK_POLICY, desired, observed.network_policy)
+    return plan_child(StorageChild.NETWORK_POLICY, desired, observed.network_policy)
 
 
 def _prepare_writes(observed: Observed, build: StorageBuild, prepare: PreparePlan) -> tuple[Write, ...]:
-    writes: list[Write] = [write for job in prepare.old_jobs for write in plan_removal(ChildKind.JOB, job)]
+    writes: list[Write] = [write for job in prepare.old_jobs for write in plan_removal(StorageChild.JOB, job)]
     if prepare.takes_source and observed.source is not None:
         writes.append(TakeSource(observed.source))
     if prepare.starts_job and build.spec.prepare is not None and prepare.digest is not None:
-        writes.append(CreateChild(ChildKind.JOB, build_job(build, build.spec.prepare, prepare.digest)))
+        writes.append(CreateChild(StorageChild.JOB, build_job(build, build.spec.prepare, prepare.digest)))
     if prepare.resumes_job is not None:
         writes.append(ResumeJob(prepare.resumes_job))
     return tuple(writes)

@@ -2,11 +2,14 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeGuard
+from typing import TypeGuard
 
 from gpu_platform.domain import names
 from gpu_platform.domain.conditions import condition_of, is_true
-from gpu_platform.domain.gpu_storages import (
+from gpu_platform.domain.json_text import Json
+from gpu_platform.domain.metadata import annotations_of, labels_of
+from gpu_platform.domain.mount_holds import Holder, HolderKind, hold_of
+from gpu_platform.domain.storages import (
     GPUStorageStatus,
     Prepare,
     PreparePhase,
@@ -15,12 +18,8 @@ from gpu_platform.domain.gpu_storages import (
     StoragePhase,
     prepare_digest,
 )
-from gpu_platform.domain.metadata import annotations_of, labels_of
-from gpu_platform.domain.mount_holds import Holder, HolderKind, hold_of
-from reconciler.storages.observed import Observed
+from reconciler.storages.observe import Observed
 from reconciler.units.pods import describe_wait, find_away, find_failure, find_unschedulable, is_finished
-
-Json = dict[str, Any]
 
 ENDED = (PreparePhase.SUCCEEDED, PreparePhase.FAILED)
 

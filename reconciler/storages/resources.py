@@ -5,19 +5,23 @@ Values are in the form in which the API server stores them, so that a live objec
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from gpu_platform.domain import names
-from gpu_platform.domain.gpu_storages import GPUStorageSpec, Prepare
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.network import KUBE_DNS, DnsPods
 from gpu_platform.domain.quantities import canonical_quantity
 from gpu_platform.domain.specs import Toleration
-from reconciler.isolation import build_admissions, build_egress
-from reconciler.units.amounts import HELPER_DISK, JOB_DISK, build_disk_limit
-from reconciler.units.capabilities import ADDED_CAPABILITIES, build_capabilities
+from gpu_platform.domain.storages import GPUStorageSpec, Prepare
+from reconciler.isolation import (
+    ADDED_CAPABILITIES,
+    HELPER_DISK,
+    JOB_DISK,
+    build_admissions,
+    build_capabilities,
+    build_disk_limit,
+    build_egress,
+)
 from reconciler.units.resources import LAST_WORDS, NOBODY, VOLUME_GROUP, claim_volume
-
-Json = dict[str, Any]
 
 WORKSPACE, SOURCE, DATA = "/workspace", "/source", "/data"
 COPY_COMMAND = ("cp", "-a", f"{SOURCE}/.", f"{WORKSPACE}/")

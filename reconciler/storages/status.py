@@ -2,11 +2,13 @@
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from gpu_platform.domain import names
 from gpu_platform.domain.conditions import ConditionStatus, build_condition, find_condition, with_condition
-from gpu_platform.domain.gpu_storages import (
+from gpu_platform.domain.json_text import Json
+from gpu_platform.domain.metadata import labels_of
+from gpu_platform.domain.mount_holds import Holder, HolderKind, mounting_unit_of
+from gpu_platform.domain.storages import (
     ACCESSOR_READY,
     PREPARED,
     READY,
@@ -18,13 +20,10 @@ from gpu_platform.domain.gpu_storages import (
     StoragePhase,
     StorageReason,
 )
-from gpu_platform.domain.metadata import labels_of
-from gpu_platform.domain.mount_holds import Holder, HolderKind, mounting_unit_of
-from reconciler.storages.observed import ChildKind, Observed
+from reconciler.child_diff import StorageChild
+from reconciler.storages.observe import Observed
 from reconciler.storages.resources import accessor_url
 from reconciler.units.pods import describe_wait, find_failure, find_unschedulable
-
-Json = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -152,22 +151,22 @@ def build_status(
     )
 
 
-def with_refusal(status: GPUStorageStatus, kind: ChildKind, message: str) -> GPUStorageStatus:
+def with_refusal(status: GPUStorageStatus, kind: StorageChild, message: str) -> GPUStorageStatus:
     """The status after the API server refused one of the storage's objects. What exists goes on working: a claim that
     cannot grow, a file browser that cannot be made."""
     match kind:
-        case ChildKind.SERVICE | ChildKind.DEPLOYMENT:
+        case StorageChild.SERVICE | StorageChild.DEPLOYMENT:
             return _with_failed_accessor(status, message)
-        case ChildKind.NETWORK_POLICY if status.prepare.phase not in (PreparePhase.PENDING, PreparePhase.RUNNING):
+        case StorageChild.NETWORK_POLICY if status.prepare.phase not in (PreparePhase.PENDING, PreparePhase.RUNNING):
             # How the preparation ended stays true: it is the file browser that does not come.
             is_wanted = status.accessor.phase is not AccessorPhase.DISABLED
             return _with_failed_accessor(status, message) if is_wanted else status
-        case ChildKind.CLAIM if status.phase is StoragePhase.READY:
+        case StorageChild.CLAIM if status.phase is StoragePhase.READY:
             return _reworded(status, READY, "True", StorageReason.PVC_SYNC_FAILED, message)
-        case ChildKind.CLAIM:
+        case StorageChild.CLAIM:
             changed = _reworded(status, READY, "False", StorageReason.PVC_SYNC_FAILED, message)
             return changed.model_copy(update={"phase": StoragePhase.FAILED})
-        case ChildKind.JOB | ChildKind.NETWORK_POLICY | ChildKind.POD:
+        case StorageChild.JOB | StorageChild.NETWORK_POLICY | StorageChild.POD:
             prepare = status.prepare.model_copy(update={"message": message})
             changed = _reworded(status, PREPARED, "False", StorageReason.PREPARE_PENDING, message)
             return changed.model_copy(update={"prepare": prepare})

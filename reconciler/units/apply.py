@@ -2,26 +2,22 @@
 
 from collections.abc import Iterator
 from datetime import datetime
-from typing import Any, Literal
+from typing import Literal
 
 from gpu_platform.domain.conditions import find_condition
-from gpu_platform.domain.gpu_units import GPUUnitStatus, Phase
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.names import child_name
+from gpu_platform.domain.units import GPUUnitStatus, Phase
 from gpu_platform.kube import KubeError, NotFoundError
 from gpu_platform.kube.paths import GPU_UNITS, SECRETS
-from reconciler.child_diff import MANAGER
-from reconciler.child_writes import CreateChild, DeleteChild, ReplaceChild
+from reconciler.child_diff import MANAGER, CreateChild, DeleteChild, ReplaceChild, UnitChild
 from reconciler.expectations import OwnWrites, Place
-from reconciler.guarded_writes import TRANSIENT, apply_child_write, delete_seen, patch_status
+from reconciler.guarded_writes import TRANSIENT, Recorder, Writer, apply_child_write, delete_seen, patch_status
 from reconciler.informers import UNIT_CHILDREN
-from reconciler.units.observed import ChildKind, Observed
-from reconciler.units.plan import ConsumeStock, Plan, Write
+from reconciler.units.observe import Observed
+from reconciler.units.plan import AdoptSecret, ConsumeStock, DeleteSecret, ListTokens, Plan, Write
 from reconciler.units.route_resources import ROUTES
 from reconciler.units.status import READY, reason_of, status_of, with_refused_route, with_sync_failure
-from reconciler.units.token_plan import AdoptSecret, DeleteSecret, ListTokens
-from reconciler.writer import Recorder, Writer
-
-Json = dict[str, Any]
 
 QUIET_PHASES = (Phase.PROGRESSING, Phase.TERMINATING)
 """No Event for what only passes by."""
@@ -36,7 +32,7 @@ def places_of(observed: Observed) -> Iterator[tuple[Place, Json | None]]:
     yield _place_of_unit(observed.unit), observed.unit
     namespace = observed.unit["metadata"]["namespace"]
     name = child_name(observed.unit["metadata"]["name"])
-    for kind in ChildKind:
+    for kind in UnitChild:
         yield (kind, namespace, name), observed.live(kind)
     if observed.source is not None:
         yield _place_of_unit(observed.source.unit), observed.source.unit

@@ -4,14 +4,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import datetime
 from itertools import chain
-from typing import Any
 
-from gpu_platform.control.results import Done, RequeueAfter, Result
-from gpu_platform.controller.loop import Key, Trigger
+from gpu_platform.controller.loop import Done, Key, RequeueAfter, Result, Trigger
 from gpu_platform.domain import names
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.metadata import annotations_of, labels_of
 from gpu_platform.domain.stock import claim_holder_of, is_claimed
 from reconciler.expectations import PATIENCE, OwnWrites
+from reconciler.guarded_writes import ReadingWriter, Recorder
 from reconciler.informers import World, key_of
 from reconciler.isolation import with_servers
 from reconciler.metadata_reports import MetadataReports
@@ -19,9 +19,6 @@ from reconciler.units.apply import apply_plan, places_of
 from reconciler.units.observe import observe_token, observe_unit
 from reconciler.units.plan import UnitSettings, plan_unit
 from reconciler.units.pods import find_unschedulable
-from reconciler.writer import ReadingWriter, Recorder
-
-Json = dict[str, Any]
 
 
 class UnitsController:

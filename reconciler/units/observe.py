@@ -1,24 +1,90 @@
-"""Everything that matters for one unit: from the caches, but for the Secrets, which nobody may list."""
+"""Everything that one pass knows about a unit: the values that `plan` decides on, read from the informers, but for the
+Secrets, which no process may list.
+"""
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any
 
 from pydantic import ValidationError
 
 from gpu_platform.domain import names
-from gpu_platform.domain.gpu_functions import GPUFunctionSpec
+from gpu_platform.domain.functions import GPUFunctionSpec
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.metadata import annotations_of, labels_of
+from gpu_platform.domain.specs import GPUSpecSpec
 from gpu_platform.domain.stacks import as_accepted
 from gpu_platform.domain.stock import claim_holder_of, claimed_at, is_claimed, is_from
 from gpu_platform.kube.paths import SECRETS
 from gpu_platform.kube.requests import Getter, find
+from reconciler.child_diff import UnitChild
 from reconciler.informers import World, function_key_of
-from reconciler.units.observed import Observed, SourceStock
-
-Json = dict[str, Any]
 
 POD_SECURITY_LABEL = "pod-security.kubernetes.io/enforce"
+
+
+@dataclass(frozen=True)
+class SourceStock:
+    """The stock that is claimed for this unit, while it exists."""
+
+    unit: Json
+    pods: tuple[Json, ...]
+    claimed_at: datetime | None
+
+
+@dataclass(frozen=True)
+class Observed:
+    unit: Json
+    catalogue: GPUSpecSpec | None
+    restricted: bool
+    children: Mapping[UnitChild, Json]
+    """The unit's own objects, as they are now."""
+
+    leftovers: Mapping[UnitChild, Json]
+    """Objects under this unit's names that belong to an earlier unit: they have to go first."""
+
+    pods: tuple[Json, ...]
+    is_claimed_stock: bool
+    holder: Json | None
+    """For claimed stock: the unit that takes it over."""
+
+    holder_pods: tuple[Json, ...]
+    source: SourceStock | None
+    claims_under_way: tuple[datetime, ...]
+    """For stock: when the other claims were made whose stock still stands."""
+
+    stock_lurks: bool
+    """For stock: pods of other stock wait for any GPU that becomes free."""
+
+    function: GPUFunctionSpec | None = None
+    """Whose calls the unit takes, if it takes any and the function exists."""
+
+    token_secret: Json | None = None
+    """Of a unit whose SSH has a token: the Secret that holds it, asked of the API server itself."""
+
+    storages: Mapping[str, Json] = field(default_factory=dict)
+    """Those of its mounts that exist."""
+
+    away: Mapping[str, str] = field(default_factory=dict)
+    """The nodes of its pods that are not Ready, and why."""
+
+    stored: Json | None = None
+    """The unit as it is stored, which an edit may have made another one than was accepted."""
+
+    @property
+    def deployment(self) -> Json | None:
+        return self.children.get(UnitChild.DEPLOYMENT)
+
+    @property
+    def is_scaled_up(self) -> bool:
+        """Whether the Deployment exists and asks for a pod. One that a stopped unit left at 0 does not: what still
+        runs of it is on its way out."""
+        deployment = self.deployment
+        return deployment is not None and deployment["spec"].get("replicas") != 0
+
+    def live(self, kind: UnitChild) -> Json | None:
+        """Whatever has the child's name now, the unit's own or an earlier unit's."""
+        return self.children.get(kind) or self.leftovers.get(kind)
 
 
 def observe_unit(world: World, namespace: str, name: str, now: datetime) -> Observed | None:

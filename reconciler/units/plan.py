@@ -1,22 +1,29 @@
-"""What to do about one unit: a pure function from what was observed to writes and status."""
+"""What to do about one unit: a pure function from what was observed to writes and status; with the Secrets of its FRP
+tokens, and whether it may have the storages that it mounts.
+
+A unit's pod is given a storage only while the unit holds it (`gpu_platform.domain.storage_mounts`).
+"""
 
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import chain
-from typing import Any
 
 from pydantic import ValidationError
 
 from gpu_platform.domain import names
-from gpu_platform.domain.gpu_units import GPUUnitSpec, GPUUnitStatus, Phase, Reason
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.metadata import find_instant
+from gpu_platform.domain.mount_holds import hold_of, unit_holder
 from gpu_platform.domain.network import KUBE_DNS, DnsPods
 from gpu_platform.domain.quantities import QuantityError, parse_amount
 from gpu_platform.domain.specs import GPUSpecSpec
+from gpu_platform.domain.ssh import plan_spare_tokens, read_spare_tokens, with_spare_tokens
 from gpu_platform.domain.stock import HANDOFF_LIMIT, claimed_at
-from reconciler.child_writes import ChildWrite, plan_child, plan_removal
+from gpu_platform.domain.storages import GPUStorageStatus, is_mountable
+from gpu_platform.domain.units import GPUUnitSpec, GPUUnitStatus, Phase, Reason, RequestError, normalise_mounts
+from reconciler.child_diff import ChildWrite, UnitChild, plan_child, plan_removal
 from reconciler.templates import choose_template
-from reconciler.units.observed import ChildKind, Observed
+from reconciler.units.observe import Observed
 from reconciler.units.pods import find_away, find_node, find_trial, find_unschedulable, is_finished
 from reconciler.units.resources import (
     UnitBuild,
@@ -34,12 +41,8 @@ from reconciler.units.serverless_resources import (
     is_made_for_function,
     plan_worker,
 )
-from reconciler.units.ssh_resources import SshSettings, find_ssh_problem, plan_ssh
+from reconciler.units.ssh_resources import SshSettings, find_ssh_problem, find_token_secret, plan_ssh
 from reconciler.units.status import Verdict, build_status, judge, plain_status, reason_of, status_of
-from reconciler.units.storage_mounts import find_mount_problem, find_waits
-from reconciler.units.token_plan import TokenWrite, plan_spare_secrets, plan_token_secrets
-
-Json = dict[str, Any]
 
 QUIET_START = timedelta(seconds=2)
 """How long a new unit may start before its status says so (creation times are whole seconds, so it is 1 to 2 s). Most
@@ -51,7 +54,6 @@ and a tenant waits."""
 
 LURKER_LIMIT = timedelta(seconds=2)
 """How long claimed stock keeps its GPUs until other stock's pods no longer wait for them."""
-
 
 WRITTEN = (
     None,
@@ -65,13 +67,63 @@ TOKEN_INTERVAL = timedelta(seconds=15)
 
 
 @dataclass(frozen=True)
+class AdoptSecret:
+    """The token of the unit's SSH becomes the unit's own, and goes with it."""
+
+    body: Json
+
+
+@dataclass(frozen=True)
+class DeleteSecret:
+    """The unit has another token by now, or none."""
+
+    namespace: str
+    name: str
+
+
+@dataclass(frozen=True)
+class ListTokens:
+    """The unit lists other tokens as spare, in a write on it as it was seen."""
+
+    body: Json
+
+
+TokenWrite = AdoptSecret | DeleteSecret | ListTokens
+
+
+def plan_token_secrets(observed: Observed, build: UnitBuild) -> tuple[TokenWrite, ...]:
+    """Before the Deployment, which says by its template which Secret is the last one that was dealt with."""
+    writes: list[TokenWrite] = []
+    used = find_token_secret(observed.deployment)
+    if used is not None and used != (build.ssh.token_secret if build.ssh else None):
+        writes.append(DeleteSecret(build.namespace, used))
+    secret = observed.token_secret
+    owner = names.owner_reference("GPUUnit", build.name, build.uid)
+    if secret is not None and secret["metadata"].get("ownerReferences") != [owner]:
+        writes.append(AdoptSecret({**secret, "metadata": {**secret["metadata"], "ownerReferences": [owner]}}))
+    return tuple(writes)
+
+
+def plan_spare_secrets(
+    observed: Observed, spec: GPUUnitSpec, now: datetime
+) -> tuple[tuple[TokenWrite, ...], timedelta | None]:
+    """Returns what is done about spare tokens, and when to look again."""
+    digest = spec.ssh.token_hash if spec.ssh is not None else None
+    spare = plan_spare_tokens(observed.unit, digest, find_token_secret(observed.deployment), now)
+    writes = list[TokenWrite](DeleteSecret(observed.unit["metadata"]["namespace"], name) for name in spare.deleted)
+    if spare.listed != read_spare_tokens(observed.unit, now):
+        writes.append(ListTokens(with_spare_tokens(observed.stored or observed.unit, spare.listed)))
+    return tuple(writes), spare.wait
+
+
+@dataclass(frozen=True)
 class ConsumeStock:
     """The unit has its place: the stock object has done its work."""
 
     stock: Json
 
 
-Write = ChildWrite[ChildKind] | ConsumeStock | TokenWrite
+Write = ChildWrite[UnitChild] | ConsumeStock | TokenWrite
 
 
 @dataclass(frozen=True)
@@ -371,10 +423,10 @@ def _child_writes(observed: Observed, build: UnitBuild, *, with_deployment: bool
     """The policy comes first: no pod may ever run without it. Routes come last: somebody else's rules may refuse them, and
     the unit runs without."""
     wanted = {
-        ChildKind.NETWORK_POLICY: build_network_policy(build),
-        ChildKind.SERVICE: build_service(build),
-        ChildKind.CONFIG_MAP: build_config_map(build),
-        **({ChildKind.DEPLOYMENT: build_deployment(build)} if with_deployment else {}),
+        UnitChild.NETWORK_POLICY: build_network_policy(build),
+        UnitChild.SERVICE: build_service(build),
+        UnitChild.CONFIG_MAP: build_config_map(build),
+        **({UnitChild.DEPLOYMENT: build_deployment(build)} if with_deployment else {}),
         **{kind: build_route(build, kind) for kind in ROUTES},
     }
     writes = (
@@ -384,3 +436,59 @@ def _child_writes(observed: Observed, build: UnitBuild, *, with_deployment: bool
         for kind, desired in wanted.items()
     )
     return (*plan_token_secrets(observed, build), *chain.from_iterable(writes))
+
+
+def find_mount_problem(observed: Observed, spec: GPUUnitSpec) -> Verdict | None:
+    """
+    | mount                                     | verdict                        |
+    | ----------------------------------------- | ------------------------------ |
+    | of stock                                  | Failed · StorageMountInvalid   |
+    | name or path is wrong, or there twice     | Failed · StorageMountInvalid   |
+    | storage is missing, or leaves unheld      | Failed · StorageMountInvalid   |
+    | storage is held for somebody else         | Failed · StorageMountInvalid   |
+    | any other                                 | none                           |
+    """
+    if spec.storage_mounts and names.is_stock_namespace(observed.unit["metadata"]["namespace"]):
+        return _invalid_mount(
+            "spec.storageMounts: stock mounts nothing; its storages come with the unit that is made from it"
+        )
+    try:
+        normalise_mounts(spec.storage_mounts)
+    except RequestError as error:
+        return _invalid_mount(f"spec.{error}")
+    for mount in spec.storage_mounts:
+        if message := _find_obstacle(observed, mount.name):
+            return _invalid_mount(f"spec.storageMounts: {message}")
+    return None
+
+
+def find_waits(observed: Observed, spec: GPUUnitSpec) -> Verdict | None:
+    """Progressing while a storage is not Ready, or not yet held for this unit."""
+    waits = [text for mount in spec.storage_mounts if (text := _find_wait(observed, mount.name))]
+    if not waits:
+        return None
+    return Verdict(Phase.PROGRESSING, Reason.STORAGE_NOT_READY, f"waits for storage {', '.join(waits)}")
+
+
+def _find_obstacle(observed: Observed, name: str) -> str | None:
+    storage = observed.storages.get(name)
+    if storage is None:
+        return f"there is no GPUStorage {name!r}; see `kubectl get gpustorages`"
+    hold = hold_of(storage)
+    if hold is not None and hold.holder != unit_holder(observed.unit["metadata"]["name"]):
+        return f"storage {name!r} is in use by {hold.holder}"
+    if hold is None and "deletionTimestamp" in storage["metadata"]:
+        return f"storage {name!r} is being deleted"
+    return None
+
+
+def _find_wait(observed: Observed, name: str) -> str | None:
+    storage = observed.storages[name]
+    if hold_of(storage) is not None and is_mountable(storage):
+        return None
+    phase = GPUStorageStatus.model_validate(storage.get("status") or {}).phase
+    return f"{name} ({phase or 'Pending'})"
+
+
+def _invalid_mount(message: str) -> Verdict:
+    return Verdict(Phase.FAILED, Reason.STORAGE_MOUNT_INVALID, message)

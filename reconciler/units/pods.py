@@ -2,13 +2,11 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any
 
 from gpu_platform.domain import names
 from gpu_platform.domain.conditions import condition_of, is_true
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.metadata import labels_of
-
-Json = dict[str, Any]
 
 HARMLESS_WAITS = ("", "ContainerCreating", "PodInitializing")
 FINISHED = ("Succeeded", "Failed")

@@ -8,25 +8,28 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 from pydantic.main import IncEx
 
 from gpu_platform.domain import names
-from gpu_platform.domain.gpu_units import GPUUnitSpec, Probe, StorageMount
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.network import KUBE_DNS, DnsPods
 from gpu_platform.domain.quantities import canonical_quantity, format_bytes, parse_amount
 from gpu_platform.domain.specs import DEFAULT_EPHEMERAL_STORAGE, GPUSpecSpec
-from reconciler.isolation import UNITS_OF_TENANT, build_admissions, build_egress
+from gpu_platform.domain.units import GPUUnitSpec, Probe, StorageMount
+from reconciler.child_diff import UnitChild
+from reconciler.isolation import (
+    ADDED_CAPABILITIES,
+    EPHEMERAL_STORAGE,
+    UNITS_OF_TENANT,
+    build_admissions,
+    build_capabilities,
+    build_egress,
+)
 from reconciler.templates import PodTemplate, with_template
-from reconciler.units.amounts import EPHEMERAL_STORAGE
-from reconciler.units.capabilities import ADDED_CAPABILITIES, build_capabilities
-from reconciler.units.observed import ChildKind
 from reconciler.units.route_resources import RouteBuild, build_admission, build_route_object
 from reconciler.units.serverless_resources import WorkerBuild, with_sidecar
 from reconciler.units.ssh_resources import SshBuild, with_ssh
-
-Json = dict[str, Any]
 
 CONTAINER = "runtime-worker"
 SHM_VOLUME = "runtime-shm"
@@ -183,7 +186,7 @@ def build_config_map(build: UnitBuild) -> Json | None:
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": _metadata(build), "data": build.ssh.files}
 
 
-def build_route(build: UnitBuild, kind: ChildKind) -> Json | None:
+def build_route(build: UnitBuild, kind: UnitChild) -> Json | None:
     """Of the kind that the settings ask for; there is none of the other."""
     if build.route is None or build.route.settings.kind is not kind:
         return None

@@ -2,17 +2,15 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 from gpu_platform.domain import names
-from gpu_platform.domain.gpu_units import GPUUnitSpec, why_not_public
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.network import build_peer
-from reconciler.child_diff import is_as_desired, note_fields
-from reconciler.units.observed import ChildKind
+from gpu_platform.domain.units import GPUUnitSpec, why_not_public
+from reconciler.child_diff import UnitChild, is_as_desired, note_fields
 
-Json = dict[str, Any]
-
-ROUTES = (ChildKind.INGRESS, ChildKind.HTTP_ROUTE)
+ROUTES = (UnitChild.INGRESS, UnitChild.HTTP_ROUTE)
 
 NO_ROUTES = "this platform gives units no public addresses; an operator can change that with the reconciler's routeKind"
 
@@ -51,8 +49,8 @@ class RouteSettings:
     annotations: Mapping[str, str] = field(default_factory=dict)
 
     @property
-    def kind(self) -> ChildKind:
-        return ChildKind.INGRESS if isinstance(self.target, IngressClass) else ChildKind.HTTP_ROUTE
+    def kind(self) -> UnitChild:
+        return UnitChild.INGRESS if isinstance(self.target, IngressClass) else UnitChild.HTTP_ROUTE
 
 
 @dataclass(frozen=True)
@@ -144,13 +142,13 @@ def find_route_wait(desired: Json, live: Json | None) -> str | None:
     | HTTPRoute | a gateway says anything else                           | its words              |
     | HTTPRoute | any other                                              | a gateway              |
     """
-    kind = ChildKind(desired["kind"])
+    kind = UnitChild(desired["kind"])
     if live is None or "deletionTimestamp" in live["metadata"]:
         return f"its {kind} is not made yet"
     if not is_as_desired(note_fields(desired), live):
         return f"its {kind} is being changed"
     status = live.get("status") or {}
-    if kind is ChildKind.INGRESS:
+    if kind is UnitChild.INGRESS:
         has_address = bool((status.get("loadBalancer") or {}).get("ingress"))
         return None if has_address else "no ingress controller has taken up its Ingress yet"
     parents = [_judge_parent(parent, live["metadata"].get("generation")) for parent in status.get("parents") or ()]

@@ -11,18 +11,15 @@ main container is told to end, its `preStop` hook asks the sidecar to take no mo
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from ipaddress import ip_address
-from typing import Any
 from urllib.parse import urlsplit
 
 from gpu_platform.domain import names
-from gpu_platform.domain.gpu_functions import GPUFunctionSpec
-from gpu_platform.domain.gpu_units import SOCKET_DIRECTORY, Framework, GPUUnitSpec, Serverless
+from gpu_platform.domain.functions import GPUFunctionSpec
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.network import build_peer
 from gpu_platform.domain.tenants import tenant_of
-from reconciler.units.amounts import build_empty_dir, build_helper_resources
-from reconciler.units.capabilities import build_capabilities
-
-Json = dict[str, Any]
+from gpu_platform.domain.units import SOCKET_DIRECTORY, Framework, GPUUnitSpec, Serverless
+from reconciler.isolation import build_capabilities, build_empty_dir, build_helper_resources
 
 SIDECAR = "serverless-sidecar"
 SOCKET_VOLUME = "serverless-framework-socket"

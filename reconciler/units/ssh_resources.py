@@ -12,16 +12,13 @@ import hashlib
 import json
 from dataclasses import dataclass
 from ipaddress import ip_address, ip_network
-from typing import Any
 
 from gpu_platform.domain import names
-from gpu_platform.domain.gpu_units import GPUUnitSpec
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.ssh import Ssh, SshBlockError, SshContainer, check_ssh, target_host
-from reconciler.units.amounts import build_empty_dir, build_helper_resources
-from reconciler.units.capabilities import ADDED_CAPABILITIES, build_capabilities
+from gpu_platform.domain.units import GPUUnitSpec
+from reconciler.isolation import ADDED_CAPABILITIES, build_capabilities, build_empty_dir, build_helper_resources
 from reconciler.units.serverless_resources import HEALTH_PORT, Egress
-
-Json = dict[str, Any]
 
 SERVER, CLIENT = SshContainer.SERVER.value, SshContainer.CLIENT.value
 CONTAINERS = (SERVER, CLIENT)

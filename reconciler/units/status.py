@@ -2,13 +2,14 @@
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from gpu_platform.domain import names
 from gpu_platform.domain.conditions import build_condition, find_condition, with_condition
-from gpu_platform.domain.gpu_units import GPUUnitStatus, Phase, Reason
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.ssh import SshPhase, SshStatus, access_command, target_host
-from reconciler.units.observed import ChildKind, Observed
+from gpu_platform.domain.units import GPUUnitStatus, Phase, Reason
+from reconciler.child_diff import UnitChild
+from reconciler.units.observe import Observed
 from reconciler.units.pods import (
     describe_wait,
     find_container_failure,
@@ -20,8 +21,6 @@ from reconciler.units.pods import (
 from reconciler.units.resources import UnitBuild, build_route, template_hash
 from reconciler.units.route_resources import NO_ROUTES, find_route_wait, wants_route
 from reconciler.units.ssh_resources import CONTAINERS, SshBuild
-
-Json = dict[str, Any]
 
 READY = "Ready"
 SSH_READY = "SSHReady"
@@ -204,13 +203,13 @@ def with_refused_route(status: GPUUnitStatus, observed: Observed, message: str, 
     return _with_condition(hidden, observed, PUBLISHED, False, Reason.UNIT_ROUTE_SYNC_FAILED, message, now)
 
 
-def with_sync_failure(observed: Observed, kind: ChildKind | None, message: str, now: datetime) -> GPUUnitStatus:
+def with_sync_failure(observed: Observed, kind: UnitChild | None, message: str, now: datetime) -> GPUUnitStatus:
     """The status after the API server refused one of the unit's objects; without a kind, the Secret of its token."""
     reasons = {
-        ChildKind.NETWORK_POLICY: Reason.UNIT_NETWORK_POLICY_SYNC_FAILED,
-        ChildKind.SERVICE: Reason.UNIT_SERVICE_SYNC_FAILED,
-        ChildKind.CONFIG_MAP: Reason.UNIT_SSH_FAILED,
-        ChildKind.DEPLOYMENT: Reason.UNIT_DEPLOYMENT_SYNC_FAILED,
+        UnitChild.NETWORK_POLICY: Reason.UNIT_NETWORK_POLICY_SYNC_FAILED,
+        UnitChild.SERVICE: Reason.UNIT_SERVICE_SYNC_FAILED,
+        UnitChild.CONFIG_MAP: Reason.UNIT_SSH_FAILED,
+        UnitChild.DEPLOYMENT: Reason.UNIT_DEPLOYMENT_SYNC_FAILED,
     }
     reason = reasons[kind] if kind is not None else Reason.UNIT_SSH_FAILED
     return plain_status(observed, Verdict(Phase.FAILED, reason, message), now)

@@ -1,10 +1,19 @@
-"""`python -m serverless.sidecar`: takes a function's calls from the queue until it is told to end."""
+"""`python -m serverless.sidecar`: takes a function's calls from the queue until it is told to end.
+
+All its settings come from the environment: a pod has no file of them.
+"""
 
 import asyncio
 import logging
 import os
 import signal
 import sys
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import AwareDatetime, Field
 
 from gpu_platform.clock import now_utc, process_started_at
 from gpu_platform.nats.connection import JetStream, QueueAccess, open_queue
@@ -12,17 +21,50 @@ from gpu_platform.nats.errors import QueueUnavailableError
 from gpu_platform.nats.permissions import sidecar_inbox_prefix
 from gpu_platform.nats.records import Records
 from gpu_platform.process import configure_json_logs
-from gpu_platform.settings import SettingsError
-from serverless.sidecar.drain import Shifts
+from gpu_platform.settings import Settings, SettingsError, load_settings
+from serverless.framework.calls import DEFAULT_SOCKET, HEALTH, INVOKE
+from serverless.sidecar.drain import Shifts, served
 from serverless.sidecar.framework_client import FrameworkClient
-from serverless.sidecar.health import served
-from serverless.sidecar.settings import SidecarSettings, load_sidecar_settings
 from serverless.sidecar.worker import Worker, WorkerSettings
 
+ENVIRONMENT_PREFIX = "GPU_PLATFORM_SIDECAR_"
+Text = Annotated[str, Field(min_length=1)]
 log = logging.getLogger(__name__)
-
 MISUSED = 2
 RETRY_SECONDS = 1.0
+
+
+class SidecarSettings(Settings):
+    nats_url: Annotated[str, Field(alias="natsURL", min_length=1)] = "nats://127.0.0.1:4222"
+    nats_credentials: Path | None = None
+    nats_ca: Annotated[Path | None, Field(alias="natsCA")] = None
+    tenant: Text = "default"
+    function: Text
+    worker: Text
+    socket: Path = DEFAULT_SOCKET
+    invoke_path: Text = INVOKE
+    health_path: Text = HEALTH
+    health_host: Text = "127.0.0.1"
+    health_port: Annotated[int, Field(ge=0, le=65_535)] = 0
+    concurrency: Annotated[int, Field(ge=1, le=256)] = 1
+    max_attempts: Annotated[int, Field(ge=1, le=100)] = 3
+    ack_wait_seconds: Annotated[int, Field(ge=1)] = 30
+    result_retention_seconds: Annotated[int, Field(ge=1)] = 24 * 3600
+    woken_at: AwareDatetime | None = None
+    claimed_at: AwareDatetime | None = None
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+
+    @property
+    def ack_wait(self) -> timedelta:
+        return timedelta(seconds=self.ack_wait_seconds)
+
+    @property
+    def result_retention(self) -> timedelta:
+        return timedelta(seconds=self.result_retention_seconds)
+
+
+def load_sidecar_settings(environment: Mapping[str, str]) -> SidecarSettings:
+    return load_settings(SidecarSettings, None, environment, ENVIRONMENT_PREFIX)
 
 
 async def run(settings: SidecarSettings) -> None:

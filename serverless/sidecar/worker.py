@@ -1,4 +1,4 @@
-"""Takes calls from the queue, one per free slot, and brings each to its end: record first, acknowledgement last."""
+"""Ends of a call whose record would not fit: with less and less of it."""
 
 import asyncio
 import json
@@ -10,9 +10,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, TypeVar
 
-from gpu_platform.adapters.backoff import Backoff
-from gpu_platform.adapters.fault_points import pass_point
-from gpu_platform.clock import wait_at_most
+from gpu_platform.clock import Backoff, wait_at_most
 from gpu_platform.domain.invocation_plan import Delivery, PutBack, plan_delivery, plan_loss
 from gpu_platform.domain.invocations import (
     INLINE_BODY,
@@ -21,6 +19,7 @@ from gpu_platform.domain.invocations import (
     ColdStart,
     Invocation,
     InvocationResult,
+    InvocationState,
     answer,
     begin,
     bury,
@@ -33,11 +32,13 @@ from gpu_platform.nats.connection import JetStream
 from gpu_platform.nats.deliveries import Delivered, kept, take_call
 from gpu_platform.nats.errors import OutdatedError, QueueFullError, QueueUnavailableError, TooLargeError
 from gpu_platform.nats.records import Records, Seen
+from gpu_platform.process import pass_point
 from serverless.framework.calls import Call, NotJsonError, encode_json
 from serverless.sidecar.framework_client import FrameworkClient, NoAnswerError
-from serverless.sidecar.smaller_ends import End, bare, without_the_answer
 from serverless.sidecar.turns import Turns
 
+LONGEST_REASON = 500
+End = Callable[[Invocation], Invocation]
 log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 0.5
@@ -59,10 +60,26 @@ LOOKS_FOR_CHANGED = 40
 """About two seconds: no server is that much behind and well."""
 
 RETRY = Backoff(first=1.0, longest=60.0)
-
 T = TypeVar("T")
+
 LastWord = Callable[[JetStream], Awaitable[None]]
 """What the queue is told of a message in the end."""
+
+
+def without_the_answer(end: End, error: str, call: Invocation) -> Invocation:
+    """Its headers or its error are too large: a large body is stored elsewhere."""
+    over = end(call)
+    if over.result is None:
+        return over
+    result = InvocationResult(status_code=500, error=f"the answer is too large: {error}"[:LONGEST_REASON])
+    return over.model_copy(update={"state": InvocationState.FAILED, "result": result, "result_body": None})
+
+
+def bare(end: End, error: str, call: Invocation) -> Invocation:
+    """The last resort: that it has ended, and why."""
+    over = end(call)
+    nothing: dict[str, Any] = {"headers": {}, "attributes": {}, "payload": None, "result": None, "result_body": None}
+    return over.model_copy(update={**nothing, "reason": (over.reason or f"TooLarge: {error}")[:LONGEST_REASON]})
 
 
 @dataclass(frozen=True)

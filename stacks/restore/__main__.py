@@ -10,8 +10,8 @@ from pathlib import Path
 from gpu_platform.kube.connection import NoConnectionError
 from gpu_platform.process import configure_json_logs
 from gpu_platform.settings import SettingsError
-from stacks.restore.failures import MisusedError, RestoreFailedError
-from stacks.restore.outcomes import Outcome, Result
+from stacks.restore.observe import MisusedError, RestoreFailedError
+from stacks.restore.plan import Outcome, Result
 from stacks.restore.process import Wish, restore
 from stacks.restore.report import print_outcomes, print_plan, telling
 from stacks.runner.results import UnfitPulumiError

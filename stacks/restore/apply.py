@@ -1,4 +1,4 @@
-"""Restoring one stack: its Lease taken as the stack worker takes it, Pulumi run, index and ledger written."""
+"""Restores one stack: takes its Lease as the stack worker does, runs Pulumi, writes index and ledger."""
 
 import asyncio
 import time
@@ -8,33 +8,90 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from gpu_platform.adapters.fault_points import pass_point
-from gpu_platform.adapters.stack_looks import PATHS
 from gpu_platform.domain import names
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.metadata import annotations_of
-from gpu_platform.domain.stack_records import Recorded, StackRecord
-from gpu_platform.domain.stacks import Intent, intent_of
-from gpu_platform.kube import AlreadyExistsError, ConflictError, KubeClient, KubeError, UnreachableError
+from gpu_platform.domain.operations import OperationKind, OperationPhase, OperationSpec, OperationTarget, operation_name
+from gpu_platform.domain.stacks import OBJECT_KINDS, Intent, Recorded, StackKind, StackRecord, intent_of
+from gpu_platform.domain.stock import PoolRequest, StockPoolSpec, StockRequest, StockUnitsRequest, seed_pool_name
+from gpu_platform.kube import AlreadyExistsError, KubeClient, KubeError, UnreachableError
+from gpu_platform.kube.errors import ConflictError, NotFoundError
 from gpu_platform.kube.requests import find
-from gpu_platform.store.stacks import Holder, holder_of, release_lease, take_lease
-from providers.protocol.failures import describe
+from gpu_platform.process import pass_point
+from gpu_platform.pulumi_protocol.resource import describe
+from gpu_platform.store.ledger import LedgerClient, build_operation, finish_operation, open_operation
+from gpu_platform.store.stacks import PATHS, Holder, holder_of, release_lease, take_lease
 from stacks.programs import build_program
-from stacks.restore.checkpoints import Kept
-from stacks.restore.creations import record_creation
 from stacks.restore.observe import Seen, Snapshot
-from stacks.restore.outcomes import Outcome, Result, outcome_of
-from stacks.restore.plan import RUNS, Action, plan_restore
+from stacks.restore.plan import RUNS, Action, Kept, Outcome, Result, outcome_of, plan_restore
 from stacks.runner import Fault, RunnerStoppedError, StackFailedError, StackRunner
 from stacks.runner import Recorded as Run
 from stacks.worker.holding import Held, Terms, clear_away, healing, renewed
 
-Json = dict[str, Any]
+KINDS = {kind: name for name, kind in OBJECT_KINDS.items()}
 T = TypeVar("T")
 
 LOOK_SECONDS = 0.5
 """Between two looks at a stack on which somebody else works."""
+
+
+async def record_creation(client: LedgerClient, intent: Intent, now: datetime) -> None:
+    """Unless there is one. What another request has under the name is left as it is."""
+    if not (intent.operation_id and intent.request_hash):
+        return
+    name = operation_name(intent.address.ledger_tenant, intent.operation_id)
+    opened = await open_operation(client, build_operation(name, intent.address.namespace, build_creation(intent)))
+    if not opened.is_new:
+        return
+    try:
+        await finish_operation(client, opened.operation, OperationPhase.SUCCEEDED, now, target_uid=intent.uid)
+    except (ConflictError, NotFoundError):
+        # The operations controller was faster, and marks the same object.
+        return
+
+
+def build_creation(intent: Intent) -> OperationSpec:
+    """The hash is the request's own, so that the same request is known again. The request itself is lost; what a pool
+    has in its place is enough for the operations controller to end what this process leaves half done."""
+    kind, request = _build_request(intent)
+    return OperationSpec(
+        operation_id=intent.operation_id,
+        kind=kind,
+        request_hash=intent.request_hash,
+        request=request.to_json() if request is not None else {},
+        target=OperationTarget(
+            kind=KINDS[intent.address.kind], namespace=intent.address.namespace, name=intent.address.name
+        ),
+    )
+
+
+def _build_request(intent: Intent) -> tuple[OperationKind, StockRequest | None]:
+    match intent.address.kind:
+        case StackKind.GPU_UNIT:
+            return OperationKind.CREATE_UNIT, None
+        case StackKind.GPU_STORAGE:
+            return OperationKind.CREATE_STORAGE, None
+        case StackKind.GPU_FUNCTION:
+            return OperationKind.CREATE_FUNCTION, None
+        case StackKind.STOCK_POOL:
+            request = _build_pool_request(intent)
+            is_seed = isinstance(request, StockUnitsRequest)
+            return OperationKind.SEED_STOCK_UNITS if is_seed else OperationKind.CREATE_STOCK_POOL, request
+
+
+def _build_pool_request(intent: Intent) -> StockRequest:
+    spec = StockPoolSpec.model_validate(intent.spec)
+    if intent.address.name == seed_pool_name(spec.spec_name, intent.operation_id):
+        return StockUnitsRequest(spec_name=spec.spec_name, replicas=max(spec.replicas, 1))
+    return PoolRequest(
+        name=intent.address.name,
+        spec_name=spec.spec_name,
+        image=spec.image,
+        replicas=spec.replicas,
+        replenish=spec.replenish,
+    )
 
 
 @dataclass(frozen=True)

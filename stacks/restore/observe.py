@@ -1,26 +1,37 @@
-"""What the cluster knows of the stacks: all of it at the beginning, and of one stack again right before it is run."""
+"""What backend and cluster know of the stacks: all of it at the beginning, and of one again right before it is run.
+
+The backend is read in threads: files are read, or the CLI is asked.
+"""
 
 import asyncio
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable
+from concurrent.futures import Executor
 from dataclasses import dataclass
-from typing import Any
 
-from gpu_platform.adapters.stack_looks import PATHS
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.names import SYSTEM_NAMESPACE
 from gpu_platform.domain.operations import delete_operation_name, operation_name
-from gpu_platform.domain.stack_records import LABEL_KIND, StackRecord, parse_record
-from gpu_platform.domain.stacks import StackAddress, address_of
+from gpu_platform.domain.stacks import LABEL_KIND, StackAddress, StackRecord, address_of, parse_record
 from gpu_platform.kube import KubeClient, KubeError, NotFoundError, ResourcePath
 from gpu_platform.kube.paths import GPU_SPECS, LEASES, NAMESPACES, OPERATIONS
 from gpu_platform.kube.requests import find, list_pages
-from providers.protocol.failures import describe
-from stacks.restore.checkpoints import Kept, NotKept
-from stacks.restore.failures import RestoreFailedError
-from stacks.restore.plan import Observed
-
-Json = dict[str, Any]
+from gpu_platform.pulumi_protocol.resource import describe
+from gpu_platform.store.stacks import PATHS
+from stacks.restore.plan import Kept, NotKept, Observed, find_salt, parse_checkpoint
+from stacks.runner import StackFailedError, StackRunner
+from stacks.runner.backend import SHARDS, fits
 
 PAGE = 500
+UNFIT = "the passphrase is another one than that of the state; name the right one as passphraseFile"
+
+
+class RestoreFailedError(Exception):
+    """Nothing can be restored like this."""
+
+
+class MisusedError(RestoreFailedError):
+    """The person who asked has to ask for something else."""
 
 
 @dataclass(frozen=True)
@@ -167,3 +178,44 @@ def _not_bootstrapped(client: KubeClient, lack: str) -> RestoreFailedError:
         f"the cluster at {client.server} has {lack}: it is not the platform yet. Run `gpu-platform bootstrap up "
         "--refresh` first"
     )
+
+
+def list_addresses(runner: StackRunner, executor: Executor, backend_url: str) -> tuple[StackAddress, ...]:
+    try:
+        return tuple(address for found in executor.map(runner.list_root, SHARDS) for address in found)
+    except StackFailedError as error:
+        raise RestoreFailedError(
+            f"the stacks in {backend_url} cannot be listed: {error.message}. Name the backend of the lost cluster as "
+            "backendURL or PULUMI_BACKEND_URL"
+        ) from error
+
+
+def read_all(
+    runner: StackRunner, executor: Executor, addresses: Iterable[StackAddress], passphrase: str
+) -> dict[StackAddress, Kept | NotKept]:
+    """RestoreFailedError when the passphrase fits none of them: then nothing that Pulumi starts could succeed."""
+    addresses = tuple(addresses)
+    states = dict(zip(addresses, executor.map(_reader(runner), addresses), strict=True))
+    salts = Counter(salt for state in states.values() if not isinstance(state, NotKept) and (salt := find_salt(state)))
+    wrong = {salt for salt in salts if not fits(salt, passphrase)}
+    if salts and wrong == set(salts):
+        raise RestoreFailedError(f"no stack can be opened: {UNFIT}")
+    if fitting := [salt for salt, _ in salts.most_common() if salt not in wrong]:
+        runner.use_salt(fitting[0])
+    return {address: _parse(address, state, wrong) for address, state in states.items()}
+
+
+def _parse(address: StackAddress, state: Json | NotKept | None, wrong_salts: set[str]) -> Kept | NotKept:
+    if isinstance(state, NotKept):
+        return state
+    return NotKept(UNFIT) if find_salt(state) in wrong_salts else parse_checkpoint(address, state)
+
+
+def _reader(runner: StackRunner) -> Callable[[StackAddress], Json | NotKept | None]:
+    def read(address: StackAddress) -> Json | NotKept | None:
+        try:
+            return runner.read_state(address)
+        except StackFailedError as error:
+            return NotKept(error.message)
+
+    return read

@@ -1,23 +1,112 @@
-"""What a restore does about one stack. Pure."""
+"""What a restore does about one stack: what its state says, the step that follows, and what became of it. Pure."""
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import datetime
 from enum import Enum
 from fnmatch import fnmatchcase
-from typing import Any
 
 from gpu_platform.domain import names
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.metadata import annotations_of
 from gpu_platform.domain.stack_plan import find_differences
-from gpu_platform.domain.stack_records import StackRecord, is_recorded
-from gpu_platform.domain.stacks import Intent, StackAddress, StackKind, as_accepted, intent_of
-from stacks.restore.checkpoints import Kept, NotKept
+from gpu_platform.domain.stacks import (
+    SPECS,
+    Intent,
+    StackAddress,
+    StackKind,
+    StackRecord,
+    as_accepted,
+    intent_of,
+    is_recorded,
+)
+from gpu_platform.domain.units import accepted_text
+from providers.cluster.resources import GPU_FUNCTION, GPU_STORAGE, GPU_UNIT, STOCK_POOL
 
-Json = dict[str, Any]
+TOKENS = {
+    StackKind.GPU_UNIT: GPU_UNIT,
+    StackKind.GPU_STORAGE: GPU_STORAGE,
+    StackKind.GPU_FUNCTION: GPU_FUNCTION,
+    StackKind.STOCK_POOL: STOCK_POOL,
+}
 
 STAGES = (StackKind.STOCK_POOL, StackKind.GPU_STORAGE, StackKind.GPU_FUNCTION, StackKind.GPU_UNIT)
 """In this order. Each may need what an earlier one makes: units take the place of stock and mount storages, and of a
 function that is missing, one is made after a unit which takes its calls."""
+
+
+@dataclass(frozen=True)
+class Kept:
+    """Enough to make the object again. The uid is the one that it had."""
+
+    intent: Intent
+    at: datetime | None
+    """When Pulumi last wrote the state."""
+
+    @property
+    def spec_name(self) -> str | None:
+        """The GPUSpec that it needs; None for what needs none, such as a storage."""
+        name: str | None = self.intent.spec.get("specName")
+        return name
+
+    @property
+    def runs(self) -> bool:
+        """Whether it is a unit that needs GPUs, which stock holds."""
+        return self.intent.address.kind is StackKind.GPU_UNIT and bool(self.intent.spec.get("running", True))
+
+
+@dataclass(frozen=True)
+class NotKept:
+    reason: str
+    is_empty: bool = False
+    """Pulumi began, and recorded nothing: there is nothing to be missed."""
+
+
+def parse_checkpoint(address: StackAddress, state: Json | None) -> Kept | NotKept:
+    try:
+        latest = (state or {}).get("checkpoint", {}).get("latest") or {}
+        found = [each for each in latest.get("resources") or () if each["type"] == TOKENS[address.kind]]
+        # Of a replacement that was never finished, the old one is marked.
+        resource = next((each for each in found if not each.get("delete")), None)
+        if resource is None:
+            return NotKept("nothing was recorded in it", is_empty=True)
+        return _parse_resource(address, resource, _time_of(latest))
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        return NotKept(f"its state cannot be read: {' '.join(str(error).split())}")
+
+
+def find_salt(state: Json | None) -> str | None:
+    """With which the passphrase is tried; None where the secrets are not under a passphrase."""
+    try:
+        keeper = (state or {})["checkpoint"]["latest"]["secrets_providers"]
+        return str(keeper["state"]["salt"]) if keeper["type"] == "passphrase" else None
+    except (AttributeError, KeyError, TypeError):
+        return None
+
+
+def _parse_resource(address: StackAddress, resource: Json, at: datetime | None) -> Kept | NotKept:
+    inputs, outputs = resource["inputs"], resource.get("outputs") or {}
+    if (tenant := inputs.get("tenant", address.tenant), inputs["name"]) != (address.tenant, address.name):
+        return NotKept(f"its state is about {tenant}.{inputs['name']}, which has another stack")
+    spec = SPECS[address.kind].model_validate(inputs["spec"])
+    return Kept(
+        Intent(
+            address=address,
+            uid=str(outputs.get("uid") or ""),
+            accepted_spec=accepted_text(spec),
+            operation_id=str(inputs.get("operationID") or ""),
+            request_hash=str(inputs.get("requestHash") or ""),
+        ),
+        at,
+    )
+
+
+def _time_of(latest: Json) -> datetime | None:
+    try:
+        return datetime.fromisoformat(latest["manifest"]["time"])
+    except (KeyError, TypeError, ValueError):
+        return None
 
 
 class Action(Enum):
@@ -126,3 +215,48 @@ def choose(addresses: Iterable[StackAddress], patterns: Iterable[str]) -> tuple[
         if not patterns or any(fnmatchcase(address.full_name, pattern) for pattern in patterns)
     ]
     return tuple(sorted(chosen, key=lambda address: (STAGES.index(address.kind), address.full_name)))
+
+
+class Result(Enum):
+    RESTORED = "restored"
+    THERE = "already there"
+    LEFT = "left alone"
+    EMPTY = "empty"
+    FAILED = "failed"
+    INTERRUPTED = "interrupted"
+
+
+RESULTS = {
+    Action.NOTHING: Result.THERE,
+    Action.LEAVE: Result.LEFT,
+    Action.SKIP: Result.EMPTY,
+    Action.REFUSE: Result.FAILED,
+}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    address: StackAddress
+    result: Result
+    reason: str = ""
+    is_without_stock: bool = False
+    """A running unit that was made without a claim: it gets its GPUs when some are free."""
+
+    def to_json(self) -> Json:
+        return {
+            "stack": self.address.full_name,
+            "result": self.result.value,
+            "reason": self.reason or None,
+            "withoutStock": self.is_without_stock,
+        }
+
+
+def outcome_of(address: StackAddress, step: Step) -> Outcome:
+    """Of a step for which Pulumi is not run."""
+    return Outcome(address, RESULTS[step.action], step.reason)
+
+
+def count_results(outcomes: Iterable[Outcome]) -> dict[Result, int]:
+    """Those that there are, in the order in which they are told."""
+    counted = Counter(outcome.result for outcome in outcomes)
+    return {result: counted[result] for result in Result if counted[result]}

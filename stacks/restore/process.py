@@ -1,38 +1,71 @@
-"""The whole restore: puts the parts together, lists, plans, and runs stage after stage."""
+"""The whole restore: puts the parts together, lists, plans, and runs each stage when the cluster is ready for it.
+
+Units wait for the stock whose place they take. Tenants' objects wait until Kubernetes counts them, because before that
+it refuses to create any: on a cluster that was bootstrapped a moment ago, its quota controller does not know the
+platform's kinds yet.
+"""
 
 import asyncio
 import os
 import secrets
 import signal
 import socket
-from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from gpu_platform.clock import now_utc
+from gpu_platform.domain.json_text import Json
+from gpu_platform.domain.limits import QUOTA, is_counted
+from gpu_platform.domain.names import STOCK_NAMESPACE
 from gpu_platform.domain.stacks import StackAddress, StackKind
-from gpu_platform.kube import KubeClient, KubeError, UnreachableError
+from gpu_platform.domain.stock import rank_stock
+from gpu_platform.kube import KubeClient, UnreachableError
 from gpu_platform.kube.connection import open_client
+from gpu_platform.kube.errors import KubeError
+from gpu_platform.kube.paths import RESOURCE_QUOTAS, STOCK_POOLS
+from gpu_platform.kube.requests import Getter
+from gpu_platform.store.claims import list_free_stock
 from gpu_platform.store.stacks import Holder
-from providers.cluster.hosting import hosted
+from providers.cluster.servicer import hosted
 from stacks.restore.apply import StackRestorer
-from stacks.restore.checkpoints import Kept, NotKept
-from stacks.restore.counts import wait_for_counts
-from stacks.restore.failures import MisusedError
-from stacks.restore.observe import take_snapshot
-from stacks.restore.outcomes import Outcome, Result, outcome_of
-from stacks.restore.plan import RUNS, STAGES, Action, Step, choose, plan_restore
-from stacks.restore.reading import list_addresses, read_all
+from stacks.restore.observe import MisusedError, list_addresses, read_all, take_snapshot
+from stacks.restore.plan import (
+    RUNS,
+    STAGES,
+    Action,
+    Kept,
+    NotKept,
+    Outcome,
+    Result,
+    Step,
+    choose,
+    outcome_of,
+    plan_restore,
+)
 from stacks.restore.report import Telling
-from stacks.restore.stock import wait_for_stock
 from stacks.runner import StackRunner
+from stacks.runner.runner import build_runner_settings
 from stacks.settings import StackWorkerSettings
-from stacks.worker.runner_settings import build_runner_settings
+
+STOCK_LOOK_SECONDS = 0.5
+
+STALL_SECONDS = 20.0
+"""Without one more free unit of stock: no more will come soon. On an idle machine a pool makes several in a second."""
+
+COUNTS_LOOK_SECONDS = 1.0
+
+SILENT_SECONDS = 30.0
+"""Without an answer to the question: long enough for an API server that is restarted."""
+
+COUNTED_SECONDS = 7 * 60.0
+"""The quota controller looks for new kinds every 30 s and counts them with its next full pass, every five minutes."""
 
 T = TypeVar("T")
-
 COMPONENT = "gpu-platform-restore"
 
 WORDS = {
@@ -41,6 +74,70 @@ WORDS = {
     StackKind.GPU_FUNCTION: "functions",
     StackKind.GPU_UNIT: "units",
 }
+
+
+async def wait_for_stock(
+    client: Getter, units: Iterable[Kept], telling: Telling, clock: Callable[[], float] = time.monotonic
+) -> int:
+    """How many units will have to do without. A pool gives no more than it holds: what it makes when some of it was
+    taken comes while the units are made."""
+    needed = Counter(kept.spec_name for kept in units if kept.runs and kept.spec_name is not None)
+    wanted = count_wanted(needed, (await client.get(STOCK_POOLS.collection(STOCK_NAMESPACE)))["items"])
+    total, best, grown_at = sum(wanted.values()), 0, clock()
+    telling.begin("stock", total)
+    while True:
+        there = sum([min(count, len(await _list_ready(client, spec))) for spec, count in wanted.items()])
+        if there > best:
+            best, grown_at = there, clock()
+            telling.advance(there)
+        if there >= total or clock() - grown_at > STALL_SECONDS:
+            return sum(needed.values()) - there
+        await asyncio.sleep(STOCK_LOOK_SECONDS)
+
+
+def count_wanted(needed: Counter[str], pools: Iterable[Json]) -> Counter[str]:
+    """By GPUSpec: as much as is needed, and no more than the pools hold."""
+    held: Counter[str] = Counter()
+    for pool in pools:
+        held[pool["spec"]["specName"]] += pool["spec"]["replicas"]
+    return Counter({spec: min(count, held[spec]) for spec, count in needed.items() if held[spec]})
+
+
+async def _list_ready(client: Getter, spec_name: str) -> tuple[Json, ...]:
+    return rank_stock(await list_free_stock(client, spec_name), spec_name)
+
+
+async def wait_for_counts(client: Getter, telling: Telling, clock: Callable[[], float] = time.monotonic) -> None:
+    """Waits until the objects of every tenant are counted; gives up, and says so, when that takes too long."""
+    counted_by = clock() + COUNTED_SECONDS
+    heard_by = clock() + SILENT_SECONDS
+    is_told = False
+    while True:
+        try:
+            uncounted = await _list_uncounted(client)
+        except KubeError as error:
+            problem = f"the ResourceQuotas {QUOTA} cannot be listed ({error})"
+            is_over = error.is_refusal or clock() >= heard_by
+        else:
+            if not uncounted:
+                return
+            heard_by = clock() + SILENT_SECONDS
+            problem = f"Kubernetes does not count the objects in {', '.join(uncounted)} yet"
+            is_over = clock() >= counted_by
+        if is_over:
+            telling.say(f"{problem}: goes on, and what is refused now is left to another restore")
+            return
+        if not is_told:
+            telling.say("waits until Kubernetes counts the objects of tenants; on a new cluster this takes minutes")
+            is_told = True
+        await asyncio.sleep(COUNTS_LOOK_SECONDS)
+
+
+async def _list_uncounted(client: Getter) -> list[str]:
+    """The namespaces of tenants whose objects are not counted yet."""
+    params = {"fieldSelector": f"metadata.name={QUOTA}"}
+    quotas = (await client.get(RESOURCE_QUOTAS.collection(), params))["items"]
+    return sorted(quota["metadata"]["namespace"] for quota in quotas if not is_counted(quota))
 
 
 @dataclass(frozen=True)

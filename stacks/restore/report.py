@@ -11,8 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gpu_platform.domain.stacks import StackAddress
-from stacks.restore.outcomes import Outcome, Result, count_results
-from stacks.restore.plan import RUNS, Action, Step
+from stacks.restore.plan import RUNS, Action, Outcome, Result, Step, count_results
 
 COLOURS = {
     Result.RESTORED: "green",

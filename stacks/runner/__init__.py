@@ -3,8 +3,15 @@
 It decides nothing about when a stack is due, and holds no lease: callers see to it that one of them works on a stack.
 """
 
-from stacks.runner.previews import Preview, PreviewStep, PropertyChange
-from stacks.runner.results import Fault, RunnerStoppedError, StackFailedError, UnfitPulumiError
+from stacks.runner.results import (
+    Fault,
+    Preview,
+    PreviewStep,
+    PropertyChange,
+    RunnerStoppedError,
+    StackFailedError,
+    UnfitPulumiError,
+)
 from stacks.runner.runner import Recorded, RunnerSettings, StackRunner
 
 __all__ = [

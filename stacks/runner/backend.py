@@ -1,24 +1,35 @@
-"""Where a stack's state lies: 256 roots below one backend URL, and what Pulumi keeps in a root on disk.
+"""The backend's files: where a stack's state lies, how it is encrypted, and what Pulumi keeps in a root on disk.
 
-The files are Pulumi's own. Here they are read, counted and thrown away; written only to undo what a
-failed run left.
+A backend URL has 256 roots below it. The files are Pulumi's own: here they are read, counted and deleted; written only
+to undo what a failed run left. A file that is written is either old or new, never half.
+
+All stacks share one salt, so that each CLI process derives one key, and none re-encrypts what another wrote. Its form
+is that of Pulumi's passphrase secrets provider: `v1:<salt>:v1:<nonce>:<the word pulumi, encrypted>`.
 """
 
 import gzip
 import hashlib
 import json
+import os
 import shutil
+import tempfile
+from base64 import b64decode, b64encode
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
-from gpu_platform.domain.stacks import StackAddress
-from stacks.runner.files import write_bytes
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-Json = dict[str, Any]
+from gpu_platform.domain.json_text import Json
+from gpu_platform.domain.stacks import StackAddress, StackKind, parse_address
+
+ITERATIONS = 1_000_000
+"""Pulumi's own number. About 0.4 s of one core, once per process of ours and once per CLI process."""
+
+PROOF = b"pulumi"
 
 KEPT_UPDATES = 5
 """Newest updates of a stack's history that stay. Pulumi itself never throws one away. Chosen by feel."""
@@ -29,6 +40,54 @@ that moment, it leaves an empty one, and the stack cannot be read any more."""
 
 STATE_SUFFIXES = (".json.gz", ".json")
 """As we write it, and as somebody else's CLI may have left it."""
+
+SHARDS = tuple(f"{number:02x}" for number in range(256))
+
+
+def write_file(path: Path, text: str) -> None:
+    """Does nothing when the file says so already."""
+    if not path.exists() or path.read_text() != text:
+        write_bytes(path, text.encode())
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
+    with os.fdopen(handle, "wb") as file:
+        file.write(content)
+    Path(name).replace(path)
+
+
+def ensure_salt(path: Path, passphrase: str) -> str:
+    """The salt kept there, or a new one when there is none or it was made for another passphrase."""
+    if path.exists():
+        kept = path.read_text().strip()
+        if fits(kept, passphrase):
+            return kept
+    salt = build_salt(passphrase, os.urandom(8), os.urandom(12))
+    write_file(path, salt + "\n")
+    return salt
+
+
+def build_salt(passphrase: str, salt: bytes, nonce: bytes) -> str:
+    sealed = AESGCM(_derive_key(passphrase, salt)).encrypt(nonce, PROOF, None)
+    return f"v1:{_text(salt)}:v1:{_text(nonce)}:{_text(sealed)}"
+
+
+def fits(kept: str, passphrase: str) -> bool:
+    try:
+        _, salt, _, nonce, sealed = kept.split(":")
+        key = _derive_key(passphrase, b64decode(salt, validate=True))
+        return AESGCM(key).decrypt(b64decode(nonce, validate=True), b64decode(sealed, validate=True), None) == PROOF
+    except (ValueError, InvalidTag):
+        return False
+
+
+def _derive_key(passphrase: str, salt: bytes) -> bytes:
+    return hashlib.pbkdf2_hmac("sha256", passphrase.encode(), salt, ITERATIONS, dklen=32)
+
+
+def _text(raw: bytes) -> str:
+    return b64encode(raw).decode()
 
 
 def shard_of(stack: str) -> str:
@@ -138,3 +197,14 @@ class StackFiles:
 
     def _below(self, *names: str) -> Path:
         return self.root.joinpath(".pulumi", *names, self.address.project)
+
+
+def list_files(root: Path) -> Iterator[StackAddress]:
+    """Of one root on disk. What lies in another root than its name says is not found by anybody else either."""
+    for kind in StackKind:
+        for path in (root / ".pulumi" / "stacks" / kind).glob("*"):
+            # A copy (`.bak`) ends otherwise.
+            suffix = next((each for each in STATE_SUFFIXES if path.name.endswith(each)), None)
+            address = parse_address(kind, path.name.removesuffix(suffix)) if suffix else None
+            if address is not None and shard_of(address.stack) == root.name:
+                yield address

@@ -3,36 +3,35 @@
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gpu_platform.adapters.fault_points import pass_point
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.stacks import StackAddress
-from providers.cluster.package import attachment
+from gpu_platform.process import pass_point
+from providers.cluster.resources import attachment
 from stacks.runner.backend import (
     StackFiles,
     build_absolute_url,
     build_root_url,
     build_shard_url,
+    ensure_salt,
     find_directory,
+    list_files,
     shard_of,
+    write_file,
 )
 from stacks.runner.cli import PulumiProcesses
-from stacks.runner.encryption import ensure_salt
-from stacks.runner.event_loops import AsyncioLogLevel, quiet_lost_connections
-from stacks.runner.files import write_file
 from stacks.runner.launch import PID_FILES
-from stacks.runner.listing import ask_cli, list_files
 from stacks.runner.locks import find_nameless, remove_dead_locks, remove_free_pid_files
-from stacks.runner.previews import Preview
-from stacks.runner.programs import ObservedProgram
-from stacks.runner.results import Fault, RunnerStoppedError, StackFailedError
-from stacks.runner.workplace import Workplace
+from stacks.runner.programs import AsyncioLogLevel, ObservedProgram, quiet_lost_connections
+from stacks.runner.results import Fault, Preview, RunnerStoppedError, StackFailedError
+from stacks.runner.workspace import Workplace, ask_cli
+from stacks.settings import StackWorkerSettings, choose_backend, read_passphrase
 
-Json = dict[str, Any]
 Program = Callable[[], None]
 
 UNREADABLE = re.compile(r"JSON input|invalid character|json: ")
@@ -341,3 +340,13 @@ def _refuse_nameless(files: StackFiles, error: StackFailedError) -> None:
     if (path := find_nameless(files.locks)) is not None:
         message = f"locked by {path}, which names no process: {error.message}"
         raise StackFailedError(Fault.LOCKED, message, error.exit_code) from error
+
+
+def build_runner_settings(settings: StackWorkerSettings, environment: Mapping[str, str]) -> RunnerSettings:
+    return RunnerSettings(
+        backend_url=choose_backend(settings, environment),
+        work_directory=settings.state_directory.resolve(),
+        passphrase=read_passphrase(settings, environment),
+        pulumi=settings.pulumi,
+        up_timeout=settings.up_timeout_seconds,
+    )

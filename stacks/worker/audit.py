@@ -12,8 +12,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from datetime import timedelta
 
-from gpu_platform.control.results import Done, RequeueAfter, Result
-from gpu_platform.controller.loop import Key, Trigger
+from gpu_platform.controller.loop import Done, Key, RequeueAfter, Result, Trigger
 from gpu_platform.domain.stack_plan import Action, plan_stack
 from gpu_platform.domain.stacks import StackAddress
 from stacks.runner import RunnerStoppedError, StackFailedError, StackRunner

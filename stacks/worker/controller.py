@@ -8,18 +8,16 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
-from gpu_platform.adapters.backoff import Backoff
-from gpu_platform.adapters.fault_points import pass_point
-from gpu_platform.adapters.stack_looks import look
-from gpu_platform.control.results import Done, RequeueAfter, Result
-from gpu_platform.controller.loop import Key, Trigger
+from gpu_platform.clock import Backoff
+from gpu_platform.controller.loop import Done, Key, RequeueAfter, Result, Trigger
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.stack_plan import Action, Records, plan_stack
-from gpu_platform.domain.stack_records import Recorded, StackRecord
-from gpu_platform.domain.stacks import Intent, StackAddress
+from gpu_platform.domain.stacks import Intent, Recorded, StackAddress, StackRecord
 from gpu_platform.kube.requests import Getter
-from gpu_platform.store.stacks import Holder, LeaseClient, holder_of, release_lease, remove_lease, take_lease
+from gpu_platform.process import pass_point
+from gpu_platform.store.stacks import Holder, LeaseClient, holder_of, look, release_lease, remove_lease, take_lease
 from stacks.programs import build_program
 from stacks.runner import Fault, RunnerStoppedError, StackFailedError, StackRunner
 from stacks.worker.holding import Held, Terms, clear_away, healing, renewed
@@ -35,7 +33,6 @@ from stacks.worker.observe import (
 
 log = logging.getLogger(__name__)
 
-Json = dict[str, Any]
 T = TypeVar("T")
 
 PULUMI_ACTIONS = (Action.RECORD, Action.PUT_BACK, Action.REMOVE)

@@ -10,8 +10,9 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.stacks import StackAddress
 from gpu_platform.kube.errors import ConflictError, KubeError, NotFoundError
 from gpu_platform.store.stacks import Holder, LeaseClient, holder_of, is_dead, parse_holder, renew_lease
@@ -19,7 +20,6 @@ from stacks.runner import Fault, StackFailedError, StackRunner
 
 log = logging.getLogger(__name__)
 
-Json = dict[str, Any]
 T = TypeVar("T")
 
 

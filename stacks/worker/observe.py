@@ -1,20 +1,16 @@
 """What the worker knows of one stack, from its caches."""
 
 from collections.abc import Iterable
-from typing import Any
 
-from gpu_platform.adapters.kube.watch import WatchTiming
-from gpu_platform.adapters.stack_looks import PATHS, build_records, creation_name, deletion_name
 from gpu_platform.controller.loop import Key
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.names import SYSTEM_NAMESPACE
 from gpu_platform.domain.stack_plan import Records
-from gpu_platform.domain.stack_records import LABEL_KIND, parse_record
-from gpu_platform.domain.stacks import StackAddress, address_of, parse_address
+from gpu_platform.domain.stacks import LABEL_KIND, StackAddress, address_of, parse_address, parse_record
 from gpu_platform.kube import KubeClient
-from gpu_platform.kube.informer import ObjectCache
+from gpu_platform.kube.informer import ObjectCache, WatchTiming
 from gpu_platform.kube.paths import LEASES, OPERATIONS
-
-Json = dict[str, Any]
+from gpu_platform.store.stacks import PATHS, build_records, creation_name, deletion_name
 
 
 class StackWorld:

@@ -10,14 +10,11 @@ import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
 from datetime import datetime, timedelta
-from typing import Any
 
-from gpu_platform.control.results import Done, RequeueAfter, Result
-from gpu_platform.controller.loop import Key, Trigger
+from gpu_platform.controller.loop import Done, Key, RequeueAfter, Result, Trigger
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.operations import PREVIEW_RETENTION, OperationKind, OperationPhase, OperationStatus
-from gpu_platform.domain.stack_previews import PreviewResult, PreviewStep, PropertyChange
-from gpu_platform.domain.stack_records import ERROR_LIMIT
-from gpu_platform.domain.stacks import Intent, intent_of
+from gpu_platform.domain.stacks import ERROR_LIMIT, Intent, PreviewResult, PreviewStep, PropertyChange, intent_of
 from gpu_platform.kube.errors import ConflictError, NotFoundError
 from gpu_platform.kube.paths import GPU_UNITS
 from gpu_platform.kube.requests import find
@@ -29,7 +26,6 @@ from stacks.worker.observe import StackWorld
 
 log = logging.getLogger(__name__)
 
-Json = dict[str, Any]
 
 ACTION = "preview"
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from infra.objects.security import NONROOT
-from infra.objects.workloads import STACK_WORKER, build_deployment, build_processes
+from infra.components.workloads import STACK_WORKER, build_deployment, build_processes
+from infra.objects import NONROOT
 from infra.sections import Nats, Workloads
 from stacks.runner.cli import USER
 from tests.architecture.repository import ROOT, list_files

@@ -1,4 +1,4 @@
-"""Modules are small, and named after what they hold. Test files are named so that pytest finds them."""
+"""Modules are named after what they hold. Test files are named so that pytest finds them."""
 
 import ast
 from pathlib import Path
@@ -6,9 +6,6 @@ from pathlib import Path
 import pytest
 
 from tests.architecture.repository import ROOT, list_python_files
-
-# One sitting's reading. A longer module holds two decisions, and wants two names.
-LONGEST_MODULE_LINES = 400
 
 # Names that say nothing about the content, so that everything ends up there.
 EMPTY_NAMES = frozenset(
@@ -20,25 +17,12 @@ def has_an_empty_name(path: Path) -> bool:
     return not EMPTY_NAMES.isdisjoint(path.with_suffix("").parts)
 
 
-def is_too_long(source: str) -> bool:
-    return len(source.splitlines()) > LONGEST_MODULE_LINES
-
-
 def is_never_collected(path: Path, source: str) -> bool:
     """Whether the file defines tests that pytest will not find, because of the file's name."""
     names = [node.name for node in ast.parse(source).body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
     return (
         path.is_relative_to("tests") and not path.name.startswith("test_") and any(n.startswith("test_") for n in names)
     )
-
-
-def test_every_module_fits_in_400_lines() -> None:
-    assert [str(path) for path in list_python_files() if is_too_long((ROOT / path).read_text())] == []
-
-
-@pytest.mark.parametrize(("lines", "too_long"), [(400, False), (401, True)])
-def test_the_longest_module_has_400_lines(lines: int, too_long: bool) -> None:
-    assert is_too_long("pass\n" * lines) is too_long
 
 
 def test_every_module_and_package_is_named_after_its_content() -> None:

@@ -6,13 +6,11 @@ from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any
 
-from gpu_platform.domain.gpu_units import EnvVar, Template
 from gpu_platform.domain.operations import operation_name
 from gpu_platform.domain.stock import claim_holder_of, claim_of
 from gpu_platform.domain.tenants import DEFAULT_TENANT, tenant_namespace
-from gpu_platform.domain.units import UnitRequest
+from gpu_platform.domain.units import EnvVar, Template, UnitRequest
 from gpu_platform.kube import KubeClient
 from gpu_platform.kube.paths import GPU_UNITS, NAMESPACES, OPERATIONS
 from gpu_platform.store.claims import release_claim
@@ -24,8 +22,6 @@ from tests.bench.workloads import TINY_SPEC, Bench
 from tests.support.api import UNITS
 from tests.support.units_and_stock import INSTANCES, create_unit, stock_of, stock_pool, unit_body
 from tests.support.waiting import eventually
-
-Json = dict[str, Any]
 
 POOL = "p1"
 POSTS = 150

@@ -14,11 +14,10 @@ import asyncio
 import time
 from copy import deepcopy
 from functools import partial
-from typing import Any
 
 from gpu_platform.domain import names
-from gpu_platform.domain.crd_definition import Crd
-from gpu_platform.domain.crds import build_crds
+from gpu_platform.domain.crds import Crd, build_crds
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.operations import (
     OperationKind,
     OperationSpec,
@@ -31,8 +30,6 @@ from gpu_platform.kube import KubeClient, KubeError, ResourcePath
 from gpu_platform.store.ledger import build_operation
 from tests.bench.workloads import BARE
 from tests.support.waiting import eventually
-
-Json = dict[str, Any]
 
 GROUP = "bench.example.com"
 API_VERSION = f"{GROUP}/{names.VERSION}"

@@ -6,16 +6,15 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from itertools import count
-from typing import Any
 
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.js import JetStreamContext
 from nats.js.api import ConsumerConfig, RetentionPolicy, StorageType, StreamConfig
 
-from gpu_platform.adapters.queue.core import core_of
-from gpu_platform.devcluster.queue_identity import credentials_file
-from gpu_platform.nats.connection import QueueAccess, open_queue
+from gpu_platform.devcluster.credentials import credentials_file
+from gpu_platform.domain.json_text import Json
+from gpu_platform.nats.connection import QueueAccess, core_of, open_queue
 from gpu_platform.nats.permissions import QueueUser
 from tests.bench.figures import Figure, Goal, p50, p99
 from tests.bench.rest import Rest, open_rest
@@ -23,8 +22,6 @@ from tests.bench.workloads import SPEC as SIMULATED
 from tests.bench.workloads import Bench
 from tests.support.functions import SPEC, function_object, wait_function_reason
 from tests.support.units_and_stock import stock_pool
-
-Json = dict[str, Any]
 
 FUNCTION, IDLE = "p5", "p5-idle"
 """One with a worker, and one without: its calls are accepted, and that is all. The worker that they bring is simulated

@@ -5,7 +5,7 @@ import time
 from functools import partial
 from pathlib import Path
 
-from gpu_platform.devcluster.queue_identity import credentials_file
+from gpu_platform.devcluster.credentials import credentials_file
 from gpu_platform.domain.names import LABEL_UNIT, worker_name
 from gpu_platform.kube import KubeClient
 from gpu_platform.kube.paths import GPU_UNITS, PODS

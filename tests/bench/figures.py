@@ -7,11 +7,10 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 from rich.table import Table
 
-Json = dict[str, Any]
+from gpu_platform.domain.json_text import Json
 
 
 @dataclass(frozen=True)

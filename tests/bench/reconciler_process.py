@@ -10,8 +10,7 @@ from contextlib import asynccontextmanager
 import aiohttp
 from prometheus_client.parser import text_string_to_metric_families
 
-from gpu_platform.devcluster.ports import LOOPBACK
-from gpu_platform.devcluster.status import ProcessStatus, read_status
+from gpu_platform.devcluster.record import LOOPBACK, ProcessStatus, read_status
 from tests.bench.workloads import Bench
 from tests.support.waiting import eventually
 

@@ -5,8 +5,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from gpu_platform.domain.gpu_units import Template
-from gpu_platform.domain.units import UnitRequest
+from gpu_platform.domain.units import Template, UnitRequest
 from gpu_platform.store.stacks import find_record
 from tests.bench.figures import Figure, p50, p99
 from tests.bench.rest import Rest, open_rest

@@ -7,8 +7,8 @@ from contextlib import AsyncExitStack
 from copy import deepcopy
 from functools import partial
 from itertools import chain
-from typing import Any
 
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.names import child_name
 from gpu_platform.kube import KubeClient, ResourcePath
 from gpu_platform.kube.paths import DEPLOYMENTS, GPU_UNITS, NETWORK_POLICIES, SERVICES
@@ -17,8 +17,6 @@ from tests.bench.reconciler_process import nothing_is_written
 from tests.bench.sightings import Sightings, is_named, seen, watching
 from tests.bench.workloads import BARE, PORTS, TINY_SPEC, Bench, is_ready_unit
 from tests.support.units_and_stock import INSTANCES, create_unit, unit_body
-
-Json = dict[str, Any]
 
 DELETIONS = 100
 UNITS = 34

@@ -8,10 +8,9 @@ from typing import Any
 import aiohttp
 
 from gpu_platform.devcluster.record import ClusterRecord
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.units import UnitRequest
 from tests.support.api import UNITS
-
-Json = dict[str, Any]
 
 CREATED = 201
 

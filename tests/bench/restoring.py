@@ -7,9 +7,8 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from gpu_platform.domain.gpu_units import Template
 from gpu_platform.domain.names import ANNOTATION_ACCEPTED_SPEC
-from gpu_platform.domain.units import UnitRequest
+from gpu_platform.domain.units import Template, UnitRequest
 from gpu_platform.kube.paths import GPU_UNITS, OPERATIONS
 from stacks.runner import RunnerSettings, StackRunner
 from tests.bench.figures import Figure, Goal

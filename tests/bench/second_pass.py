@@ -2,8 +2,8 @@
 
 import asyncio
 import time
-from typing import Any
 
+from gpu_platform.domain.json_text import Json
 from gpu_platform.kube.paths import GPU_UNITS
 from tests.bench.figures import Figure, Goal
 from tests.bench.reconciler_process import everything_is_passed, nothing_is_written, restart_reconciler
@@ -12,8 +12,6 @@ from tests.bench.workloads import TINY_SPEC, Bench, is_ready_unit
 from tests.bench.write_counts import count_writes, describe
 from tests.bench.writes import WRITES_PER_UNIT
 from tests.support.units_and_stock import INSTANCES, create_unit, unit_body
-
-Json = dict[str, Any]
 
 UNITS = 1_000
 CLIENTS = 20

@@ -5,11 +5,10 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
-from typing import Any
 
+from gpu_platform.domain.json_text import Json
 from gpu_platform.kube import KubeClient, list_and_watch
 
-Json = dict[str, Any]
 Matches = Callable[[Json], bool]
 
 PATIENCE_SECONDS = 60.0

@@ -1,8 +1,7 @@
 """The bare writes are of the same size and under the same rules as the platform's own, but nobody's business."""
 
 from gpu_platform.domain.crds import build_crds
-from gpu_platform.domain.gpu_units import EnvVar, Template
-from gpu_platform.domain.units import UnitRequest
+from gpu_platform.domain.units import EnvVar, Template, UnitRequest
 from tests.bench.bare_writes import API_VERSION, GROUP, build_bodies, copy_crd
 
 STOCK = {

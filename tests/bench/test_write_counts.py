@@ -1,10 +1,7 @@
 """To whom a write in the audit log is counted: the table of `count_writes`."""
 
-from typing import Any
-
+from gpu_platform.domain.json_text import Json
 from tests.bench.write_counts import count_writes, describe
-
-Json = dict[str, Any]
 
 RECONCILER = "gpu-platform-reconciler/1"
 INSTANCES, STOCK = "runtime-instance", "runtime-stock"

@@ -2,15 +2,14 @@
 
 import time
 from dataclasses import dataclass
-from typing import Any
 
 from rich.console import Console
 
 from gpu_platform.devcluster.directory import ClusterDirectory
 from gpu_platform.devcluster.record import ClusterRecord
 from gpu_platform.domain import names
-from gpu_platform.domain.gpu_units import Template
-from gpu_platform.domain.units import UnitRequest
+from gpu_platform.domain.json_text import Json
+from gpu_platform.domain.units import Template, UnitRequest
 from gpu_platform.kube import KubeClient
 from gpu_platform.kube.paths import DEPLOYMENTS, GPU_SPECS, NAMESPACES, SERVICE_ACCOUNTS
 from tests.bench.rest import Rest
@@ -18,8 +17,6 @@ from tests.bench.sightings import Sightings, is_named, seen
 from tests.support.audit_log import AuditLog
 from tests.support.units_and_stock import INSTANCES, claim_oldest, create_unit, find, stock_of, unit_body
 from tests.support.waiting import eventually
-
-Json = dict[str, Any]
 
 BARE = "bench-bare"
 """Namespace of the baselines: nothing in it is the platform's."""

@@ -15,12 +15,11 @@ shrinks, and the pools here do not.
 from collections import Counter
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from gpu_platform.domain import names
+from gpu_platform.domain.json_text import Json
 from tests.support.audit_log import RECONCILER_AGENT
 
-Json = dict[str, Any]
 Kind = tuple[str, str, int]
 """Verb, resource with subresource, and the API server's answer."""
 

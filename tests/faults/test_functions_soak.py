@@ -8,13 +8,13 @@ import time
 from collections import Counter
 from contextlib import AsyncExitStack
 
-from gpu_platform.adapters.queue.consumers import list_consumers
 from gpu_platform.domain.invocations import InvocationState
 from gpu_platform.domain.names import SYSTEM_NAMESPACE
-from gpu_platform.domain.stack_records import LABEL_KIND
+from gpu_platform.domain.stacks import LABEL_KIND
 from gpu_platform.domain.stock import claim_holder_of
 from gpu_platform.kube import KubeClient
 from gpu_platform.kube.paths import LEASES
+from gpu_platform.nats.streams import list_consumers
 from tests.support.clusters import RunningCluster
 from tests.support.fault_report import FaultReport
 from tests.support.functions import SPEC, Calls, function_object, open_calls, workers_of

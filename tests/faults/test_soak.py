@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 import nats.errors
 import nats.js.errors
 
-from gpu_platform.devcluster.queue_identity import credentials_file
-from gpu_platform.devcluster.status import read_status
+from gpu_platform.devcluster.credentials import credentials_file
+from gpu_platform.devcluster.record import read_status
 from gpu_platform.kube import KubeClient, KubeError
 from gpu_platform.kube.paths import CONFIG_MAPS
 from gpu_platform.nats.connection import QueueAccess, open_queue

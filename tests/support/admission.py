@@ -3,15 +3,13 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
 
 from gpu_platform.domain import names
+from gpu_platform.domain.json_text import Json
 from gpu_platform.kube import KubeClient, KubeError, ResourcePath
 from gpu_platform.kube.paths import GPU_UNITS, INGRESSES
 from tests.support.units_and_stock import INSTANCES
 from tests.support.waiting import eventually
-
-Json = dict[str, Any]
 
 API_VERSION = "admissionregistration.k8s.io/v1"
 POLICIES = ResourcePath(API_VERSION, "validatingadmissionpolicies", namespaced=False)

@@ -14,15 +14,21 @@ import httpx
 
 from gpu_platform.devcluster.record import ClusterRecord
 from gpu_platform.domain import names
-from gpu_platform.domain.api_keys import KEYS_SECRET, KeyRecord, build_key, draw_key_parts, hash_secret
-from gpu_platform.domain.tenants import PLATFORM_ROLES, Role
+from gpu_platform.domain.json_text import Json
+from gpu_platform.domain.tenants import (
+    KEYS_SECRET,
+    PLATFORM_ROLES,
+    KeyRecord,
+    Role,
+    build_key,
+    draw_key_parts,
+    hash_secret,
+)
 from gpu_platform.kube import KubeClient
 from gpu_platform.kube.paths import SECRETS
 from tests.support.daemons import Daemon, running_daemon
 from tests.support.ports import free_port
 from tests.support.waiting import Deadline, eventually
-
-Json = dict[str, Any]
 
 UNITS = "/api/v1/gpu-units"
 

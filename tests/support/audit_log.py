@@ -4,9 +4,8 @@ import json
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-Json = dict[str, Any]
+from gpu_platform.domain.json_text import Json
 
 MUTATING = ("create", "update", "patch", "delete", "deletecollection")
 BAD_REQUEST = 400

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from gpu_platform.domain.hosts import is_loopback
+from gpu_platform.domain.network import is_loopback
 
 MODULE = "tests.support.audited_api"
 RECORD_VARIABLE = "GPU_PLATFORM_TEST_DIALLED"

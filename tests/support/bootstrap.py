@@ -12,13 +12,13 @@ from typing import Any
 import yaml
 
 from gpu_platform.domain import names
+from gpu_platform.domain.json_text import Json
 from gpu_platform.kube import KubeClient, ResourcePath
 from gpu_platform.kube.paths import DEPLOYMENTS, NAMESPACES, NETWORK_POLICIES, SECRETS
 from infra.program import PROJECT
 from tests.architecture.repository import ROOT
 from tests.support.clusters import RunningCluster
 
-Json = dict[str, Any]
 Outcome = subprocess.CompletedProcess[str]
 
 SECONDS = 300

@@ -4,8 +4,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from gpu_platform.domain import names
-
-Json = dict[str, Any]
+from gpu_platform.domain.json_text import Json
 
 NOW = datetime(2030, 1, 1, 12, 0, tzinfo=UTC)
 CREATED = "2030-01-01T11:59:58+00:00"

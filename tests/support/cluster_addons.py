@@ -2,12 +2,10 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
 
+from gpu_platform.domain.json_text import Json
 from gpu_platform.kube import KubeClient, ResourcePath
 from tests.support.waiting import eventually
-
-Json = dict[str, Any]
 
 CRDS = ResourcePath("apiextensions.k8s.io/v1", "customresourcedefinitions", namespaced=False)
 VOLUMES = ResourcePath("v1", "persistentvolumes", namespaced=False)

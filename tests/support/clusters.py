@@ -10,9 +10,8 @@ from pathlib import Path
 from unittest.mock import patch
 
 from gpu_platform.devcluster import lifecycle
-from gpu_platform.devcluster.configuration import kubeconfig_of
+from gpu_platform.devcluster.configuration import cluster_environment, kubeconfig_of
 from gpu_platform.devcluster.directory import ClusterDirectory
-from gpu_platform.devcluster.environment import cluster_environment
 from gpu_platform.devcluster.parts import ensure_parts
 from gpu_platform.devcluster.record import ClusterRecord
 from gpu_platform.domain.rbac import API_ACCOUNT, STACK_WORKER_ACCOUNT

@@ -8,24 +8,21 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import aiohttp
 from kubernetes.aio import client as aio_client
 
-from gpu_platform.adapters.kube.watch import WatchTiming
-from gpu_platform.devcluster.readiness import admin_tls
-from gpu_platform.devcluster.status import ProcessStatus, read_status
+from gpu_platform.devcluster.credentials import admin_tls
+from gpu_platform.devcluster.record import ProcessStatus, read_status
+from gpu_platform.domain.json_text import Json
 from gpu_platform.kube import GoneError, KubeClient, KubeError, NotFoundError, open_client
-from gpu_platform.kube.informer import ObjectCache
+from gpu_platform.kube.informer import ObjectCache, WatchTiming
 from gpu_platform.kube.paths import CONFIG_MAPS, NAMESPACES
 from tests.support.clusters import RunningCluster
 from tests.support.daemons import Daemon, running_daemon
 from tests.support.mirror_daemon import LABEL, mirrored
 from tests.support.tcp_proxy import TcpProxy, write_kubeconfig_through
 from tests.support.waiting import NotYet, eventually
-
-Json = dict[str, Any]
 
 WATCH_SECONDS = 2
 LEASE_SECONDS = 60

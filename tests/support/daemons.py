@@ -8,12 +8,10 @@ import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
+from gpu_platform.domain.json_text import Json
 from tests.support.process_logs import watched_file
 from tests.support.waiting import PATIENCE_SECONDS, NotYet, eventually
-
-Json = dict[str, Any]
 
 
 class Daemon:

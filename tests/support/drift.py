@@ -6,12 +6,11 @@ from typing import Any
 
 import httpx
 
+from gpu_platform.domain.json_text import Json
 from gpu_platform.kube import KubeClient, PatchType
 from gpu_platform.kube.paths import GPU_UNITS
 from tests.support.units_and_stock import INSTANCES, ensure_spec, stock_pool
 from tests.support.units_api import post_ready_unit, spec_body
-
-Json = dict[str, Any]
 
 SPEC = "drift.0"
 """Without GPUs: fifty units must find a place."""

@@ -2,14 +2,12 @@
 
 import copy
 from pathlib import Path
-from typing import Any
 
 import yaml
 
 from gpu_platform.domain import names
-from gpu_platform.domain.gpu_units import Reason
-
-Json = dict[str, Any]
+from gpu_platform.domain.json_text import Json
+from gpu_platform.domain.units import Reason
 
 EARLIER: dict[str, Json] = yaml.safe_load(
     (Path(__file__).parent / "deployments_0_1_0.yaml").read_text(encoding="utf-8")

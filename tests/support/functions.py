@@ -8,9 +8,10 @@ from datetime import timedelta
 from typing import Any
 
 from gpu_platform.clock import now_utc
-from gpu_platform.devcluster.queue_identity import credentials_file
+from gpu_platform.devcluster.credentials import credentials_file
 from gpu_platform.domain import names
 from gpu_platform.domain.invocations import Invocation, InvocationRequest, accept
+from gpu_platform.domain.json_text import Json
 from gpu_platform.kube import KubeClient, NotFoundError
 from gpu_platform.kube.paths import GPU_FUNCTIONS, GPU_UNITS, PODS
 from gpu_platform.nats.connection import JetStream, QueueAccess, open_queue
@@ -21,8 +22,6 @@ from tests.architecture.repository import ROOT
 from tests.support.clusters import RunningCluster
 from tests.support.units_and_stock import INSTANCES, find, ready_condition
 from tests.support.waiting import eventually
-
-Json = dict[str, Any]
 
 SPEC = "host.1"
 COMMAND = [sys.executable, "-m", "serverless.framework", f"{ROOT}/examples/functions/words.py:count"]

@@ -16,7 +16,7 @@ DEADLINE_SECONDS = 300.0
 
 ENSURE = """
 import json, pathlib, sys
-from gpu_platform.devcluster.errors import DevClusterError
+from gpu_platform.devcluster import DevClusterError
 from gpu_platform.devcluster.parts import FromPath, ensure_parts
 from gpu_platform.devcluster.parts.catalog import Binary, GoModule, Part, Script
 

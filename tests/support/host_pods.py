@@ -6,11 +6,10 @@ from typing import Any
 import aiohttp
 
 from gpu_platform.devcluster.child_process import find_marked
+from gpu_platform.domain.json_text import Json
 from gpu_platform.kube import KubeClient, KubeError, NotFoundError
 from gpu_platform.kube.paths import PODS
 from tests.support.waiting import eventually
-
-Json = dict[str, Any]
 
 HOST_ADDRESS = "runtime.lokiwager.io/host-address"
 

@@ -11,11 +11,12 @@ from typing import Any
 import httpx
 
 from gpu_platform.domain import names
-from gpu_platform.domain.queue_keyring import Keyring
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.tenants import Role
 from gpu_platform.kube import KubeClient
 from gpu_platform.kube.paths import GPU_FUNCTIONS
 from gpu_platform.nats.connection import JetStream, open_queue
+from gpu_platform.nats.credentials import Keyring
 from gpu_platform.nats.durability import PROBES
 from gpu_platform.nats.errors import QueueUnavailableError
 from gpu_platform.nats.listing import EVERYBODY, Listing
@@ -27,8 +28,6 @@ from tests.support.function_workers import WorkerPlace
 from tests.support.nats_server import QueueServer, queue_server
 from tests.support.tenants import Tenant, tenant
 from tests.support.waiting import NotYet, eventually
-
-Json = dict[str, Any]
 
 SERVERLESS = "/api/v1/serverless"
 INVOCATIONS = f"{SERVERLESS}/invocations"

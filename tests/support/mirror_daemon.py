@@ -8,21 +8,17 @@ import os
 import sys
 import time
 from collections.abc import Iterable, Sequence
-from typing import Any
 
-from gpu_platform.adapters.kube.watch import WatchTiming
-from gpu_platform.control.results import Done, Result
-from gpu_platform.controller.loop import ControllerLoop, Key, Trigger
+from gpu_platform.controller.loop import ControllerLoop, Done, Key, Result, Trigger
 from gpu_platform.controller.metrics import Metrics
+from gpu_platform.domain.json_text import Json
 from gpu_platform.kube import KubeClient
 from gpu_platform.kube.events import EventRecorder
 from gpu_platform.kube.fencing import GuardedClient
-from gpu_platform.kube.informer import ObjectCache
+from gpu_platform.kube.informer import ObjectCache, WatchTiming
 from gpu_platform.kube.paths import CONFIG_MAPS
 from reconciler.__main__ import main
 from reconciler.settings import ReconcilerSettings
-
-Json = dict[str, Any]
 
 LABEL = "mirror-this"
 STEPS = 20

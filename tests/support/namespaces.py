@@ -7,7 +7,7 @@ from gpu_platform.domain.names import GROUP
 from gpu_platform.domain.rbac import ACCOUNTS, account_user
 from gpu_platform.kube import KubeClient
 from gpu_platform.kube.paths import NAMESPACES, SERVICE_ACCOUNTS, ResourcePath
-from infra.objects.roles import RBAC, build_tenant_binding
+from infra.components.access import RBAC, build_tenant_binding
 from tests.support.access_reviews import REVIEWS
 from tests.support.units_and_stock import find
 from tests.support.waiting import eventually

@@ -11,10 +11,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from gpu_platform.clock import now_utc
-from gpu_platform.devcluster.ports import LOOPBACK
-from gpu_platform.domain.queue_keyring import Keyring
+from gpu_platform.devcluster.record import LOOPBACK
 from gpu_platform.nats.connection import QueueAccess
-from gpu_platform.nats.credentials import mint_sidecar
+from gpu_platform.nats.credentials import Keyring, mint_sidecar
 from gpu_platform.nats.permissions import QueueUser
 from tests.support.ports import free_port
 from tests.support.waiting import eventually

@@ -14,10 +14,8 @@ import nats.errors
 from nats.aio.client import Client
 
 from gpu_platform.clock import now_utc
-from gpu_platform.domain.queue_keyring import Keyring
-from gpu_platform.domain.queue_keys import KeyRole, build_seed, public_key_of
 from gpu_platform.nats.connection import QueueAccess, open_client
-from gpu_platform.nats.credentials import Credentials, build_user
+from gpu_platform.nats.credentials import Credentials, Keyring, KeyRole, build_seed, build_user, public_key_of
 from gpu_platform.nats.permissions import Permissions, QueueUser, inbox_prefix_of, sidecar_inbox_prefix
 from gpu_platform.nats.subjects import body_subject, queue_subject, record_subject
 from tests.support.nats_server import QueueServer, queue_server

@@ -1,16 +1,11 @@
 """The quota of a tenant's objects, as the bootstrap declares it."""
 
-from typing import Any
-
-from gpu_platform.domain.limits import QUOTA, is_counted
-from gpu_platform.domain.tenant_limits import TenantLimits
+from gpu_platform.domain.limits import QUOTA, TenantLimits, is_counted
 from gpu_platform.kube import KubeClient
 from gpu_platform.kube.paths import RESOURCE_QUOTAS
-from infra.objects.namespaces import build_object_counts
+from infra.components.namespaces import build_object_counts
 from tests.support.units_and_stock import INSTANCES
 from tests.support.waiting import NotYet, eventually
-
-Json = dict[str, Any]
 
 
 async def limit_objects(kube: KubeClient, namespace: str, limits: TenantLimits) -> None:

@@ -7,13 +7,12 @@ from typing import Any
 
 import httpx
 
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.operations import FINAL_PHASES, operation_name
 from gpu_platform.kube import KubeClient, NotFoundError
 from gpu_platform.kube.paths import GPU_SPECS, OPERATIONS, STOCK_POOLS
 from tests.support.units_and_stock import STOCK, find, stock_of
 from tests.support.waiting import NotYet, eventually
-
-Json = dict[str, Any]
 
 STOCK_UNITS = "/api/v1/operator/stock-units"
 POOLS = "/api/v1/operator/stockpools"

@@ -4,7 +4,7 @@ import itertools
 import os
 import socket
 
-from gpu_platform.devcluster.ports import LOOPBACK, OURS
+from gpu_platform.devcluster.record import LOOPBACK, OURS
 
 FIRST, PER_WORKER = 10_000, 600
 """Below the ports of clusters, and below the kernel's own range, from which a connection could take one meanwhile."""

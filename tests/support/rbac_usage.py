@@ -17,8 +17,9 @@ the roles yet, before the bootstrap binds them, and once a tenant's namespace ha
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.names import GROUP, STOCK_NAMESPACE, SYSTEM_NAMESPACE
 from gpu_platform.domain.rbac import (
     API_ACCOUNT,
@@ -32,8 +33,6 @@ from gpu_platform.domain.rbac import (
 from platform_api.rbac import RULES as API_RULES
 from reconciler.rbac import CONTROLLER_RULES, rules_of
 from stacks.worker.rbac import RULES as STACK_WORKER_RULES
-
-Json = dict[str, Any]
 
 DECLARED: Mapping[str, tuple[Rule, ...]] = {
     API_ACCOUNT: API_RULES,

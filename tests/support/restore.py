@@ -12,14 +12,11 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from gpu_platform.domain.stacks import StackAddress
 from stacks.runner.backend import StackFiles, shard_of
 from tests.support.clusters import RunningCluster
 from tests.support.stack_workers import PASSPHRASE, StackPlace
-
-Json = dict[str, Any]
 
 
 @dataclass(frozen=True)

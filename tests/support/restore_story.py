@@ -4,17 +4,17 @@ import shutil
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import httpx
 
-from gpu_platform.adapters.stack_looks import PATHS
 from gpu_platform.domain import names
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.metadata import annotations_of
 from gpu_platform.domain.operations import operation_name
 from gpu_platform.domain.stacks import StackAddress
 from gpu_platform.kube import KubeClient
 from gpu_platform.kube.paths import GPU_SPECS, GPU_UNITS, OPERATIONS
+from gpu_platform.store.stacks import PATHS
 from tests.support.api import UNITS, unit_request
 from tests.support.clusters import RunningCluster
 from tests.support.functions_api import FUNCTIONS, build_function_request, remove_function
@@ -31,8 +31,6 @@ from tests.support.stack_workers import (
 from tests.support.units_and_stock import INSTANCES, STOCK, ensure_spec
 from tests.support.units_api import delete_operations, spec_body
 from tests.support.waiting import eventually
-
-Json = dict[str, Any]
 
 SPEC_NAMES = ("again-a.0", "again-b.0")
 REFILLING, SEEDED = "again-a", "again-b"

@@ -3,17 +3,15 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlencode
 
 import yaml
 
 from gpu_platform.domain.crds import build_crds
+from gpu_platform.domain.json_text import Json
 from gpu_platform.kube import KubeClient, NotFoundError, PatchType, ResourcePath
 from gpu_platform.kube.paths import GPU_FUNCTIONS, GPU_SPECS, GPU_STORAGES, GPU_UNITS, OPERATIONS, STOCK_POOLS
 from tests.support.waiting import eventually
-
-Json = dict[str, Any]
 
 SAMPLES = Path(__file__).parents[2] / "examples" / "manifests"
 DEFINITIONS = ResourcePath("apiextensions.k8s.io/v1", "customresourcedefinitions", namespaced=False)

@@ -9,6 +9,7 @@ import json
 from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import Any
 
+from gpu_platform.domain.json_text import Json
 from gpu_platform.kube import (
     AlreadyExistsError,
     ConflictError,
@@ -19,7 +20,6 @@ from gpu_platform.kube import (
     UnreachableError,
 )
 
-Json = dict[str, Any]
 Line = Json | KubeError | float
 
 

@@ -5,13 +5,11 @@ import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any
 
 import httpx
 
+from gpu_platform.domain.json_text import Json
 from tests.support.waiting import PATIENCE_SECONDS
-
-Json = dict[str, Any]
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import pulumi
 from google.protobuf import empty_pb2, json_format, struct_pb2
 from pulumi.runtime.proto import plugin_pb2, provider_pb2, provider_pb2_grpc
 
-Json = dict[str, Any]
+from gpu_platform.domain.json_text import Json
 
 TOKEN = "gpuplatform:index:Shelf"  # noqa: S105 -- a type token
 THREADS = 16

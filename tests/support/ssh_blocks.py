@@ -3,7 +3,7 @@
 import base64
 from typing import Any
 
-Json = dict[str, Any]
+from gpu_platform.domain.json_text import Json
 
 
 def encode_key(*values: bytes) -> str:

@@ -7,14 +7,13 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import httpx
 
 from gpu_platform.domain import names
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.names import SYSTEM_NAMESPACE
-from gpu_platform.domain.stack_records import LABEL_KIND, StackRecord
-from gpu_platform.domain.stacks import StackAddress, StackKind
+from gpu_platform.domain.stacks import LABEL_KIND, StackAddress, StackKind, StackRecord
 from gpu_platform.kube import KubeClient
 from gpu_platform.kube.paths import LEASES
 from gpu_platform.kube.requests import find
@@ -24,8 +23,6 @@ from tests.support.clusters import RunningCluster
 from tests.support.daemons import Daemon, running_daemon
 from tests.support.units_api import delete_operations
 from tests.support.waiting import PATIENCE_SECONDS, NotYet, eventually
-
-Json = dict[str, Any]
 
 PASSPHRASE = "a passphrase for tests"  # noqa: S105 - of stacks that end with the test
 

@@ -8,12 +8,11 @@ from typing import Any
 import aiohttp
 
 from gpu_platform.domain import names
+from gpu_platform.domain.json_text import Json
 from gpu_platform.kube import KubeClient, NotFoundError
 from gpu_platform.kube.paths import GPU_STORAGES, JOBS, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, PODS
 from tests.support.units_and_stock import INSTANCES, find, ready_condition, unit_body
 from tests.support.waiting import eventually
-
-Json = dict[str, Any]
 
 
 def storage_body(name: str, **spec: Any) -> Json:

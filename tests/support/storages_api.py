@@ -4,11 +4,10 @@ from typing import Any
 
 import httpx
 
+from gpu_platform.domain.json_text import Json
 from gpu_platform.kube import KubeClient
 from tests.support.units_api import delete_operations
 from tests.support.waiting import NotYet, eventually
-
-Json = dict[str, Any]
 
 STORAGES = "/api/v1/gpu-storages"
 

@@ -9,12 +9,11 @@ from typing import Any
 import httpx
 import yaml
 
+from gpu_platform.domain.json_text import Json
 from tests.architecture.repository import ROOT
 from tests.support.api import UNITS
 from tests.support.clusters import RunningCluster
 from tests.support.pulumi_projects import STACK, PulumiProject
-
-Json = dict[str, Any]
 
 EXAMPLE = ROOT / "examples" / "tenant-program"
 PROGRAM = (EXAMPLE / "__main__.py").read_text()

@@ -7,16 +7,15 @@ from typing import Any
 
 import providers.cluster
 from gpu_platform.domain import names
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.stacks import intent_of
 from gpu_platform.domain.stock import claim_holder_of, is_available
 from gpu_platform.kube import KubeClient
-from providers.cluster.package import GPU_UNIT
+from providers.cluster.resources import GPU_UNIT
 from tests.support.clusters import RunningCluster
 from tests.support.pulumi_projects import PulumiProject
 from tests.support.units_and_stock import INSTANCES, get_unit, stock_of
 from tests.support.waiting import eventually
-
-Json = dict[str, Any]
 
 SPEC = "provider.1"
 POOL = "provider"

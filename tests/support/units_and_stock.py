@@ -6,13 +6,12 @@ from datetime import UTC, datetime
 from typing import Any
 
 from gpu_platform.domain import names
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.stock import Claim, is_available, rank_stock
 from gpu_platform.kube import KubeClient, NotFoundError, PatchType
 from gpu_platform.kube.paths import GPU_SPECS, GPU_UNITS, STOCK_POOLS
 from gpu_platform.store.claims import try_claim
 from tests.support.waiting import NotYet, eventually
-
-Json = dict[str, Any]
 
 INSTANCES = names.DEFAULT_INSTANCE_NAMESPACE
 STOCK = names.STOCK_NAMESPACE

@@ -5,13 +5,12 @@ from typing import Any
 import httpx
 
 from gpu_platform.domain import names
+from gpu_platform.domain.json_text import Json
 from gpu_platform.kube import KubeClient
 from gpu_platform.kube.paths import OPERATIONS
 from tests.support.api import UNITS, code_of, unit_request
 from tests.support.units_and_stock import INSTANCES
 from tests.support.waiting import NotYet, eventually
-
-Json = dict[str, Any]
 
 SPEC = "rest.1"
 

@@ -10,9 +10,9 @@ from typing import Any
 
 from gpu_platform.clock import now_utc
 from gpu_platform.domain.invocations import Invocation, InvocationRequest, InvocationState, accept
-from gpu_platform.domain.queue_keyring import Keyring
 from gpu_platform.nats.bodies import Bodies
 from gpu_platform.nats.connection import JetStream, open_queue
+from gpu_platform.nats.credentials import Keyring
 from gpu_platform.nats.errors import QueueUnavailableError
 from gpu_platform.nats.permissions import QueueUser, inbox_prefix_of
 from gpu_platform.nats.records import Records, Seen

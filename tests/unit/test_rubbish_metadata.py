@@ -10,43 +10,52 @@ from typing import Any, cast
 
 import pytest
 
-from gpu_platform.adapters.kube.watch import WatchEvent, WatchTiming
-from gpu_platform.domain import names, stack_records
-from gpu_platform.domain.gpu_storages import Prepare, is_mountable, prepare_digest
+from gpu_platform.domain import names
+from gpu_platform.domain import stacks as stack_records
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.metadata import BadMetadata, read_json
 from gpu_platform.domain.metadata_checks import find_bad_metadata
 from gpu_platform.domain.mount_holds import hold_of, is_holdable, plan_hold, unit_holder
-from gpu_platform.domain.queue_keys import KeyRole, build_seed
 from gpu_platform.domain.stack_plan import Records, find_differences, plan_stack
-from gpu_platform.domain.stack_records import Recorded, StackRecord, parse_record, record_annotations, record_labels
-from gpu_platform.domain.stacks import StackAddress, StackKind, as_accepted, intent_of
+from gpu_platform.domain.stacks import (
+    Recorded,
+    StackAddress,
+    StackKind,
+    StackRecord,
+    as_accepted,
+    intent_of,
+    parse_record,
+    record_annotations,
+    record_labels,
+)
 from gpu_platform.domain.stock import HANDOFF_LIMIT
+from gpu_platform.domain.storages import Prepare, is_mountable, prepare_digest
 from gpu_platform.domain.units import build_started
 from gpu_platform.kube import KubeClient
-from gpu_platform.kube.informer import ObjectCache
+from gpu_platform.kube.informer import ObjectCache, WatchEvent, WatchTiming
+from gpu_platform.nats.credentials import KeyRole, build_seed
 from platform_api.cluster import Cluster
-from platform_api.functions.views import view_of as view_function
-from platform_api.gpu_units.schemas import view_of as view_unit
+from platform_api.functions.views import view_function
+from platform_api.gpu_units.views import view_unit
 from platform_api.http.errors import ApiError
-from platform_api.ownership import refuse_owned
+from platform_api.objects.optimistic_update import refuse_owned
 from platform_api.proxy.plan import plan_address
-from platform_api.stock_pools.schemas import view_of as view_pool
-from platform_api.stock_units.schemas import view_of as view_stock
-from platform_api.storages.views import view_of as view_storage
+from platform_api.stock.service import view_pool
+from platform_api.stock.service import view_stock_unit as view_stock
+from platform_api.storages.views import view_storage
 from providers.cluster.kinds import KINDS
 from providers.cluster.objects import accepted_hash_of, accepted_spec_of
 from reconciler.functions import credentials
 from reconciler.functions.credentials import CreateSecret, Signing, plan_secret
 from reconciler.functions.observe import build_after_unit, observe_function
 from reconciler.functions.plan import plan_function
-from reconciler.functions.starts import measure_start
+from reconciler.functions.workers import measure_start
 from reconciler.informers import World, key_of
-from reconciler.operations.observed import Observed as ObservedOperation
+from reconciler.operations.observe import Observed as ObservedOperation
 from reconciler.operations.plan import plan_operation
 from reconciler.orphans.plan import Observed as ObservedOrphans
 from reconciler.orphans.plan import plan_orphans
-from reconciler.stock.controller import StockController
-from reconciler.stock.observe import observe_pool
+from reconciler.stock.controller import StockController, observe_pool
 from reconciler.stock.plan import CreateStock, plan_pool
 from reconciler.storages.controller import StoragesController
 from reconciler.storages.observe import observe_storage
@@ -69,8 +78,6 @@ from tests.support.rubbish import RUBBISH
 from tests.unit.reconciler.observed_units import READY, SETTINGS
 from tests.unit.reconciler.operation_records import SEED_REQUEST, UNIT_REQUEST, make_record
 from tests.unit.reconciler.test_storage_plan import SETTINGS as STORAGE_SETTINGS
-
-Json = dict[str, Any]
 
 HOME = names.DEFAULT_INSTANCE_NAMESPACE
 STOCK = names.STOCK_NAMESPACE

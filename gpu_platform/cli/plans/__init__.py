@@ -1,0 +1,1 @@
+"""Pulumi plans (`preview --json`) as a table, as Markdown, and held against rules."""

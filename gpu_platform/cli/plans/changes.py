@@ -5,18 +5,24 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from gpu_platform.cli.plans.digest import Json, Plan, Step
-from gpu_platform.cli.plans.masking import SECRET, SECRET_KINDS, is_secret, is_unknown, mask_properties
-from gpu_platform.cli.plans.property_paths import (
+from gpu_platform.cli.plans.digest import (
     ABSENT,
+    SECRET,
+    SECRET_KINDS,
     Path,
+    Plan,
+    Step,
     find_at,
     find_differing,
+    is_secret,
+    is_unknown,
     list_leaves,
+    mask_properties,
     overlaps,
     parse_path,
     path_text,
 )
+from gpu_platform.domain.json_text import Json
 
 COUNTED = ("create", "update", "replace", "delete")
 # What takes something away comes first: where the output is cut, it must not be what is missing.

@@ -1,12 +1,13 @@
 """A plan's changes as Markdown, for a comment on a pull request. Nothing in a plan can leave its cell."""
 
+import json
 import re
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from gpu_platform.cli.plans.changes import Change, Changes, PropertyChange
-from gpu_platform.cli.plans.property_paths import ABSENT
+from gpu_platform.cli.plans.digest import ABSENT, is_secret, is_unknown
 from gpu_platform.cli.plans.rules import BrokenRule
-from gpu_platform.cli.plans.values import build_name, build_path, build_value
 
 MARK = "<!-- gpu-platform preview -->"
 """By which a workflow finds its own comment again."""
@@ -18,11 +19,16 @@ LONGEST_RULES = 20_000
 """Characters of the broken rules, so that the table keeps the larger part."""
 
 MOST_PROPERTIES = 40
+
 MOST_DECLARED = 6
 """Of a row; the second for what is new, where every property is."""
 
 HEAD = ("| operation | kind | name | changes |", "|---|---|---|---|")
 LOUD = frozenset({"delete", "replace"})
+LONGEST_VALUE = 100
+
+LONGEST_NAME = 200
+"""Characters. Chosen by feel: two values and a path still fit into a few lines of a table's cell."""
 
 
 def render_markdown(changes: Changes, broken: Sequence[BrokenRule]) -> str:
@@ -102,3 +108,32 @@ def code(text: str) -> str:
 
 def _runs(text: str) -> Iterable[str]:
     return re.findall("`+", text)
+
+
+def build_value(value: Any) -> str:
+    if value is ABSENT:
+        return "–"
+    if is_secret(value):
+        return str(value)
+    if is_unknown(value):
+        return "known later"
+    return cut(escape_invisible(json.dumps(value, ensure_ascii=False)), LONGEST_VALUE)
+
+
+def build_name(text: str) -> str:
+    """A name is a text without quotes, but nothing in it may break a line either."""
+    return cut(escape_invisible(json.dumps(text, ensure_ascii=False)[1:-1]), LONGEST_NAME)
+
+
+def build_path(text: str) -> str:
+    """Already written with quotes where they are needed."""
+    return cut(escape_invisible(text), LONGEST_NAME)
+
+
+def cut(text: str, longest: int) -> str:
+    return text if len(text) <= longest else text[: longest - 1] + "…"
+
+
+def escape_invisible(text: str) -> str:
+    """Characters that a reader does not see can make a line read as another one."""
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpu_platform.cli.plans.changes import Change
-from gpu_platform.cli.plans.digest import Json
-from gpu_platform.cli.plans.masking import is_secret, is_unknown
-from gpu_platform.cli.plans.property_paths import ABSENT, Path, find_at, path_text
+from gpu_platform.cli.plans.digest import ABSENT, Path, find_at, is_secret, is_unknown, path_text
+from gpu_platform.domain.json_text import Json
 
 POD_PLACES: dict[str, Path] = {
     "Pod": ("spec",),

@@ -9,10 +9,9 @@ import signal
 import sys
 from pathlib import Path
 
+from gpu_platform.devcluster import DevClusterError
 from gpu_platform.devcluster.child_process import CLUSTER_MARK
-from gpu_platform.devcluster.errors import DevClusterError
-from gpu_platform.devcluster.hostnode.agent import AgentSettings, run_agent
-from gpu_platform.devcluster.hostnode.server import ServerFiles
+from gpu_platform.devcluster.hostnode.agent import AgentSettings, ServerFiles, run_agent
 
 OPEN_FILES = 65_536
 """A container takes five file descriptors here; the usual 1024 would end at 200 of them."""

@@ -1,31 +1,132 @@
-"""One run of the agent, from its start to its orderly end: puts the parts together and decides nothing."""
+"""One run of the agent, from its start to its orderly end: puts the parts together and decides nothing. Its server
+answers what the API server asks a kubelet for: logs."""
 
 import asyncio
 import ipaddress
 import logging
 import os
-from contextlib import AsyncExitStack, suppress
+import ssl
+from contextlib import AsyncExitStack, aclosing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import aiohttp
+from aiohttp import web
+from aiohttp.typedefs import Handler
 
+from gpu_platform.devcluster import DevClusterError
 from gpu_platform.devcluster.child_process import CLUSTER_MARK, kill_marked
-from gpu_platform.devcluster.errors import DevClusterError
-from gpu_platform.devcluster.hostnode.addresses import PodNetwork
-from gpu_platform.devcluster.hostnode.events import EventRecorder
-from gpu_platform.devcluster.hostnode.heartbeat import Heartbeat, read_machine
-from gpu_platform.devcluster.hostnode.names import HOST_NODE_MARK
-from gpu_platform.devcluster.hostnode.pods.podset import PodSet
-from gpu_platform.devcluster.hostnode.pods.worker import Surroundings
-from gpu_platform.devcluster.hostnode.provisioner.provisioner import Provisioner
-from gpu_platform.devcluster.hostnode.server import LogServer, ServerFiles
+from gpu_platform.devcluster.hostnode.logs import LogOptions, stream_log
+from gpu_platform.devcluster.hostnode.node import HOST_ADDRESS, Heartbeat, PodNetwork, read_machine
+from gpu_platform.devcluster.hostnode.plan import Container, Waiting
+from gpu_platform.devcluster.hostnode.pod_status import EventRecorder
+from gpu_platform.devcluster.hostnode.pods import PodSet, Surroundings
+from gpu_platform.devcluster.hostnode.processes import HOST_NODE_MARK
+from gpu_platform.devcluster.hostnode.provisioner import Provisioner
+from gpu_platform.devcluster.hostnode.times import utc_now
 from gpu_platform.kube import KubeError, open_client
 
-INHERITED_VARIABLES = ("PATH", "LANG", CLUSTER_MARK)
+API_SERVER_NAME = "kube-apiserver-kubelet-client"
+"""The common name of the only client certificate that is let in."""
 
+SHUTDOWN_SECONDS = 0.5
+"""For requests under way when the agent stops: a followed log would never end by itself."""
+
+INHERITED_VARIABLES = ("PATH", "LANG", CLUSTER_MARK)
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class ServerFiles:
+    certificate: Path
+    key: Path
+    client_ca: Path
+
+
+class LogServer:
+    def __init__(self, pods: PodSet, files: ServerFiles) -> None:
+        app = web.Application(middlewares=[_admit_api_server])
+        app.add_routes(
+            [
+                web.get("/healthz", _health),
+                web.get("/containerLogs/{namespace}/{pod}/{container}", self._container_logs),
+            ]
+        )
+        self._pods = pods
+        self._files = files
+        # Without cancellation a client that went away would leave its follower running.
+        self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=SHUTDOWN_SECONDS)
+
+    async def start(self) -> int:
+        """Listen on a free port and say which."""
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, HOST_ADDRESS, 0, ssl_context=_ssl_context(self._files))
+        await site.start()
+        return int(self._runner.addresses[0][1])
+
+    async def stop(self) -> None:
+        await self._runner.cleanup()
+
+    async def _container_logs(self, request: web.Request) -> web.StreamResponse:
+        pod, name = request.match_info["pod"], request.match_info["container"]
+        worker = self._pods.find(request.match_info["namespace"], pod)
+        if worker is None:
+            raise web.HTTPNotFound(text=f'pod "{pod}" does not exist')
+        if name not in worker.containers:
+            raise web.HTTPNotFound(text=f'container "{name}" not found in pod "{pod}"')
+        try:
+            options = LogOptions.parse(request.query, utc_now())
+            attempt = find_attempt(worker.containers[name], previous=options.previous)
+        except ValueError as error:
+            raise web.HTTPBadRequest(text=str(error)) from error
+        path = worker.directory.log(name, attempt)
+        if not path.exists():
+            raise web.HTTPNotFound(text=f'the log of container "{name}" in pod "{pod}" is gone')
+
+        def is_over() -> bool:
+            run = worker.runs.get(name)
+            return run is None or run.ended.is_set() or worker.containers[name].attempt != attempt
+
+        response = web.StreamResponse(headers={"Content-Type": "text/plain"})
+        response.enable_chunked_encoding()
+        await response.prepare(request)
+        async with aclosing(stream_log(path, options, is_over)) as chunks:
+            async for chunk in chunks:
+                await response.write(chunk)
+        return response
+
+
+def find_attempt(container: Container, *, previous: bool) -> int:
+    """The attempt whose log is meant; `ValueError` in kubelet's words if there is none."""
+    if previous:
+        if container.last is None:
+            raise ValueError(f'previous terminated container "{container.name}" not found')
+        # While the container waits for its restart, its newest attempt is already the previous one.
+        return container.attempt if isinstance(container.state, Waiting) else container.attempt - 1
+    if not container.was_started and isinstance(container.state, Waiting):
+        raise ValueError(f'container "{container.name}" is waiting to start: {container.state.reason}')
+    return container.attempt
+
+
+@web.middleware
+async def _admit_api_server(request: web.Request, handler: Handler) -> web.StreamResponse:
+    certificate = request.get_extra_info("peercert") or {}
+    names = [value for part in certificate.get("subject", ()) for key, value in part if key == "commonName"]
+    if names != [API_SERVER_NAME]:
+        raise web.HTTPForbidden(text="only the API server may ask the host node")
+    return await handler(request)
+
+
+async def _health(_: web.Request) -> web.Response:
+    return web.Response(text="ok")
+
+
+def _ssl_context(files: ServerFiles) -> ssl.SSLContext:
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=files.client_ca)
+    context.load_cert_chain(files.certificate, files.key)
+    context.verify_mode = ssl.CERT_REQUIRED
+    return context
 
 
 @dataclass(frozen=True)

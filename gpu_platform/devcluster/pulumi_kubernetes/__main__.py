@@ -6,8 +6,7 @@ import tempfile
 from pathlib import Path
 
 from gpu_platform.devcluster.pulumi_kubernetes.servicer import KubernetesProvider
-from gpu_platform.pulumi_protocol.serving import find_engine, serve
-from providers.protocol.engine_log import EngineLog
+from gpu_platform.pulumi_protocol.serving import EngineLog, find_engine, serve
 
 
 async def run(engine: str) -> None:

@@ -1,27 +1,58 @@
-"""Requests for objects of any kind to one API server. It decides nothing."""
+"""Requests for objects of any kind to one API server, and which kinds it has: where they live in its paths, and
+whether they belong to a namespace. It decides nothing."""
 
 import asyncio
 from dataclasses import dataclass
-from typing import Any
 from urllib.parse import quote
 
+from gpu_platform.devcluster.pulumi_kubernetes.inputs import ObjectType, build_object_id
+from gpu_platform.domain.json_text import Json
 from gpu_platform.kube import ConflictError, KubeClient, KubeError, NotFoundError, PatchType, ResourcePath
 from gpu_platform.kube.paths import PODS
-from providers.kubernetes.discovery import CALL_SECONDS, Discovery
-from providers.kubernetes.object_names import build_object_id
-from providers.kubernetes.type_tokens import ObjectType
-from providers.protocol.failures import ResourceFailedError, describe
+from gpu_platform.pulumi_protocol.resource import ResourceFailedError, describe
 
-Json = dict[str, Any]
+CALL_SECONDS = 30.0
+"""For one request: a busy development machine answers late, and a person waits."""
 
 KIND_SECONDS = 20.0
 """How long a create waits for a kind that is not served: its definition may be made at the same time."""
 
 POLL_SECONDS = 0.2
-
 UNSERVED = "could not find the requested resource"
+
 UNSERVED_SECONDS = 5.0
 """A new kind is announced a moment before its paths answer, and later still by a second API server."""
+
+
+def read_kinds(api_version: str, resources: Json) -> dict[str, ResourcePath]:
+    """The kinds of an `APIResourceList`. A kind's subresources (`deployments/scale`) are no kinds."""
+    return {
+        each["kind"]: ResourcePath(api_version, each["name"], bool(each["namespaced"]))
+        for each in resources.get("resources") or []
+        if "/" not in each["name"]
+    }
+
+
+class Discovery:
+    """Asks once per group and version, and again for a kind that was not there: its definition may have come since."""
+
+    def __init__(self, client: KubeClient) -> None:
+        self._client = client
+        self._known: dict[str, dict[str, ResourcePath]] = {}
+
+    async def find(self, wanted: ObjectType) -> ResourcePath | None:
+        known = self._known.get(wanted.api_version, {}).get(wanted.kind)
+        return known or await self.find_again(wanted)
+
+    async def find_again(self, wanted: ObjectType) -> ResourcePath | None:
+        prefix = "/apis" if wanted.group else "/api"
+        try:
+            answer = await self._client.get(f"{prefix}/{wanted.api_version}", timeout=CALL_SECONDS)
+        except NotFoundError:
+            self._known.pop(wanted.api_version, None)
+            return None
+        self._known[wanted.api_version] = read_kinds(wanted.api_version, answer)
+        return self._known[wanted.api_version].get(wanted.kind)
 
 
 @dataclass(frozen=True)

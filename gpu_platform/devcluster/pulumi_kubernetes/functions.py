@@ -4,7 +4,7 @@ from typing import Any
 
 import yaml
 
-Json = dict[str, Any]
+from gpu_platform.domain.json_text import Json
 
 DECODE_YAML = "kubernetes:yaml:decode"
 

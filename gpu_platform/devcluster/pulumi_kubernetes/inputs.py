@@ -1,17 +1,27 @@
-"""Check: a program's inputs made complete, or refused field by field, before anything is asked of the cluster."""
+"""Check: the kind and the name of the object that a resource stands for, the annotations that say how to handle it,
+and a program's inputs made complete, or refused field by field, before anything is asked of the cluster."""
 
+import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from gpu_platform.pulumi_protocol.properties import Unknown, without_nulls
-from providers.kubernetes.annotations import DELETION_PROPAGATION, PROPAGATIONS, TIMEOUT_SECONDS, read_annotations
-from providers.kubernetes.object_names import AUTONAMED, Naming, build_name, is_autonamed, is_possible_name
-from providers.kubernetes.type_tokens import parse_type_token, type_of_object
-from providers.protocol.property_paths import path_text
-from providers.protocol.resource import Failure
+from gpu_platform.domain.json_text import Json
+from gpu_platform.pulumi_protocol.properties import Unknown, path_text, without_nulls
+from gpu_platform.pulumi_protocol.resource import Failure
 
-Json = dict[str, Any]
+HELM_RELEASE = "kubernetes:helm.sh/v3:Release"
+SKIP_AWAIT = "pulumi.com/skipAwait"
+TIMEOUT_SECONDS = "pulumi.com/timeoutSeconds"
+PATCH_FORCE = "pulumi.com/patchForce"
+DELETION_PROPAGATION = "pulumi.com/deletionPropagationPolicy"
+PROPAGATIONS = {"foreground": "Foreground", "background": "Background", "orphan": "Orphan"}
+DEFAULT_NAMESPACE = "default"
+
+AUTONAMED = "pulumi.com/autonamed"
+"""An annotation: the name is ours, so that a replacement may have another one and stand beside the old object."""
+
+SUFFIX_LENGTH = 8
 
 SERVERS_OWN_METADATA = frozenset(
     {"creationTimestamp", "deletionTimestamp", "generation", "managedFields", "resourceVersion", "selfLink", "uid"}
@@ -19,6 +29,112 @@ SERVERS_OWN_METADATA = frozenset(
 """A manifest copied from a cluster carries them; they are no wish of anybody."""
 
 TEXT_MAPS = ("labels", "annotations")
+
+UNSAID = "unsaid"
+"""A possible name, for a field that is not there."""
+
+
+@dataclass(frozen=True)
+class ObjectType:
+    api_version: str
+    kind: str
+
+    @property
+    def group(self) -> str:
+        """Empty for the core group."""
+        return self.api_version.rpartition("/")[0]
+
+    @property
+    def is_built_in(self) -> bool:
+        """Whether its schema is the API server's own, so that no custom resource definition can change it."""
+        return "." not in self.group or self.group.endswith(".k8s.io")
+
+    def __str__(self) -> str:
+        return f"{self.api_version} {self.kind}"
+
+
+def parse_type_token(token: str) -> ObjectType:
+    """The core group is `core/v1` in the SDK's own classes and `v1` in its CustomResource."""
+    parts = token.split(":")
+    if len(parts) != 3 or not parts[1] or not parts[2]:
+        raise ValueError(f"{token!r} is not a type of Kubernetes: it should look like kubernetes:apps/v1:Deployment")
+    return ObjectType(parts[1].removeprefix("core/"), parts[2])
+
+
+def type_of_object(tree: Json, token: str) -> ObjectType:
+    """What the object itself says, else what its token means."""
+    meant = parse_type_token(token)
+    api_version, kind = tree.get("apiVersion"), tree.get("kind")
+    return ObjectType(
+        api_version if isinstance(api_version, str) else meant.api_version,
+        kind if isinstance(kind, str) else meant.kind,
+    )
+
+
+@dataclass(frozen=True)
+class Handling:
+    skip_await: bool = False
+    timeout_seconds: float | None = None
+    patch_force: bool = False
+    propagation: str = "Foreground"
+
+
+def read_handling(tree: Json) -> Handling:
+    """Of inputs that were checked, or of a live object; what is not understood counts as not said."""
+    annotations = read_annotations(tree)
+    timeout = str(annotations.get(TIMEOUT_SECONDS, ""))
+    return Handling(
+        skip_await=_is_true(annotations.get(SKIP_AWAIT)),
+        timeout_seconds=float(timeout) if timeout.isdigit() else None,
+        patch_force=_is_true(annotations.get(PATCH_FORCE)),
+        propagation=PROPAGATIONS.get(str(annotations.get(DELETION_PROPAGATION, "")).lower(), "Foreground"),
+    )
+
+
+def read_annotations(tree: Json) -> Json:
+    metadata = tree.get("metadata")
+    annotations = metadata.get("annotations") if isinstance(metadata, dict) else None
+    return annotations if isinstance(annotations, dict) else {}
+
+
+def _is_true(text: Any) -> bool:
+    return str(text).lower() == "true"
+
+
+@dataclass(frozen=True)
+class Naming:
+    """What the engine says for a resource without a name."""
+
+    resource_name: str
+    seed: bytes
+    proposed: str = ""
+    allowed: bool = True
+
+
+def build_name(naming: Naming) -> str:
+    """The same for the preview and for the update that follows it, because both get the same seed."""
+    return naming.proposed or f"{naming.resource_name}-{hashlib.sha256(naming.seed).hexdigest()[:SUFFIX_LENGTH]}"
+
+
+def is_autonamed(inputs: Json) -> bool:
+    return str(read_annotations(inputs).get(AUTONAMED, "")).lower() == "true"
+
+
+def is_possible_name(name: str) -> bool:
+    """Whether it may stand in a path; which characters a kind allows beyond that, the API server knows."""
+    return bool(name) and name not in (".", "..") and "/" not in name and "%" not in name
+
+
+def build_object_id(namespace: str | None, name: str) -> str:
+    return f"{namespace}/{name}" if namespace else name
+
+
+def parse_object_id(text: str, *, namespaced: bool, default_namespace: str) -> tuple[str | None, str]:
+    """Namespace and name of `namespace/name`, or of `name` alone."""
+    namespace, separator, name = text.rpartition("/")
+    if not is_possible_name(name) or (separator and not is_possible_name(namespace)):
+        raise ValueError(f"{text!r} is no id: write namespace/name, or name alone")
+    return (namespace or default_namespace, name) if namespaced else (None, name)
 
 
 @dataclass(frozen=True)
@@ -105,7 +221,3 @@ def _find_metadata_failures(inputs: Json, metadata: Json) -> Iterator[Failure]:
     if isinstance(policy, str) and policy.lower() not in PROPAGATIONS:
         reason = f"must be one of {', '.join(PROPAGATIONS)}"
         yield Failure(path_text(("metadata", "annotations", DELETION_PROPAGATION)), reason)
-
-
-UNSAID = "unsaid"
-"""A possible name, for a field that is not there."""

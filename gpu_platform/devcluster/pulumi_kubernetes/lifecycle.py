@@ -6,31 +6,55 @@ Works on decoded values; what the wire looks like is `servicer`'s business.
 import asyncio
 
 from gpu_platform.devcluster.pulumi_kubernetes.cluster import Cluster, Place, explain_conflict
-from gpu_platform.devcluster.pulumi_kubernetes.inputs import Checked, build_inputs, check_inputs
+from gpu_platform.devcluster.pulumi_kubernetes.configuration import Configuration
+from gpu_platform.devcluster.pulumi_kubernetes.inputs import (
+    Checked,
+    Naming,
+    ObjectType,
+    build_inputs,
+    check_inputs,
+    is_autonamed,
+    parse_object_id,
+    read_handling,
+    type_of_object,
+)
+from gpu_platform.devcluster.pulumi_kubernetes.readiness import DEFAULT_SECONDS, wait_until_gone, wait_until_ready
 from gpu_platform.devcluster.pulumi_kubernetes.replacement import find_refused, find_replacing
-from gpu_platform.devcluster.pulumi_kubernetes.state import build_imported_inputs, observe_inputs
-from gpu_platform.kube import ConflictError, KubeError, ResourcePath, UnreachableError
-from gpu_platform.pulumi_protocol.properties import UNKNOWN, Json, Path, Properties, Unknown, contains_unknown
-from gpu_platform.pulumi_protocol.resource import Patience
-from providers.kubernetes.annotations import read_handling
-from providers.kubernetes.configuration import Configuration
-from providers.kubernetes.object_names import Naming, is_autonamed, parse_object_id
-from providers.kubernetes.outputs import (
+from gpu_platform.devcluster.pulumi_kubernetes.state import (
     INPUTS,
+    build_body,
     build_changed_outputs,
+    build_imported_inputs,
     build_outputs,
     build_planned_outputs,
+    field_manager_name,
     find_manager,
+    find_secrets,
+    is_managed_by,
+    observe_inputs,
 )
-from providers.kubernetes.ownership import build_body, field_manager_name, is_managed_by
-from providers.kubernetes.secret_kinds import find_secrets
-from providers.kubernetes.type_tokens import ObjectType, type_of_object
-from providers.kubernetes.waiting import DEFAULT_SECONDS, wait_until_gone, wait_until_ready
-from providers.protocol.diffing import find_changes
-from providers.protocol.engine_log import EngineLog
-from providers.protocol.failures import IncompleteError, NotReadyError, ResourceFailedError, describe
-from providers.protocol.resource import Difference, Observed, Resource
-from providers.protocol.secret_places import without_inner
+from gpu_platform.domain.json_text import Json
+from gpu_platform.kube import ConflictError, KubeError, ResourcePath, UnreachableError
+from gpu_platform.pulumi_protocol.properties import (
+    UNKNOWN,
+    Path,
+    Properties,
+    Unknown,
+    contains_unknown,
+    find_changes,
+    without_inner,
+)
+from gpu_platform.pulumi_protocol.resource import (
+    Difference,
+    IncompleteError,
+    NotReadyError,
+    Observed,
+    Patience,
+    Resource,
+    ResourceFailedError,
+    describe,
+)
+from gpu_platform.pulumi_protocol.serving import EngineLog
 
 WRONG_INPUT = (400, 422)
 

@@ -7,10 +7,10 @@ server itself, which refuses a dry run of the change.
 import re
 from collections.abc import Iterable
 
+from gpu_platform.devcluster.pulumi_kubernetes.inputs import ObjectType
+from gpu_platform.domain.json_text import Json
 from gpu_platform.kube import KubeError
-from gpu_platform.pulumi_protocol.properties import Json, Path
-from providers.kubernetes.type_tokens import ObjectType
-from providers.protocol.property_paths import path_text, starts_with
+from gpu_platform.pulumi_protocol.properties import Path, path_text, starts_with
 
 IDENTITY: tuple[Path, ...] = (("apiVersion",), ("kind",), ("metadata", "name"), ("metadata", "namespace"))
 

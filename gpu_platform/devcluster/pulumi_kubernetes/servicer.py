@@ -1,8 +1,10 @@
-"""Pulumi's provider protocol: requests decoded, handed on, and answered; failures as one readable line."""
+"""Pulumi's provider protocol: requests decoded, handed on, and answered; failures as one readable line. Helm releases
+are shown in previews, and refused when one has to be installed: there is no Helm in here."""
 
 import asyncio
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,28 +14,63 @@ from pulumi.runtime.proto import plugin_pb2, provider_pb2, provider_pb2_grpc
 
 from gpu_platform.devcluster.pulumi_kubernetes.cluster import Cluster
 from gpu_platform.devcluster.pulumi_kubernetes.configuration import (
+    UNSUPPORTED,
+    Configuration,
     check_is_embedded,
     is_content,
     load_kubeconfig,
+    read_configuration,
+    read_version,
     write_kubeconfig,
 )
 from gpu_platform.devcluster.pulumi_kubernetes.functions import BadArgumentError, UnknownFunctionError, call_function
+from gpu_platform.devcluster.pulumi_kubernetes.inputs import HELM_RELEASE, Naming, build_name
 from gpu_platform.devcluster.pulumi_kubernetes.lifecycle import Lifecycle
+from gpu_platform.domain.json_text import Json
 from gpu_platform.kube import open_client
-from gpu_platform.pulumi_protocol.properties import Properties, decode_properties, encode_properties
+from gpu_platform.pulumi_protocol import properties as property_values
+from gpu_platform.pulumi_protocol.properties import (
+    UNKNOWN,
+    Properties,
+    decode_properties,
+    encode_properties,
+    find_changes,
+    without_nulls,
+)
+from gpu_platform.pulumi_protocol.resource import Difference, Failure, Resource, ResourceFailedError, resource_of
 from gpu_platform.pulumi_protocol.responses import check_response, diff_response, read_response, readable
-from providers.kubernetes.configuration import UNSUPPORTED, Configuration, read_configuration
-from providers.kubernetes.helm_releases import IDENTITY, build_planned_release, check_release, refusal
-from providers.kubernetes.object_names import Naming, build_name
-from providers.kubernetes.plugin_version import read_version
-from providers.kubernetes.type_tokens import HELM_RELEASE
-from providers.protocol.diffing import find_changes
-from providers.protocol.engine_log import EngineLog
-from providers.protocol.failures import ResourceFailedError
-from providers.protocol.resource import Difference, Failure, Resource, resource_of
+from gpu_platform.pulumi_protocol.serving import EngineLog
 
+IDENTITY: tuple[property_values.Path, ...] = (("name",), ("namespace",))
 USER_AGENT = "pulumi-kubernetes-stand-in"
 IDENTIFIER = "clusterIdentifier"
+
+
+def check_release(news: Properties, name: str) -> tuple[Properties, tuple[Failure, ...]]:
+    tree: Json = {"name": name, **without_nulls(news.tree)}
+    return Properties(tree, news.secrets), tuple(_find_failures(tree))
+
+
+def _find_failures(tree: Json) -> Iterator[Failure]:
+    """The official plugin loads the chart here, also in a preview, and so fails when it cannot be had. Of that, this
+    looks at what needs no Helm: whether a local chart is there."""
+    chart = tree.get("chart")
+    if chart is None:
+        yield Failure("chart", "a Helm release needs a chart")
+    elif isinstance(chart, str) and chart.startswith((".", "/")) and not Path(chart, "Chart.yaml").is_file():
+        yield Failure("chart", f"there is no chart in {chart}: it has no Chart.yaml")
+
+
+def build_planned_release(inputs: Properties) -> Properties:
+    return Properties({**inputs.tree, "status": UNKNOWN}, inputs.secrets)
+
+
+def refusal(inputs: Json, version: str) -> str:
+    chart = f"{inputs.get('chart', 'its chart')} {inputs.get('version', '')}".strip()
+    return (
+        f"the stand-in kubernetes plugin cannot install, change or remove the Helm release of {chart}: install the "
+        f"official plugin with `pulumi plugin install resource kubernetes v{version}` and run this again"
+    )
 
 
 class KubernetesProvider(provider_pb2_grpc.ResourceProviderServicer):

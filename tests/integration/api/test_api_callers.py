@@ -1,11 +1,11 @@
 """Who may do what, and that nobody sees anything of anybody else."""
 
 from collections.abc import AsyncIterator
-from typing import Any
 
 import httpx
 import pytest
 
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.tenants import DEFAULT_TENANT, Role
 from gpu_platform.kube import KubeClient
 from tests.support.api import UNITS, add_key, code_of, open_api, remove_key, unit_request
@@ -13,8 +13,6 @@ from tests.support.clusters import RunningCluster
 from tests.support.tenants import key_of, tenant, wait_key_known
 from tests.support.units_and_stock import create_unit, delete_unit, get_unit, unit_body, wait_unit_phase
 from tests.support.waiting import eventually
-
-Json = dict[str, Any]
 
 OPERATOR = "/api/v1/operator"
 

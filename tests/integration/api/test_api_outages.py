@@ -8,12 +8,12 @@ from collections.abc import AsyncIterator, Awaitable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
 
 from gpu_platform.domain import names
+from gpu_platform.domain.json_text import Json
 from gpu_platform.kube import KubeClient
 from gpu_platform.kube.paths import GPU_UNITS
 from tests.support.api import UNITS, api_process, code_of, open_api, probe, unit_request, wait_ready
@@ -31,8 +31,6 @@ from tests.support.units_and_stock import (
     wait_unit_phase,
 )
 from tests.support.waiting import NotYet, eventually
-
-Json = dict[str, Any]
 
 HEALTH = "/api/v1/health"
 CALLS = 50

@@ -28,8 +28,9 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from gpu_platform.domain import names
-from gpu_platform.domain.gpu_functions import WORKERS_LIMIT
-from gpu_platform.domain.stock_pools import REPLICAS_LIMIT
+from gpu_platform.domain.functions import WORKERS_LIMIT
+from gpu_platform.domain.json_text import Json
+from gpu_platform.domain.stock import REPLICAS_LIMIT
 from gpu_platform.domain.tenants import Role
 from gpu_platform.kube import KubeClient, NotFoundError, ResourcePath
 from gpu_platform.kube.paths import GPU_SPECS, OPERATIONS, STOCK_POOLS
@@ -42,7 +43,6 @@ from tests.support.tenants import Tenant, tenant
 from tests.support.units_and_stock import STOCK, create_unit, stock_of, unit_body, wait_pool_available, wait_unit_phase
 from tests.support.waiting import eventually
 
-Json = dict[str, Any]
 Case = schemathesis.Case[Any]
 
 FEW, MANY = 10, 40

@@ -4,11 +4,11 @@ import asyncio
 import re
 import time
 from collections.abc import AsyncIterator
-from typing import Any
 
 import httpx
 import pytest
 
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.tenants import Role
 from gpu_platform.kube import KubeClient
 from platform_api.app import ROUTERS
@@ -16,8 +16,6 @@ from tests.support.api import UNITS, api_process, code_of, open_api, unit_reques
 from tests.support.clusters import RunningCluster
 from tests.support.tenants import Tenant, tenant
 from tests.support.units_and_stock import create_unit, delete_unit, ensure_spec, get_unit, unit_body, wait_unit_phase
-
-Json = dict[str, Any]
 
 JOBS = "/api/v1/operator/jobs"
 BODY_LIMIT = 131_072

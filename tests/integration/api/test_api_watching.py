@@ -18,8 +18,6 @@ from tests.support.tenants import Tenant, tenant
 from tests.support.units_and_stock import create_unit, delete_unit, unit_body, wait_unit_phase
 from tests.support.waiting import eventually
 
-Json = dict[str, Any]
-
 
 @pytest.fixture(scope="module")
 async def made_tenant(kube: KubeClient, cluster: RunningCluster) -> AsyncIterator[Tenant]:

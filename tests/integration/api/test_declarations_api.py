@@ -5,12 +5,12 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
 
 from gpu_platform.domain import names
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.operations import delete_operation_name, operation_name
 from gpu_platform.domain.tenants import Role
 from gpu_platform.kube import KubeClient, ResourcePath
@@ -24,8 +24,6 @@ from tests.support.tenants import tenant
 from tests.support.units_and_stock import INSTANCES, ensure_spec, find
 from tests.support.units_api import SPEC, spec_body
 from tests.support.waiting import eventually
-
-Json = dict[str, Any]
 
 
 @dataclass(frozen=True)

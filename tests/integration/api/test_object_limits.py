@@ -6,20 +6,18 @@ import json
 import re
 from collections.abc import AsyncIterator
 from datetime import datetime
-from typing import Any
 
 import httpx
 import pytest
 
 from gpu_platform.devcluster.definitions import DEFINITIONS, field_manager
-from gpu_platform.devcluster.status import read_status
+from gpu_platform.devcluster.record import read_status
 from gpu_platform.domain import names
-from gpu_platform.domain.gpu_units import GPUUnitSpec
-from gpu_platform.domain.limits import QUOTA
+from gpu_platform.domain.json_text import Json
+from gpu_platform.domain.limits import QUOTA, TenantLimits
 from gpu_platform.domain.operations import operation_name
-from gpu_platform.domain.tenant_limits import TenantLimits
 from gpu_platform.domain.tenants import Role
-from gpu_platform.domain.units import accepted_text
+from gpu_platform.domain.units import GPUUnitSpec, accepted_text
 from gpu_platform.kube import KubeClient, KubeError
 from gpu_platform.kube.paths import GPU_FUNCTIONS, GPU_UNITS, OPERATIONS, RESOURCE_QUOTAS, ResourcePath
 from tests.support.api import UNITS, api_process, code_of, open_api, wait_ready
@@ -41,8 +39,6 @@ from tests.support.units_and_stock import (
 )
 from tests.support.units_api import SPEC, rest_unit, spec_body
 from tests.support.waiting import NotYet, eventually
-
-Json = dict[str, Any]
 
 LIMITS = TenantLimits(units=2, storages=2, functions=2, operations=8)
 API_AGENT = "gpu-platform-api"

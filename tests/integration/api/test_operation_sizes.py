@@ -4,12 +4,12 @@ import json
 import secrets
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
 import yaml
 
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.operations import operation_name
 from gpu_platform.domain.tenants import Role
 from gpu_platform.kube import KubeClient
@@ -22,8 +22,6 @@ from tests.support.tenants import tenant
 from tests.support.units_and_stock import INSTANCES, ensure_spec, find, stock_pool
 from tests.support.units_api import SPEC, post_unit, remove_unit, rest_unit, spec_body
 from tests.support.waiting import NotYet, eventually
-
-Json = dict[str, Any]
 
 LARGE = {"envs": [{"name": "PADDING", "value": "x" * 100_000}]}
 FUNCTION_COUNT = 10

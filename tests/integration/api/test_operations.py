@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from gpu_platform.domain import names
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.operations import (
     RETENTION,
     OperationKind,
@@ -16,8 +17,7 @@ from gpu_platform.domain.operations import (
     OperationSpec,
     OperationTarget,
 )
-from gpu_platform.domain.pool_requests import seed_pool_name
-from gpu_platform.domain.stock import is_claimed
+from gpu_platform.domain.stock import is_claimed, seed_pool_name
 from gpu_platform.domain.units import UnitRequest, build_unit
 from gpu_platform.kube import KubeClient
 from gpu_platform.kube.paths import GPU_SPECS, GPU_UNITS, OPERATIONS, PODS, STOCK_POOLS
@@ -39,8 +39,6 @@ from tests.support.units_and_stock import (
     wait_unit_phase,
 )
 from tests.support.waiting import NotYet, eventually
-
-Json = dict[str, Any]
 
 HASH = "a" * 64
 LEFT_POOL = "left-behind"

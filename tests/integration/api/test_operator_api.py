@@ -3,14 +3,14 @@
 import asyncio
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
 
 from gpu_platform.domain import names
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.operations import OperationKind, OperationSpec, OperationTarget, operation_name
-from gpu_platform.domain.pool_requests import seed_pool_name
+from gpu_platform.domain.stock import seed_pool_name
 from gpu_platform.kube import KubeClient
 from gpu_platform.kube.paths import GPU_SPECS, GPU_UNITS, OPERATIONS
 from gpu_platform.store.ledger import build_operation
@@ -29,8 +29,6 @@ from tests.support.operator_api import (
 )
 from tests.support.units_and_stock import STOCK, claim, find, stock_of, stock_pool
 from tests.support.waiting import eventually
-
-Json = dict[str, Any]
 
 
 async def test_parity_7_seeding_is_accepted_as_a_pending_job(api: httpx.AsyncClient, kube: KubeClient) -> None:

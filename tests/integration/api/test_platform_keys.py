@@ -3,15 +3,14 @@
 import secrets
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
 
 from gpu_platform.domain import names
-from gpu_platform.domain.gpu_units import GPUUnitSpec
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.tenants import DEFAULT_TENANT, PLATFORM_ROLES, Role
-from gpu_platform.domain.units import accepted_text
+from gpu_platform.domain.units import GPUUnitSpec, accepted_text
 from gpu_platform.kube import KubeClient
 from gpu_platform.kube.paths import GPU_FUNCTIONS, GPU_STORAGES, GPU_UNITS, NAMESPACES, PERSISTENT_VOLUME_CLAIMS
 from tests.support.api import UNITS, add_key_record, api_process, code_of, open_api, remove_key, wait_ready
@@ -22,8 +21,6 @@ from tests.support.storages import storage_body
 from tests.support.tenants import wait_key_known
 from tests.support.units_and_stock import INSTANCES, create_unit, find, get_unit, ready_condition, unit_body
 from tests.support.waiting import NotYet, eventually
-
-Json = dict[str, Any]
 
 OPERATOR_ROUTES = (
     ("GET", "/api/v1/operator/stock-units"),

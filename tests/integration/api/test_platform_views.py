@@ -2,11 +2,11 @@
 
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
 
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.tenants import Role
 from gpu_platform.kube import KubeClient
 from gpu_platform.kube.paths import GPU_UNITS
@@ -17,8 +17,6 @@ from tests.support.tcp_proxy import TcpProxy, write_kubeconfig_through
 from tests.support.units_and_stock import STOCK, stock_of, stock_pool
 from tests.support.waiting import eventually
 from tests.unit.platform_api.test_collector import NAMES
-
-Json = dict[str, Any]
 
 HEALTH = "/api/v1/health"
 INVENTORY = "/api/v1/operator/inventory"

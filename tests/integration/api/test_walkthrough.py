@@ -12,15 +12,13 @@ from typing import Any
 import httpx
 import pytest
 
-from gpu_platform.domain.pool_requests import seed_pool_name
+from gpu_platform.domain.stock import seed_pool_name
 from gpu_platform.kube import KubeClient
 from gpu_platform.kube.paths import STOCK_POOLS
 from tests.support.clusters import RunningCluster
 from tests.support.units_and_stock import STOCK, find, wait_pool_available
 from tests.support.units_api import remove_unit, wait_unit_view
 from tests.support.waiting import eventually
-
-Json = dict[str, Any]
 
 SEED = """curl -s --retry 10 -X POST $API/api/v1/operator/stock-units \
 -H "$KEY" -H 'Content-Type: application/json' \

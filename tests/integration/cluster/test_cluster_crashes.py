@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gpu_platform.devcluster.lifecycle import current_status
-from gpu_platform.devcluster.status import ProcessStatus
+from gpu_platform.devcluster.record import ProcessStatus
 from gpu_platform.kube import open_client
 from gpu_platform.kube.paths import NODES
 from gpu_platform.nats.connection import QueueAccess, open_queue

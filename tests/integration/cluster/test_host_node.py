@@ -9,13 +9,13 @@ import aiohttp
 import pytest
 
 from gpu_platform.devcluster.credentials import key_pair
+from gpu_platform.domain.json_text import Json
 from gpu_platform.kube import KubeClient, KubeError
 from gpu_platform.kube.paths import CONFIG_MAPS, DEPLOYMENTS, ENDPOINT_SLICES, NODES, PODS, SECRETS, SERVICES
 from tests.support.clusters import GPUS, RunningCluster
 from tests.support.host_pods import (
     HOST_ADDRESS,
     POD_IP,
-    Json,
     Pods,
     container,
     fetch,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpu_platform.devcluster.status import read_status
+from gpu_platform.devcluster.record import read_status
 from gpu_platform.kube import KubeClient
 from tests.support.clusters import RunningCluster
 from tests.support.host_pods import (

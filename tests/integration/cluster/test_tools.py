@@ -11,11 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from gpu_platform.devcluster.parts.build import ProcessGroup, ensure_go, find_go
 from gpu_platform.devcluster.parts.catalog import GO_REQUIREMENTS
-from gpu_platform.devcluster.parts.pins import find_pinned_version
-from gpu_platform.devcluster.parts.processes import ProcessGroup
+from gpu_platform.devcluster.parts.recipe import find_pinned_version
 from gpu_platform.devcluster.parts.store import Store, choose_cache_root
-from gpu_platform.devcluster.parts.toolchain import ensure_go, find_go
 from tests.support.fault_report import FaultReport
 from tests.support.go_workbench import DEADLINE_SECONDS, Workbench
 from tests.support.waiting import wait_until

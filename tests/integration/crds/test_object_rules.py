@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 import pytest
 
+from gpu_platform.domain.json_text import Json
 from gpu_platform.kube import KubeClient, KubeError
 from tests.support.samples import (
     DRY_RUN,
-    Json,
     collection_of,
     ensure_crds,
     load_sample,

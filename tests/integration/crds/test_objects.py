@@ -5,20 +5,20 @@ from typing import Any
 import pytest
 
 from gpu_platform.domain.crds import KINDS
-from gpu_platform.domain.gpu_functions import GPUFunctionSpec
-from gpu_platform.domain.gpu_storages import GPUStorageSpec
-from gpu_platform.domain.gpu_units import GPUUnitSpec
+from gpu_platform.domain.functions import GPUFunctionSpec
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.names import API_VERSION
 from gpu_platform.domain.operations import OperationSpec
 from gpu_platform.domain.specs import GPUSpecSpec
-from gpu_platform.domain.stock_pools import StockPoolSpec
+from gpu_platform.domain.stock import StockPoolSpec
+from gpu_platform.domain.storages import GPUStorageSpec
+from gpu_platform.domain.units import GPUUnitSpec
 from gpu_platform.domain.value import Value
 from gpu_platform.kube import KubeClient, KubeError
 from tests.support.samples import (
     DEFINITIONS,
     DRY_RUN,
     STRICT_DRY_RUN,
-    Json,
     collection_of,
     ensure_crds,
     load_sample,

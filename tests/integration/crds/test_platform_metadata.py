@@ -8,6 +8,7 @@ from uuid import UUID
 import pytest
 
 from gpu_platform.domain import names
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.stacks import SPECS, StackKind
 from gpu_platform.domain.units import accepted_text
 from gpu_platform.kube import ConflictError, KubeClient, KubeError, open_client
@@ -20,7 +21,7 @@ from gpu_platform.kube.paths import (
     STOCK_POOLS,
     ResourcePath,
 )
-from infra.objects.roles import PROGRAM_ROLE, tenant_role
+from infra.components.access import PROGRAM_ROLE, tenant_role
 from tests.support.admission import BINDINGS
 from tests.support.clusters import RunningCluster
 from tests.support.namespaces import create_namespace
@@ -31,7 +32,6 @@ from tests.support.units_and_stock import INSTANCES, STOCK, ensure_spec, find, g
 from tests.support.units_api import spec_body
 from tests.support.waiting import NotYet, eventually
 
-Json = dict[str, Any]
 Attack = Callable[[KubeClient, str], Awaitable[Any]]
 
 EVE = "eve"

@@ -5,12 +5,12 @@ That an event brings a pass at once is held in virtual time by test_loop.
 
 import shutil
 from collections.abc import AsyncIterator
-from typing import Any
 
 import httpx
 import pytest
 
 from gpu_platform.domain import names
+from gpu_platform.domain.json_text import Json
 from gpu_platform.kube import KubeClient, PatchType
 from gpu_platform.kube.paths import DEPLOYMENTS, GPU_UNITS, STOCK_POOLS
 from gpu_platform.store.stacks import find_record
@@ -42,8 +42,6 @@ from tests.support.units_and_stock import (
 )
 from tests.support.units_api import delete_operations, wait_unit_view
 from tests.support.waiting import eventually
-
-Json = dict[str, Any]
 
 POOLS = "/api/v1/operator/stockpools"
 DRIFT = "/api/v1/operator/drift?limit=500"

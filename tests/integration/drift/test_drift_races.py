@@ -13,18 +13,18 @@ import httpx
 import pytest
 
 from gpu_platform.clock import now_utc
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.operations import OPERATORS
 from gpu_platform.kube import ConflictError, KubeClient, NotFoundError, open_client
 from gpu_platform.kube.paths import GPU_UNITS
 from gpu_platform.pulumi_protocol.properties import Properties
+from gpu_platform.pulumi_protocol.resource import Resource, ResourceFailedError
 from gpu_platform.store.ledger import build_deletion, open_operation
 from gpu_platform.store.stacks import find_record
 from providers.cluster.kinds import KINDS
 from providers.cluster.lifecycle import Lifecycle
-from providers.cluster.package import GPU_FUNCTION, GPU_STORAGE, GPU_UNIT, STOCK_POOL
-from providers.cluster.sessions import Sessions
-from providers.protocol.failures import ResourceFailedError
-from providers.protocol.resource import Resource
+from providers.cluster.resources import GPU_FUNCTION, GPU_STORAGE, GPU_UNIT, STOCK_POOL
+from providers.cluster.servicer import Sessions
 from tests.support.api import UNITS
 from tests.support.clusters import RunningCluster
 from tests.support.daemons import Daemon
@@ -42,8 +42,6 @@ from tests.support.stack_workers import (
 from tests.support.units_and_stock import INSTANCES, STOCK, find, get_unit
 from tests.support.units_api import delete_operations, post_unit
 from tests.support.waiting import NotYet, eventually
-
-Json = dict[str, Any]
 
 AT_ONCE = 5
 SPECS: dict[str, Json] = {

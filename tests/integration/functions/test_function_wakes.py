@@ -10,7 +10,7 @@ import pytest
 
 from gpu_platform.clock import now_utc
 from gpu_platform.controller.loop import Key
-from gpu_platform.domain.gpu_functions import GPUFunctionSpec
+from gpu_platform.domain.functions import GPUFunctionSpec
 from gpu_platform.domain.invocations import InvocationRequest, accept
 from gpu_platform.domain.scaling_plan import Workers
 from gpu_platform.domain.tenants import tenant_namespace

@@ -4,11 +4,11 @@ import secrets
 
 import pytest
 
-from gpu_platform.adapters.queue.consumers import list_consumers
 from gpu_platform.domain import names
 from gpu_platform.domain.invocations import InvocationState
 from gpu_platform.kube import KubeClient
 from gpu_platform.kube.paths import GPU_FUNCTIONS, GPU_UNITS, PODS, SECRETS
+from gpu_platform.nats.streams import list_consumers
 from tests.support.functions import (
     COMMAND,
     SPEC,

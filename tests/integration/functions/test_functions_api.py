@@ -6,12 +6,12 @@ import os
 import signal
 import sys
 from collections.abc import AsyncIterator
-from typing import Any
 
 import httpx
 import pytest
 
 from gpu_platform.domain import names
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.operations import operation_name
 from gpu_platform.domain.tenants import Role
 from gpu_platform.kube import KubeClient, PatchType
@@ -24,8 +24,6 @@ from tests.support.tenants import tenant
 from tests.support.units_and_stock import INSTANCES, ensure_spec, find, stock_pool
 from tests.support.units_api import SPEC, remove_unit, rest_unit, spec_body
 from tests.support.waiting import NotYet, eventually
-
-Json = dict[str, Any]
 
 
 @pytest.fixture(scope="module", autouse=True)

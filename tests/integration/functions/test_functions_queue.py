@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from gpu_platform.adapters.queue.consumers import list_consumers
-from gpu_platform.adapters.queue.core import core_of
-from gpu_platform.nats.connection import JetStream, QueueAccess, open_queue
+from gpu_platform.nats.connection import JetStream, QueueAccess, core_of, open_queue
 from gpu_platform.nats.errors import QueueFullError, QueueUnavailableError
+from gpu_platform.nats.streams import list_consumers
 from reconciler.functions.queue_link import Duty, QueueLink
 from tests.support.nats_server import QueueServer, queue_server
 from tests.support.waiting import NotYet, eventually

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from gpu_platform.adapters.queue.consumers import read_backlog
 from gpu_platform.clock import now_utc
 from gpu_platform.domain.invocations import (
     BodyReference,
@@ -26,7 +25,7 @@ from gpu_platform.nats.bodies import Bodies
 from gpu_platform.nats.connection import JetStream, QueueAccess, open_queue
 from gpu_platform.nats.errors import OutdatedError, QueueUnavailableError
 from gpu_platform.nats.records import Records, Seen
-from gpu_platform.nats.streams import ensure_consumer, ensure_streams
+from gpu_platform.nats.streams import ensure_consumer, ensure_streams, read_backlog
 from gpu_platform.nats.subjects import QUEUE, consumer_name
 from serverless import Function, handler
 from serverless.framework.server import served

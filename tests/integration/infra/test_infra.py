@@ -11,11 +11,11 @@ import pytest
 
 from gpu_platform.domain import limits as object_counts
 from gpu_platform.domain import names
-from gpu_platform.domain.api_keys import KEYS_SECRET
+from gpu_platform.domain.tenants import KEYS_SECRET
 from gpu_platform.kube import KubeClient
 from gpu_platform.kube.paths import GPU_SPECS, NAMESPACES, SECRETS
-from infra.objects.namespaces import LIMITS, QUOTA
-from infra.objects.workloads import API, RECONCILER, STACK_WORKER
+from infra.components.namespaces import LIMITS, QUOTA
+from infra.components.workloads import API, RECONCILER, STACK_WORKER
 from tests.architecture.repository import ROOT
 from tests.support.access_reviews import TENANT
 from tests.support.bootstrap import CRDS, BootstrapStack, interrupt, list_remains, name_of, read_config

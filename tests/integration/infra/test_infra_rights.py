@@ -5,13 +5,13 @@ The tests stand in the order in which a cluster lives: each finds what the one b
 
 import secrets
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from gpu_platform.domain.api_keys import build_key, hash_secret
+from gpu_platform.domain.json_text import Json
+from gpu_platform.domain.tenants import build_key, hash_secret
 from gpu_platform.kube import KubeClient
-from infra.objects.workloads import API, RECONCILER, STACK_WORKER
+from infra.components.workloads import API, RECONCILER, STACK_WORKER
 from platform_api.rbac import RULES as API_RULES
 from reconciler.rbac import CONTROLLER_RULES, rules_of
 from stacks.worker.rbac import RULES as STACK_WORKER_RULES
@@ -29,8 +29,6 @@ from tests.support.service_accounts import (
     use_a_unit,
 )
 from tests.support.units_and_stock import wait_pool_available
-
-Json = dict[str, Any]
 
 KEY_ID, KEY_SECRET = "bootkey1", secrets.token_urlsafe(32)
 

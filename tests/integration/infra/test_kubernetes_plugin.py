@@ -4,7 +4,6 @@ import base64
 import secrets
 from collections.abc import AsyncIterator
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -13,8 +12,6 @@ from gpu_platform.kube.paths import CONFIG_MAPS, DEPLOYMENTS, NAMESPACES, SECRET
 from tests.support.clusters import RunningCluster
 from tests.support.pulumi_projects import PulumiProject
 from tests.support.units_and_stock import find
-
-Json = dict[str, Any]
 
 PASSWORD = "correct-horse-battery-staple"  # noqa: S105
 DEFINITIONS = ResourcePath("apiextensions.k8s.io/v1", "customresourcedefinitions", namespaced=False)

@@ -195,6 +195,4 @@ def list_plugins(pulumi: int) -> list[int]:
     """The plugin's processes that this CLI has started."""
     children = Path(f"/proc/{pulumi}/task").glob("*/children")
     pids = [int(pid) for path in children for pid in path.read_text().split()]
-    return [
-        pid for pid in pids if b"gpu_platform.devcluster.pulumi_kubernetes" in Path(f"/proc/{pid}/cmdline").read_bytes()
-    ]
+    return [pid for pid in pids if b".pulumi_kubernetes" in Path(f"/proc/{pid}/cmdline").read_bytes()]

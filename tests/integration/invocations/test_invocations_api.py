@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.tenants import Role
 from gpu_platform.kube import KubeClient
 from tests.support.api import code_of
@@ -18,8 +19,6 @@ from tests.support.invocations import DEAD_LETTERS, INVOCATIONS, SERVERLESS, Gro
 from tests.support.server_events import watching
 from tests.support.tenants import key_of, tenant
 from tests.support.waiting import eventually
-
-Json = dict[str, Any]
 
 WORKED, IDLE = "words", "idle"
 

@@ -11,16 +11,16 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
 
-from gpu_platform.adapters.background import running
 from gpu_platform.clock import now_utc
+from gpu_platform.domain.json_text import Json
 from gpu_platform.kube import KubeClient
 from gpu_platform.nats.connection import QueueAccess, open_queue
 from gpu_platform.nats.streams import ensure_consumer, ensure_streams
+from gpu_platform.process import running
 from reconciler.invocations_sweep import InvocationsSweep
 from tests.support.api import open_api
 from tests.support.clusters import RunningCluster
@@ -31,8 +31,6 @@ from tests.support.functions import function_object
 from tests.support.nats_server import QueueServer, queue_server
 from tests.support.ports import free_port
 from tests.support.waiting import eventually
-
-Json = dict[str, Any]
 
 CALLS = 5_000
 CLIENTS = 16

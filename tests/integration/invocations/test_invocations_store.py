@@ -11,6 +11,7 @@ from typing import cast
 
 import pytest
 
+from gpu_platform.api_models.invocations import Redrive
 from gpu_platform.clock import now_utc
 from gpu_platform.domain.invocations import (
     BodyReference,
@@ -24,7 +25,7 @@ from gpu_platform.domain.invocations import (
     bury,
     retry_id,
 )
-from gpu_platform.domain.tenant_limits import TenantLimits
+from gpu_platform.domain.limits import TenantLimits
 from gpu_platform.nats.connection import JetStream, QueueAccess, open_queue
 from gpu_platform.nats.listing import Listing
 from gpu_platform.nats.streams import ensure_streams
@@ -34,13 +35,10 @@ from platform_api.cluster import Cluster
 from platform_api.functions.service import function_not_found
 from platform_api.http.errors import ApiError
 from platform_api.invocations.acceptance import CallAcceptance
-from platform_api.invocations.changes import CallChanges
-from platform_api.invocations.figures import FILL_SECONDS, GOOD_SECONDS, QueueCounts, RecordRoom
-from platform_api.invocations.limits import ONE_RECORD, TenantRoom
+from platform_api.invocations.limits import FILL_SECONDS, GOOD_SECONDS, ONE_RECORD, QueueCounts, RecordRoom, TenantRoom
 from platform_api.invocations.parsing import TextThreads
-from platform_api.invocations.reads import CallReads
-from platform_api.invocations.schemas import Redrive
-from platform_api.invocations.store import Store, open_store
+from platform_api.invocations.reads import CallReads, Store, open_store
+from platform_api.invocations.service import CallChanges
 from platform_api.nats_connection import QueueLink
 from tests.support.nats_server import queue_server
 

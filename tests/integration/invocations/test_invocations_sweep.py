@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from gpu_platform.clock import now_utc
-from gpu_platform.domain.body_retention import ORPHAN_GRACE
+from gpu_platform.domain.invocation_plan import ORPHAN_GRACE, QUEUE_GRACE, Sweep
 from gpu_platform.domain.invocations import (
     Invocation,
     InvocationRequest,
@@ -24,11 +24,10 @@ from gpu_platform.domain.invocations import (
     cancel,
     expire,
 )
-from gpu_platform.domain.queue_keyring import Keyring
-from gpu_platform.domain.sweep_plan import QUEUE_GRACE, Sweep
 from gpu_platform.kube import KubeError
 from gpu_platform.nats.bodies import Bodies, MissingBodyError
 from gpu_platform.nats.connection import JetStream, open_queue
+from gpu_platform.nats.credentials import Keyring
 from gpu_platform.nats.errors import QueueUnavailableError, TooLargeError
 from gpu_platform.nats.listing import Listing
 from gpu_platform.nats.permissions import QueueUser, inbox_prefix_of
@@ -301,7 +300,7 @@ async def test_bodies_without_a_record_are_deleted_after_a_grace(
     ground: Ground, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Those of an invocation that is being accepted have none either."""
-    monkeypatch.setattr("reconciler.invocations.bodies.LOOK_SECONDS", 0.0)
+    monkeypatch.setattr("reconciler.invocations_sweep.LOOK_SECONDS", 0.0)
     deleted, reused = [await ground.accept_large(name) for name in ("deleted", "reused")]
     for seen in (deleted, reused):
         await ground.records.delete(await ground.records.change(seen, expire(seen.call, now_utc())))

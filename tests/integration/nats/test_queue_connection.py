@@ -9,14 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from gpu_platform.adapters.queue.durability import NotDurableError, check_durability
 from gpu_platform.clock import now_utc
 from gpu_platform.devcluster.credentials import ensure_certificates, key_pair
-from gpu_platform.domain.queue_keyring import Keyring
-from gpu_platform.domain.queue_keys import public_key_of
 from gpu_platform.nats import connection
 from gpu_platform.nats.connection import QueueAccess, open_client, open_queue
-from gpu_platform.nats.credentials import Credentials, build_user
+from gpu_platform.nats.credentials import Credentials, Keyring, build_user, public_key_of
+from gpu_platform.nats.durability import NotDurableError, check_durability
 from gpu_platform.nats.errors import QueueAccessError, QueueUnavailableError
 from gpu_platform.nats.permissions import QueueUser, inbox_prefix_of, permissions_of
 from tests.support.nats_server import QueueServer, queue_server

@@ -11,15 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from gpu_platform.adapters.queue.batches import read_batch
-from gpu_platform.adapters.queue.core import core_of
 from gpu_platform.clock import now_utc
 from gpu_platform.domain.invocations import InvocationRequest, accept
-from gpu_platform.domain.queue_keyring import Keyring
 from gpu_platform.nats import deliveries
-from gpu_platform.nats.connection import JetStream, open_client, open_queue
+from gpu_platform.nats.connection import JetStream, core_of, open_client, open_queue
+from gpu_platform.nats.credentials import Keyring
 from gpu_platform.nats.deliveries import REQUEST_SECONDS, Delivered, take_call
 from gpu_platform.nats.errors import QueueUnavailableError
+from gpu_platform.nats.listing import read_batch
 from gpu_platform.nats.permissions import SERVERS, QueueUser, inbox_prefix_of, sidecar_inbox_prefix
 from gpu_platform.nats.records import Records
 from gpu_platform.nats.streams import ensure_consumer, ensure_streams, remove_consumer

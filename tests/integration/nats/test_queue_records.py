@@ -11,8 +11,6 @@ from typing import Any
 import pytest
 from nats.js.errors import APIError
 
-from gpu_platform.adapters.queue.core import core_of
-from gpu_platform.adapters.queue.hints import Hints
 from gpu_platform.domain.invocations import (
     Invocation,
     InvocationRequest,
@@ -26,11 +24,11 @@ from gpu_platform.domain.invocations import (
     without_contents,
 )
 from gpu_platform.nats.bodies import Bodies, MissingBodyError
-from gpu_platform.nats.connection import JetStream, QueueAccess, open_queue
+from gpu_platform.nats.connection import JetStream, QueueAccess, core_of, open_queue
 from gpu_platform.nats.deliveries import take_call
 from gpu_platform.nats.errors import OutdatedError, QueueUnavailableError, TooLargeError, UnreadableError, translated
 from gpu_platform.nats.listing import EVERYBODY, Figures, Listing
-from gpu_platform.nats.records import ROOM_TO_END, Records
+from gpu_platform.nats.records import ROOM_TO_END, Hints, Records
 from gpu_platform.nats.streams import LARGEST_RECORD, ensure_consumer, ensure_streams, remove_consumer
 from gpu_platform.nats.subjects import BODIES, CHUNK_BYTES, body_subject, record_subject
 from tests.support.nats_server import QueueServer, queue_server

@@ -11,14 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from gpu_platform.adapters.queue.consumers import read_backlogs
-from gpu_platform.domain.queue_keyring import Keyring
 from gpu_platform.nats.connection import JetStream, QueueAccess, open_queue
+from gpu_platform.nats.credentials import Keyring
 from gpu_platform.nats.durability import PROBES, Probe, StorageWatch, probe_storage
 from gpu_platform.nats.errors import QueueUnavailableError
 from gpu_platform.nats.listing import EVERYBODY, Listing
 from gpu_platform.nats.permissions import QueueUser, inbox_prefix_of
-from gpu_platform.nats.streams import ensure_consumer, ensure_streams
+from gpu_platform.nats.streams import ensure_consumer, ensure_streams, read_backlogs
 from gpu_platform.nats.subjects import QUEUE, RESERVED_BYTES
 from infra.sections import LEAST_NATS_STORAGE, Nats
 from tests.support.fault_report import FaultReport

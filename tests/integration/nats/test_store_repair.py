@@ -15,12 +15,10 @@ import nats.errors
 import pytest
 
 from gpu_platform.devcluster.configuration import write_configuration
+from gpu_platform.devcluster.credentials import credentials_file
 from gpu_platform.devcluster.directory import ClusterDirectory
-from gpu_platform.devcluster.ports import close_all, reserve_ports
 from gpu_platform.devcluster.processes import plan_processes
-from gpu_platform.devcluster.queue_identity import credentials_file
-from gpu_platform.devcluster.record import ClusterRecord
-from gpu_platform.devcluster.status import ProcessStatus, read_status
+from gpu_platform.devcluster.record import ClusterRecord, ProcessStatus, close_all, read_status, reserve_ports
 from gpu_platform.devcluster.supervisor import Supervisor
 from gpu_platform.nats.connection import JetStream, QueueAccess, open_queue
 from gpu_platform.nats.durability import probe_storage

@@ -5,23 +5,20 @@ The times in which they must recover are asserted in virtual time, in `test_kube
 
 import signal
 from datetime import datetime
-from typing import Any
 
 import aiohttp
 import pytest
 
-from gpu_platform.adapters.kube.leadership import Leadership, NotLeaderError
+from gpu_platform.domain.json_text import Json
 from gpu_platform.kube import KubeClient
 from gpu_platform.kube.connection import open_client
-from gpu_platform.kube.fencing import GuardedClient
+from gpu_platform.kube.fencing import GuardedClient, Leadership, NotLeaderError
 from gpu_platform.kube.paths import CONFIG_MAPS, EVENTS, SERVICE_ACCOUNTS
 from tests.support.clusters import RunningCluster
 from tests.support.controllers import LEASE_SECONDS, WATCH_SECONDS, Ground, compact, restart_api_server
 from tests.support.mirror_daemon import LABEL, STEPS, mirrored
 from tests.support.units_and_stock import find
 from tests.support.waiting import eventually
-
-Json = dict[str, Any]
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,6 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -29,8 +28,6 @@ from tests.support.fault_report import FaultReport
 from tests.support.tcp_proxy import TcpProxy, write_kubeconfig_through
 from tests.support.units_and_stock import INSTANCES, create_unit, delete_unit, find, unit_body, wait_unit_phase
 from tests.support.waiting import eventually
-
-Json = dict[str, Any]
 
 LEASE_SECONDS = 5
 WATCH_SECONDS = 2

@@ -4,13 +4,13 @@ import json
 import secrets
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
 
 import aiohttp
 import pytest
 
-from gpu_platform.devcluster.readiness import admin_tls
+from gpu_platform.devcluster.credentials import admin_tls
 from gpu_platform.domain import names
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.operations import OperationKind, OperationSpec, OperationTarget
 from gpu_platform.kube import KubeClient
 from gpu_platform.kube.paths import EVENTS, GPU_UNITS, OPERATIONS, SERVICES
@@ -31,8 +31,6 @@ from tests.support.units_and_stock import (
     wait_unit_phase,
 )
 from tests.support.waiting import NotYet, eventually
-
-Json = dict[str, Any]
 
 SIZE_LIMIT = 200_000
 """Of all annotations of an object. Kubernetes accepts 256 KiB; our client once read lines of a watch up to 128 KiB."""

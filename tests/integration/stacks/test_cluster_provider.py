@@ -3,19 +3,20 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import httpx
 import pytest
 
 from gpu_platform.domain import names
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.metadata import annotations_of
 from gpu_platform.domain.operations import delete_operation_name
 from gpu_platform.domain.stacks import StackKind
 from gpu_platform.kube import KubeClient
 from gpu_platform.kube.paths import GPU_SPECS, GPU_UNITS, OPERATIONS, STOCK_POOLS
-from providers.cluster.hosting import hosted
-from providers.cluster.package import GPU_UNIT, attachment
+from providers.cluster.resources import GPU_UNIT, attachment
+from providers.cluster.servicer import hosted
 from tests.support.api import UNITS
 from tests.support.clusters import RunningCluster
 from tests.support.unit_programs import (
@@ -45,7 +46,6 @@ from tests.support.units_and_stock import (
 from tests.support.units_api import delete_operations, post_ready_unit, remove_unit, spec_body
 from tests.support.waiting import eventually
 
-Json = dict[str, Any]
 T = TypeVar("T")
 
 

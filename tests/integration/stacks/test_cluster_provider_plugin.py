@@ -10,7 +10,7 @@ from gpu_platform.domain import names
 from gpu_platform.domain.metadata import annotations_of
 from gpu_platform.kube import KubeClient
 from gpu_platform.kube.paths import GPU_UNITS
-from providers.cluster.package import GPU_UNIT
+from providers.cluster.resources import GPU_UNIT
 from tests.support.clusters import RunningCluster
 from tests.support.unit_programs import (
     BIN,

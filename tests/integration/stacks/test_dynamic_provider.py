@@ -1,11 +1,11 @@
 """A tenant's own Pulumi program: the example, run by the real CLI against the real API."""
 
 from collections.abc import AsyncIterator, Iterator
-from typing import Any
 
 import httpx
 import pytest
 
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.stock import claim_holder_of
 from gpu_platform.domain.tenants import Role
 from gpu_platform.kube import KubeClient
@@ -31,8 +31,6 @@ from tests.support.tenants import key_of
 from tests.support.units_and_stock import ensure_spec, stock_of, stock_pool, wait_pool_available
 from tests.support.units_api import post_ready_unit, remove_unit, spec_body
 from tests.support.waiting import NotYet, eventually
-
-Json = dict[str, Any]
 
 OTHER = "other"
 """A second stack of the same program."""

@@ -6,18 +6,17 @@ The tests stand in the order of the story: the cluster has everything, then only
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
 
-from gpu_platform.adapters.stack_looks import PATHS
 from gpu_platform.domain import names
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.metadata import annotations_of
 from gpu_platform.domain.stacks import StackAddress, parse_address
 from gpu_platform.kube import KubeClient
 from gpu_platform.kube.paths import GPU_SPECS, LEASES, OPERATIONS
-from gpu_platform.store.stacks import find_record
+from gpu_platform.store.stacks import PATHS, find_record
 from stacks.runner.backend import shard_of
 from tests.support.api import UNITS, code_of
 from tests.support.clusters import RunningCluster
@@ -31,8 +30,6 @@ from tests.support.storages_api import STORAGES
 from tests.support.units_and_stock import ensure_spec, find
 from tests.support.units_api import spec_body
 from tests.support.waiting import NotYet, eventually
-
-Json = dict[str, Any]
 
 SPEC = "earlier.0"
 COLLECTIONS = {"pool": POOLS, "storage": STORAGES, "function": FUNCTIONS, "unit": UNITS, "serverless unit": UNITS}

@@ -5,17 +5,16 @@ import secrets
 from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
 
 from gpu_platform.domain import names
-from gpu_platform.domain.gpu_units import GPUUnitSpec
+from gpu_platform.domain.json_text import Json
+from gpu_platform.domain.limits import TenantLimits
 from gpu_platform.domain.operations import operation_name
-from gpu_platform.domain.tenant_limits import TenantLimits
 from gpu_platform.domain.tenants import Role
-from gpu_platform.domain.units import accepted_text
+from gpu_platform.domain.units import GPUUnitSpec, accepted_text
 from gpu_platform.kube import KubeClient
 from gpu_platform.kube.paths import GPU_UNITS, OPERATIONS
 from tests.support.api import UNITS, code_of
@@ -24,8 +23,6 @@ from tests.support.stack_workers import StackPlace, cleared_worker
 from tests.support.tenants import Tenant, key_of, tenant
 from tests.support.units_and_stock import create_unit, find, unit_body
 from tests.support.waiting import NotYet, eventually
-
-Json = dict[str, Any]
 
 LIMIT = TenantLimits().previews
 

@@ -11,19 +11,18 @@ import subprocess
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack
 from functools import partial
-from typing import Any
 
 import httpx
 import pytest
 
-from gpu_platform.adapters.stack_looks import PATHS
 from gpu_platform.domain import names
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.metadata import annotations_of
-from gpu_platform.domain.stack_records import LABEL_KIND
+from gpu_platform.domain.stacks import LABEL_KIND
 from gpu_platform.domain.stock import claim_holder_of
 from gpu_platform.kube import KubeClient, open_client
 from gpu_platform.kube.paths import GPU_SPECS, GPU_UNITS, LEASES
-from gpu_platform.store.stacks import find_record, holder_of
+from gpu_platform.store.stacks import PATHS, find_record, holder_of
 from tests.architecture.repository import ROOT
 from tests.support.api import UNITS, api_process, open_api, wait_ready
 from tests.support.bootstrap import PLATFORM, SECONDS
@@ -47,8 +46,6 @@ from tests.support.restore_story import (
 from tests.support.stack_workers import PASSPHRASE, stack_worker, unit_stack
 from tests.support.units_and_stock import INSTANCES, find, get_unit, stock_of, wait_pool_available
 from tests.support.waiting import NotYet, eventually
-
-Json = dict[str, Any]
 
 ONE_MOMENT = ("restore.pulumi-done",)
 ALL_MOMENTS = ("restore.lease-taken", *ONE_MOMENT, "restore.ledger-written", "restore.index-written")

@@ -7,8 +7,7 @@ import pytest
 
 from gpu_platform.domain.stacks import StackAddress
 from stacks.runner import Fault, StackFailedError, StackRunner
-from stacks.runner.backend import shard_of
-from stacks.runner.listing import SHARDS
+from stacks.runner.backend import SHARDS, shard_of
 from tests.support.stack_runners import RunnerBench, build_program, open_bench, unit
 
 

@@ -1,12 +1,12 @@
 """Every unit, function and pool that the API accepted has a stack of its own, and Pulumi makes nobody wait."""
 
 from collections.abc import AsyncIterator
-from typing import Any
 
 import httpx
 import pytest
 
 from gpu_platform.domain import names
+from gpu_platform.domain.json_text import Json
 from gpu_platform.kube import KubeClient, PatchType
 from gpu_platform.kube.paths import GPU_FUNCTIONS, GPU_UNITS, STOCK_POOLS
 from gpu_platform.store.stacks import find_record
@@ -49,8 +49,6 @@ from tests.support.units_api import (
     wait_unit_view,
 )
 from tests.support.waiting import eventually
-
-Json = dict[str, Any]
 
 POOL = "stacked"
 POOLS = "/api/v1/operator/stockpools"

@@ -4,15 +4,14 @@ import asyncio
 import secrets
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
-from typing import Any
 
 import httpx
 import pytest
 
 from gpu_platform.domain import names
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.operations import operation_name
-from gpu_platform.domain.stack_records import Recorded, StackRecord
-from gpu_platform.domain.stacks import accepted_hash
+from gpu_platform.domain.stacks import Recorded, StackRecord, accepted_hash
 from gpu_platform.domain.tenants import Role
 from gpu_platform.kube import KubeClient, NotFoundError
 from gpu_platform.kube.paths import GPU_UNITS, LEASES, OPERATIONS
@@ -43,8 +42,6 @@ from tests.support.units_and_stock import (
 )
 from tests.support.units_api import SPEC, delete_operations, post_ready_unit, remove_unit, rest_unit, spec_body
 from tests.support.waiting import eventually
-
-Json = dict[str, Any]
 
 NOBODY = Holder("elsewhere", 1, "test")
 

@@ -5,13 +5,13 @@ import os
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
 
 import stacks
 from gpu_platform.domain import names
+from gpu_platform.domain.json_text import Json
 from gpu_platform.kube import KubeClient, PatchType
 from gpu_platform.kube.paths import GPU_UNITS
 from tests.support.cluster_processes import frozen
@@ -27,8 +27,6 @@ from tests.support.stack_workers import (
 from tests.support.units_and_stock import INSTANCES, ensure_spec, get_unit, stock_pool, wait_pool_available
 from tests.support.units_api import SPEC, post_ready_unit, remove_unit, spec_body
 from tests.support.waiting import NotYet, eventually
-
-Json = dict[str, Any]
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
-from typing import Any
 
 import httpx
 import pytest
@@ -34,8 +33,6 @@ from tests.support.stack_workers import (
 from tests.support.units_and_stock import INSTANCES, ensure_spec, get_unit, stock_pool
 from tests.support.units_api import SPEC, delete_operations, rest_unit, spec_body
 from tests.support.waiting import NotYet, eventually
-
-Json = dict[str, Any]
 
 WHILE_PULUMI_RUNS = "while Pulumi runs"
 RECORDING = (

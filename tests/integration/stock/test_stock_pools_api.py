@@ -7,7 +7,8 @@ from typing import Any
 import httpx
 
 from gpu_platform.domain import names
-from gpu_platform.domain.pool_requests import default_pool_name
+from gpu_platform.domain.json_text import Json
+from gpu_platform.domain.stock import default_pool_name
 from gpu_platform.kube import KubeClient
 from gpu_platform.kube.paths import STOCK_POOLS
 from tests.support.api import code_of
@@ -16,8 +17,6 @@ from tests.support.clusters import RunningCluster
 from tests.support.operator_api import JOBS, POOLS, new_operation, seed_request, wait_job
 from tests.support.units_and_stock import STOCK, find, stock_of, wait_pool_available
 from tests.support.waiting import eventually
-
-Json = dict[str, Any]
 
 
 async def create_pool(api: httpx.AsyncClient, operation_id: str, **fields: Any) -> str:

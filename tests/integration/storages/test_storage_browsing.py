@@ -1,9 +1,8 @@
 """The files of a storage, looked at through the platform: a real file browser on the host node behind the real API."""
 
-from typing import Any
-
 import httpx
 
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.tenants import Role
 from gpu_platform.kube import KubeClient
 from tests.support.api import code_of
@@ -19,8 +18,6 @@ from tests.support.storages import (
 )
 from tests.support.tenants import tenant
 from tests.support.waiting import NotYet, eventually
-
-Json = dict[str, Any]
 
 BROWSED = "/api/v1/gpu-storages/browsed/proxy"
 FILLED = "mkdir /workspace/deep && echo hello > '/workspace/deep/a b' && ln -s /etc/passwd /workspace/out"

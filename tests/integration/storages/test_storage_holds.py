@@ -3,12 +3,13 @@
 import asyncio
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, cast
+from typing import cast
 
 import pytest
 
 from gpu_platform.clock import now_utc
 from gpu_platform.domain import names
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.mount_holds import HOLD_GRACE, hold_of, mounting_unit_of
 from gpu_platform.kube import KubeClient
 from gpu_platform.kube.paths import GPU_STORAGES, GPU_UNITS
@@ -26,8 +27,6 @@ from tests.support.storages import (
 )
 from tests.support.units_and_stock import INSTANCES, create_unit, delete_unit, wait_unit_phase
 from tests.support.waiting import eventually
-
-Json = dict[str, Any]
 
 RACERS = 10
 

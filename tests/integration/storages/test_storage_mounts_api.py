@@ -11,13 +11,13 @@ from typing import Any
 import httpx
 import pytest
 
-from gpu_platform.adapters.storage_deletions import delete_unused_storage
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.operations import delete_operation_name, operation_name
 from gpu_platform.domain.stock import is_claimed
 from gpu_platform.kube import KubeClient
 from gpu_platform.kube.paths import GPU_STORAGES, GPU_UNITS, OPERATIONS, PODS
 from gpu_platform.store.ledger import build_deletion, open_operation
-from gpu_platform.store.storages import StorageHeldError, hold_storages, release_storages
+from gpu_platform.store.storages import StorageHeldError, delete_unused_storage, hold_storages, release_storages
 from tests.support.api import UNITS, api_process, code_of, open_api, wait_ready
 from tests.support.bootstrap import PLATFORM
 from tests.support.clusters import RunningCluster
@@ -34,8 +34,6 @@ from tests.support.storages_api import (
 from tests.support.units_and_stock import INSTANCES, ensure_spec, find, stock_of, stock_pool, wait_pool_available
 from tests.support.units_api import delete_operations, remove_unit, rest_unit, spec_body
 from tests.support.waiting import eventually
-
-Json = dict[str, Any]
 
 SPEC = "mounts.0"
 POOL = "mounts"

@@ -2,12 +2,12 @@
 
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
 
 from gpu_platform.domain import names
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.operations import operation_name
 from gpu_platform.kube import KubeClient
 from gpu_platform.kube.paths import GPU_STORAGES, OPERATIONS
@@ -25,8 +25,6 @@ from tests.support.storages_api import (
 from tests.support.units_and_stock import INSTANCES, ensure_spec, find, stock_pool, wait_pool_available
 from tests.support.units_api import remove_unit, rest_unit, spec_body
 from tests.support.waiting import eventually
-
-Json = dict[str, Any]
 
 SPEC = "dying-mounts.0"
 POOL = "dying-mounts"

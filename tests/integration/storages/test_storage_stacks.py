@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
@@ -35,8 +34,6 @@ from tests.support.storages_api import (
 from tests.support.units_and_stock import INSTANCES, ensure_spec, find, stock_pool, wait_pool_available
 from tests.support.units_api import delete_operations, post_unit, remove_unit, rest_unit, spec_body
 from tests.support.waiting import eventually
-
-Json = dict[str, Any]
 
 SPEC = "stores.0"
 POOL = "stores"

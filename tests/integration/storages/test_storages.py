@@ -2,11 +2,11 @@
 
 import asyncio
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from gpu_platform.domain import names
+from gpu_platform.domain.json_text import Json
 from gpu_platform.kube import KubeClient, KubeError
 from gpu_platform.kube.paths import (
     DEPLOYMENTS,
@@ -50,8 +50,6 @@ from tests.support.units_and_stock import (
     wait_unit_phase,
 )
 from tests.support.waiting import eventually
-
-Json = dict[str, Any]
 
 
 async def test_a_storage_is_pending_until_its_claim_is_bound_and_then_ready_with_its_capacity(

@@ -5,12 +5,12 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
 
 from gpu_platform.domain import names
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.operations import operation_name
 from gpu_platform.domain.tenants import Role
 from gpu_platform.kube import KubeClient
@@ -27,8 +27,6 @@ from tests.support.storages_api import (
 from tests.support.tenants import tenant
 from tests.support.units_and_stock import INSTANCES, find
 from tests.support.waiting import eventually
-
-Json = dict[str, Any]
 
 
 @pytest.fixture

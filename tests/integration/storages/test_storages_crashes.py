@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gpu_platform.devcluster.hostnode.names import HOST_NODE_TAINT, NODE_NAME
+from gpu_platform.devcluster.hostnode.node import HOST_NODE_TAINT, NODE_NAME
 from gpu_platform.devcluster.processes import ACCESSOR_COMMAND
 from gpu_platform.domain.conditions import is_true
 from gpu_platform.kube import KubeClient

@@ -3,19 +3,17 @@
 from collections.abc import AsyncIterator
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
 
+from gpu_platform.domain.json_text import Json
 from gpu_platform.kube import KubeClient
 from tests.support.api import UNITS, code_of, open_api, unit_request
 from tests.support.clusters import RunningCluster
 from tests.support.ssh_blocks import ssh_block
 from tests.support.units_and_stock import create_unit, delete_unit, stock_pool, unit_body, wait_unit_phase
 from tests.support.waiting import PATIENCE_SECONDS, NotYet, eventually
-
-Json = dict[str, Any]
 
 SERVER = {
     "command": ["python3", "-u", "-m", "http.server", "--bind", "$(POD_IP)", "8000"],

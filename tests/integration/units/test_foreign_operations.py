@@ -1,11 +1,11 @@
 """Claimed stock on the real API server, attacked by Operations that another tenant made by hand."""
 
 import secrets
-from typing import Any
 
 import pytest
 
 from gpu_platform.domain import names
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.operations import OperationKind, OperationSpec, OperationTarget
 from gpu_platform.domain.stock import Claim, claim_of
 from gpu_platform.kube import KubeClient
@@ -15,8 +15,6 @@ from tests.support.cluster_processes import wait_passes
 from tests.support.clusters import RunningCluster
 from tests.support.units_and_stock import INSTANCES, STOCK, claim_oldest, find, stock_of, stock_pool
 from tests.support.waiting import NotYet, eventually
-
-Json = dict[str, Any]
 
 
 async def create_operation(

@@ -2,12 +2,12 @@
 
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
 
 from gpu_platform.domain import names
+from gpu_platform.domain.json_text import Json
 from gpu_platform.kube import KubeClient
 from gpu_platform.kube.paths import PODS
 from tests.support.api import UNITS, api_process, code_of, open_api, scrape, wait_ready
@@ -16,8 +16,6 @@ from tests.support.exporter import Exporter, exporter_text, running_exporter
 from tests.support.units_and_stock import INSTANCES, ensure_spec, stock_pool
 from tests.support.units_api import post_ready_unit, remove_unit, spec_body
 from tests.support.waiting import eventually
-
-Json = dict[str, Any]
 
 SPEC = "busy.1"
 CALLS = 20

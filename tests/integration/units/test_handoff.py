@@ -2,12 +2,12 @@
 
 from collections import Counter
 from collections.abc import Collection
-from typing import Any
 
 import pytest
 
-from gpu_platform.devcluster.hostnode.names import NODE_NAME
+from gpu_platform.devcluster.hostnode.node import NODE_NAME
 from gpu_platform.domain import names
+from gpu_platform.domain.json_text import Json
 from gpu_platform.kube import KubeClient
 from gpu_platform.kube.paths import GPU_UNITS, NODES, PODS, STOCK_POOLS
 from tests.support.clusters import GPUS
@@ -27,8 +27,6 @@ from tests.support.units_and_stock import (
 )
 from tests.support.units_api import spec_body
 from tests.support.waiting import NotYet, eventually
-
-Json = dict[str, Any]
 
 
 async def ready_stock_pods(kube: KubeClient, pool: str) -> dict[str, str]:

@@ -1,7 +1,6 @@
 """Claims without a unit are released, and objects without an owner are deleted."""
 
 from datetime import UTC, datetime
-from typing import Any
 
 from gpu_platform.domain import names
 from gpu_platform.domain.stock import is_claimed
@@ -12,8 +11,6 @@ from tests.support.cluster_processes import wait_passes
 from tests.support.clusters import RunningCluster
 from tests.support.units_and_stock import INSTANCES, STOCK, claim, find, stock_pool, wait_pool_available
 from tests.support.waiting import eventually
-
-Json = dict[str, Any]
 
 
 async def test_a_claim_without_a_unit_is_released_and_an_object_without_an_owner_is_deleted(kube: KubeClient) -> None:

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from gpu_platform.domain.gpu_storages import GPUStorageSpec, Prepare
-from gpu_platform.domain.gpu_units import GPUUnitSpec
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.specs import GPUSpecSpec
+from gpu_platform.domain.storages import GPUStorageSpec, Prepare
+from gpu_platform.domain.units import GPUUnitSpec
 from gpu_platform.kube import KubeClient, KubeError
 from gpu_platform.kube.paths import NAMESPACES, PODS
 from reconciler.storages.resources import StorageBuild, StorageSettings, build_accessor, build_job
@@ -19,7 +20,6 @@ from reconciler.units.ssh_resources import SshSettings, plan_ssh
 from tests.support.ssh_blocks import ssh_block
 from tests.support.waiting import eventually
 
-Json = dict[str, Any]
 Enforce = Callable[[str], Awaitable[str]]
 
 SIDECAR = SidecarSettings(

@@ -5,15 +5,15 @@ import signal
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import aiohttp
 import httpx
 import pytest
 
-from gpu_platform.devcluster.status import read_status
+from gpu_platform.devcluster.record import read_status
 from gpu_platform.domain import names
-from gpu_platform.domain.hosts import is_loopback
+from gpu_platform.domain.json_text import Json
+from gpu_platform.domain.network import is_loopback
 from gpu_platform.domain.tenants import Role
 from gpu_platform.kube import KubeClient
 from gpu_platform.kube.paths import PODS
@@ -24,8 +24,6 @@ from tests.support.sockets import read_peers
 from tests.support.tenants import key_of, tenant
 from tests.support.units_and_stock import INSTANCES, create_unit, delete_unit, get_unit, unit_body, wait_unit_phase
 from tests.support.waiting import PATIENCE_SECONDS, NotYet, eventually
-
-Json = dict[str, Any]
 
 PROGRAM = str(Path(__file__).parents[2] / "support" / "upstream_server.py")
 TEMPLATE = {

@@ -4,12 +4,12 @@ ingress controller or a gateway would say in a route's status."""
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
 
 from gpu_platform.domain import names
+from gpu_platform.domain.json_text import Json
 from gpu_platform.kube import KubeClient, KubeError, PatchType, ResourcePath
 from gpu_platform.kube.paths import GPU_UNITS, HTTP_ROUTES, INGRESSES, NETWORK_POLICIES
 from tests.support.admission import WORDS, refused_ingresses
@@ -26,8 +26,6 @@ from tests.support.units_and_stock import (
     wait_unit_phase,
 )
 from tests.support.waiting import NotYet, eventually
-
-Json = dict[str, Any]
 
 CUSTOM_RESOURCES = ResourcePath("apiextensions.k8s.io/v1", "customresourcedefinitions", namespaced=False)
 HTTP = {"ports": [{"name": "http", "port": 8000}, {"name": "admin", "port": 9000}]}

@@ -1,11 +1,11 @@
 """An unchanged world is left in peace, and many units cost few writes each; `make faults` makes a thousand."""
 
 import asyncio
-from typing import Any
 
 import pytest
 
 from gpu_platform.domain import names
+from gpu_platform.domain.json_text import Json
 from gpu_platform.kube import KubeClient, KubeError, UnreachableError
 from gpu_platform.kube.paths import DEPLOYMENTS, GPU_UNITS
 from tests.support.audit_log import AuditLog
@@ -15,8 +15,6 @@ from tests.support.fault_report import FaultReport
 from tests.support.figures import count_passes, count_queued
 from tests.support.units_and_stock import INSTANCES, create_unit, ensure_spec, unit_body
 from tests.support.waiting import PATIENCE_SECONDS, NotYet, eventually
-
-Json = dict[str, Any]
 
 WRITES_PER_UNIT = 8
 AT_ONCE = 20

@@ -9,6 +9,7 @@ import httpx
 import pytest
 
 from gpu_platform.domain import names
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.ssh import hash_token
 from gpu_platform.kube import KubeClient
 from gpu_platform.kube.paths import CONFIG_MAPS, DEPLOYMENTS, EVENTS, GPU_UNITS, OPERATIONS, SECRETS
@@ -30,8 +31,6 @@ from tests.support.units_and_stock import (
 )
 from tests.support.units_api import post_ready_unit, remove_unit, rest_unit, spec_body, wait_unit_view
 from tests.support.waiting import eventually
-
-Json = dict[str, Any]
 
 SPEC = "ssh.1"
 TOKEN, OTHER_TOKEN = "open-sesame-0815", "open-sesame-4711"

@@ -11,8 +11,8 @@ import httpx
 import pytest
 
 from gpu_platform.domain import names
-from gpu_platform.domain.spare_tokens import MOST_SPARE
-from gpu_platform.domain.ssh import hash_token
+from gpu_platform.domain.json_text import Json
+from gpu_platform.domain.ssh import MOST_SPARE, hash_token
 from gpu_platform.domain.tenants import Role
 from gpu_platform.kube import KubeClient
 from gpu_platform.kube.paths import DEPLOYMENTS, GPU_SPECS, GPU_UNITS, OPERATIONS, SECRETS
@@ -25,8 +25,6 @@ from tests.support.tenants import tenant
 from tests.support.units_and_stock import INSTANCES, ensure_spec, find, get_unit, stock_pool
 from tests.support.units_api import post_ready_unit, remove_unit, rest_unit, spec_body, wait_unit_view
 from tests.support.waiting import NotYet, eventually
-
-Json = dict[str, Any]
 
 SPEC = "ssh.1"
 TOKEN: str = EARLIER_TOKEN_UNIT["body"]["ssh"]["token"]

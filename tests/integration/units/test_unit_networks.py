@@ -1,17 +1,15 @@
 """Who may call a unit, and whom a unit may call: its NetworkPolicy on the real API server."""
 
 from collections.abc import AsyncIterator
-from typing import Any
 
 import pytest
 
 from gpu_platform.domain import names
+from gpu_platform.domain.json_text import Json
 from gpu_platform.kube import KubeClient
 from gpu_platform.kube.paths import ENDPOINT_SLICES, GPU_UNITS, NETWORK_POLICIES, PODS
 from tests.support.units_and_stock import INSTANCES, create_unit, delete_unit, unit_body, wait_unit_phase
 from tests.support.waiting import NotYet, eventually
-
-Json = dict[str, Any]
 
 HTTP = {"ports": [{"name": "http", "port": 8000}]}
 

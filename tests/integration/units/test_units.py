@@ -15,6 +15,7 @@ import aiohttp
 import pytest
 
 from gpu_platform.domain import names
+from gpu_platform.domain.json_text import Json
 from gpu_platform.kube import KubeClient, PatchType, list_and_watch
 from gpu_platform.kube.paths import DEPLOYMENTS, EVENTS, GPU_UNITS, NETWORK_POLICIES, PODS, SERVICES
 from reconciler.units.pods import is_finished
@@ -32,8 +33,6 @@ from tests.support.units_and_stock import (
     wait_unit_phase,
 )
 from tests.support.waiting import NotYet, eventually
-
-Json = dict[str, Any]
 
 HTTP = {"ports": [{"name": "http", "port": 8000}, {"name": "admin", "port": 9000}]}
 

@@ -1,12 +1,12 @@
 """Renting over REST: the seed's contract for units, check by check."""
 
 from collections.abc import AsyncIterator
-from typing import Any
 
 import httpx
 import pytest
 
 from gpu_platform.domain import names
+from gpu_platform.domain.json_text import Json
 from gpu_platform.kube import KubeClient
 from gpu_platform.kube.paths import GPU_UNITS, OPERATIONS
 from tests.support.admission import refused_image
@@ -33,9 +33,6 @@ from tests.support.units_api import (
     wait_unit_view,
 )
 from tests.support.waiting import eventually
-
-Json = dict[str, Any]
-
 
 HELD = "example.com/held-by-a-test"
 HTTP = {"ports": [{"name": "http", "port": 8080}]}

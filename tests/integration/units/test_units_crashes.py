@@ -7,12 +7,12 @@ import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
 
 from gpu_platform.domain import names
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.operations import operation_name
 from gpu_platform.domain.stock import is_claimed
 from gpu_platform.domain.tenants import Role
@@ -28,8 +28,6 @@ from tests.support.tenants import Tenant, tenant, wait_key_known
 from tests.support.units_and_stock import ensure_spec, find, stock_of, stock_pool, wait_pool_available
 from tests.support.units_api import spec_body
 from tests.support.waiting import NotYet, eventually
-
-Json = dict[str, Any]
 
 SPEC = "crash.0"
 POOL = "crash"

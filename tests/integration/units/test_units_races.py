@@ -8,12 +8,12 @@ import itertools
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Awaitable, Sequence
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
 
 from gpu_platform.domain import names
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.tenants import Role
 from gpu_platform.kube import KubeClient
 from gpu_platform.kube.paths import GPU_UNITS, OPERATIONS, STOCK_POOLS
@@ -24,8 +24,6 @@ from tests.support.tenants import Tenant, tenant, wait_key_known
 from tests.support.units_and_stock import STOCK, ensure_spec, stock_pool, wait_pool_available
 from tests.support.units_api import spec_body
 from tests.support.waiting import NotYet, eventually
-
-Json = dict[str, Any]
 
 FAULTS = pytest.mark.faults
 SPEC = "race.0"

@@ -7,11 +7,11 @@ templates are never those of today.
 import secrets
 from collections.abc import AsyncIterator
 from functools import partial
-from typing import Any
 
 import pytest
 
 from gpu_platform.domain import names
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.metadata import annotations_of
 from gpu_platform.kube import KubeClient, PatchType
 from gpu_platform.kube.paths import DEPLOYMENTS, GPU_UNITS, PODS
@@ -29,8 +29,6 @@ from tests.support.units_and_stock import (
     wait_unit_phase,
 )
 from tests.support.waiting import NotYet, eventually
-
-Json = dict[str, Any]
 
 CASES = {"plain": INSTANCES, "placeholder": INSTANCES, "stock": STOCK}
 

@@ -3,9 +3,9 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from functools import partial
-from typing import Any
 
 from gpu_platform.domain import names
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.tenants import Role
 from gpu_platform.kube import KubeClient, NotFoundError, PatchType, ResourcePath
 from gpu_platform.kube.paths import GPU_SPECS, NODES, PODS
@@ -22,8 +22,6 @@ from tests.support.units_and_stock import (
 )
 from tests.support.units_api import spec_body
 from tests.support.waiting import NotYet, eventually
-
-Json = dict[str, Any]
 
 QUOTAS = ResourcePath("v1", "resourcequotas")
 REPLICA_SETS = ResourcePath("apps/v1", "replicasets")

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpu_platform.adapters.backoff import Backoff
+from gpu_platform.clock import Backoff
 
 
 @given(failures=st.integers(1, 10_000), chance=st.floats(0, 1, exclude_max=True))

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from gpu_platform.adapters.kube.answers import ANSWER_DEPTH, cut_deep, parse_answer
+from gpu_platform.kube.client import ANSWER_DEPTH, cut_deep, parse_answer
 
 
 @pytest.mark.parametrize(

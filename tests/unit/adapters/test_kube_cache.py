@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpu_platform.adapters.kube.watch import WatchEvent
-from gpu_platform.kube.informer import ObjectCache
+from gpu_platform.domain.json_text import Json
+from gpu_platform.kube.informer import ObjectCache, WatchEvent
 from gpu_platform.kube.paths import CONFIG_MAPS
-from tests.support.scripted_kube import Json, ScriptedWatchClient, make_event, make_object
+from tests.support.scripted_kube import ScriptedWatchClient, make_event, make_object
 from tests.support.virtual_time import run_in_virtual_time
 
 SYNCED = WatchEvent("SYNCED", {})

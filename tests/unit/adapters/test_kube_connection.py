@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from gpu_platform.adapters.kube.last_look import LastLookRequest
 from gpu_platform.kube.connection import NoConnectionError, open_client
+from gpu_platform.kube.fencing import LastLookRequest
 
 
 def write_kubeconfig(path: Path, server: str) -> Path:

@@ -4,11 +4,11 @@ from datetime import UTC, datetime
 
 import pytest
 
-from gpu_platform.adapters.kube.leadership import Leadership
+from gpu_platform.domain.json_text import Json
 from gpu_platform.kube import KubeError, UnreachableError
 from gpu_platform.kube.events import EventRecorder, build_event
-from gpu_platform.kube.fencing import GuardedClient
-from tests.support.scripted_kube import Json, StoredObjects, make_object
+from gpu_platform.kube.fencing import GuardedClient, Leadership
+from tests.support.scripted_kube import StoredObjects, make_object
 from tests.support.virtual_time import run_in_virtual_time
 
 UNIT = make_object("unit", "7")

@@ -4,11 +4,11 @@ import asyncio
 
 import pytest
 
-from gpu_platform.adapters.kube.leadership import Leadership, NotLeaderError, always_leading
+from gpu_platform.domain.json_text import Json
 from gpu_platform.kube.errors import UnreachableError
-from gpu_platform.kube.fencing import GuardedClient, resource_of
+from gpu_platform.kube.fencing import GuardedClient, Leadership, NotLeaderError, always_leading, resource_of
 from gpu_platform.kube.paths import CONFIG_MAPS
-from tests.support.scripted_kube import Json, StoredObjects
+from tests.support.scripted_kube import StoredObjects
 from tests.support.virtual_time import now, run_in_virtual_time
 
 ONE = CONFIG_MAPS.item("one", "a")

@@ -4,11 +4,10 @@ from typing import Any
 
 import pytest
 
+from gpu_platform.domain.json_text import Json
 from gpu_platform.kube import ConflictError, KubeClient, KubeError, QuotaBusyError
 from gpu_platform.kube.client import QUOTA_PAUSES
 from gpu_platform.kube.errors import error_from_status
-
-Json = dict[str, Any]
 
 BUSY = {
     "reason": "Conflict",

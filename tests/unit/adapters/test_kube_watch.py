@@ -7,7 +7,9 @@ from itertools import pairwise
 
 import pytest
 
-from gpu_platform.adapters.kube.watch import (
+from gpu_platform.domain.json_text import Json
+from gpu_platform.kube import GoneError, KubeError, NotFoundError, UnreachableError
+from gpu_platform.kube.informer import (
     DEFAULT_TIMING,
     LIFE_SPREAD,
     RETRY,
@@ -16,8 +18,7 @@ from gpu_platform.adapters.kube.watch import (
     WatchTiming,
     list_and_watch,
 )
-from gpu_platform.kube import GoneError, KubeError, NotFoundError, UnreachableError
-from tests.support.scripted_kube import Json, Line, ScriptedWatchClient, make_bookmark, make_event, make_object
+from tests.support.scripted_kube import Line, ScriptedWatchClient, make_bookmark, make_event, make_object
 from tests.support.virtual_time import now, run_in_virtual_time
 
 LIVES = (30.0, 30.0 * LIFE_SPREAD)

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 import aiohttp
 import pytest
 
-from gpu_platform.adapters.kube.send_once import send_once
+from gpu_platform.kube.connection import no_retry
 
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
@@ -33,7 +33,7 @@ async def test_a_write_whose_connection_breaks_is_sent_once_and_its_sender_told(
     seen: list[str] = []
     async with (
         server_that_drops_every_second_request(seen) as url,
-        aiohttp.ClientSession(middlewares=(send_once,)) as session,
+        aiohttp.ClientSession(middlewares=(no_retry,)) as session,
     ):
         await (await session.get(url)).read()
         with pytest.raises(aiohttp.ClientConnectionError):
@@ -45,7 +45,7 @@ async def test_a_read_may_be_sent_again() -> None:
     seen: list[str] = []
     async with (
         server_that_drops_every_second_request(seen) as url,
-        aiohttp.ClientSession(middlewares=(send_once,)) as session,
+        aiohttp.ClientSession(middlewares=(no_retry,)) as session,
     ):
         await (await session.get(url)).read()
         assert (await session.get(url)).status == 200

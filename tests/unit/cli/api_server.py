@@ -10,7 +10,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-Json = dict[str, Any]
+from gpu_platform.domain.json_text import Json
+
 PREFIX = "/api/v1"
 
 

@@ -3,17 +3,14 @@
 import base64
 import json
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import pytest
 from typer.testing import CliRunner, Result
 
 from gpu_platform.cli.app import app
-from gpu_platform.domain.api_keys import KeyRecord, split_key
-from gpu_platform.domain.tenants import Role
+from gpu_platform.domain.json_text import Json
+from gpu_platform.domain.tenants import KeyRecord, Role, split_key
 from platform_api.auth.keys import KeyRing, read_records
-
-Json = dict[str, Any]
 
 
 def run(*words: str) -> Result:

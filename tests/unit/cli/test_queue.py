@@ -6,8 +6,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from gpu_platform.cli.app import app
-from gpu_platform.domain.queue_keyring import parse_keyring
-from gpu_platform.nats.credentials import parse_credentials, read_claims
+from gpu_platform.nats.credentials import parse_credentials, parse_keyring, read_claims
 
 
 def run(*words: str) -> Result:

@@ -2,27 +2,24 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 import typer
 
+from gpu_platform.api_models.functions import CreateFunction
+from gpu_platform.api_models.stock import ChangeStockPool, CreateStockPool
+from gpu_platform.api_models.storages import CreateStorage
+from gpu_platform.api_models.units import CreateUnit
 from gpu_platform.cli.request_files import FUNCTION, POOL, STORAGE, UNIT, Kind, merge
 from gpu_platform.cli.unit_options import parse_probe
 from gpu_platform.domain.functions import FunctionChange
-from gpu_platform.domain.gpu_units import Probe
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.storages import StorageChange
-from gpu_platform.domain.units import UnitChange
+from gpu_platform.domain.units import Probe, UnitChange
 from gpu_platform.domain.value import Value
-from platform_api.functions.views import CreateFunction
-from platform_api.gpu_units.schemas import CreateUnit
-from platform_api.stock_pools.schemas import ChangeStockPool, CreateStockPool
-from platform_api.storages.views import CreateStorage
 from tests.unit.cli import views
 from tests.unit.cli.api_server import ApiServer, data
 from tests.unit.cli.shell import Shell, unwrapped
-
-Json = dict[str, Any]
 
 HTTP, TCP = {"http": {"port": "web"}}, {"tcp": {"port": "web"}}
 

@@ -9,6 +9,7 @@ import pytest
 
 from gpu_platform.cli.invocations import build_remarks
 from gpu_platform.cli.views import InvocationView
+from gpu_platform.domain.json_text import Json
 from tests.unit.cli import views
 from tests.unit.cli.api_server import NO_CONTENT, Answer, ApiServer, data, page, refusal
 from tests.unit.cli.shell import Shell, unwrapped
@@ -232,7 +233,7 @@ def test_a_payload_comes_from_a_file_or_from_a_pipe(api: ApiServer, shell: Shell
     ],
 )
 def test_only_an_answer_is_a_success(
-    api: ApiServer, shell: Shell, words: tuple[str, ...], call: views.Json, code: int
+    api: ApiServer, shell: Shell, words: tuple[str, ...], call: Json, code: int
 ) -> None:
     api.on("POST", INVOCATIONS, data(call, 202))
 

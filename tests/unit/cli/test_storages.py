@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from gpu_platform.domain.json_text import Json
 from tests.unit.cli import views
 from tests.unit.cli.api_server import NO_CONTENT, Answer, ApiServer, data, page, refusal
 from tests.unit.cli.shell import Shell
@@ -12,7 +13,7 @@ STORAGES = "/gpu-storages"
 PENDING = {"phase": "Pending", "reason": "StoragePending"}
 
 
-def failed(digest: str) -> views.Json:
+def failed(digest: str) -> Json:
     status = {"phase": "Failed", "recoveryPhase": "Required", "observedDigest": digest}
     return views.storage(phase="Failed", reason="StoragePrepareFailed", prepareStatus=status)
 

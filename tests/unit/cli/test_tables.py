@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from rich.console import Console
 
-from gpu_platform.cli.tables import build_age, build_duration, build_table
+from gpu_platform.cli.output import build_age, build_duration, build_table
 
 NOW = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
 

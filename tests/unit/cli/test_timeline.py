@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
-from gpu_platform.cli.timeline import WIDTH, Moment, build_bars, list_moments
+from gpu_platform.cli.invocations import WIDTH, Moment, build_bars, list_moments
 from gpu_platform.cli.views import InvocationView
 from tests.unit.cli import views
 

@@ -1,7 +1,7 @@
 """`--wait` stays until it is so, and says what it sees."""
 
 import json
-from typing import Any, cast
+from typing import cast
 
 import pytest
 
@@ -16,11 +16,10 @@ from gpu_platform.cli.wait import (
     judge_seeded,
     judge_settled,
 )
+from gpu_platform.domain.json_text import Json
 from tests.unit.cli import views
 from tests.unit.cli.api_server import NO_CONTENT, Answer, ApiServer, data, refusal
 from tests.unit.cli.shell import Shell
-
-Json = dict[str, Any]
 
 CREATE = ("units", "create", "demo", "--spec", "host.1", "--image", "python:3.12", "--wait")
 PENDING = views.unit(phase="Pending", reason=None, message=None, observedGeneration=None)
@@ -223,7 +222,7 @@ def test_a_new_pool_is_waited_for_until_it_is_full(api: ApiServer, shell: Shell)
         (views.unit(generation=2, observedGeneration=1, phase="Terminating"), Outcome.FAILED),
     ],
 )
-def test_a_unit_is_ready_when_the_accepted_spec_is(seen: views.Json | None, outcome: Outcome) -> None:
+def test_a_unit_is_ready_when_the_accepted_spec_is(seen: Json | None, outcome: Outcome) -> None:
     assert judge_settled(seen, "Ready", 2).outcome is outcome  # type: ignore[arg-type]
 
 
@@ -270,5 +269,5 @@ def test_seeded_stock_is_there_when_none_of_it_waits(states: list[str], outcome:
         (views.pool(phase="Terminating"), Outcome.FAILED),
     ],
 )
-def test_a_pool_is_full_when_it_is_ready(seen: views.Json | None, outcome: Outcome) -> None:
+def test_a_pool_is_full_when_it_is_ready(seen: Json | None, outcome: Outcome) -> None:
     assert judge_ready(seen).outcome is outcome  # type: ignore[arg-type]

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-Json = dict[str, Any]
+from gpu_platform.domain.json_text import Json
 
 
 def ago(**span: float) -> str:

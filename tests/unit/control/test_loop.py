@@ -9,15 +9,14 @@ from datetime import timedelta
 
 import pytest
 
-from gpu_platform.adapters.kube.leadership import NotLeaderError
-from gpu_platform.adapters.kube.watch import WatchEvent
-from gpu_platform.control.results import Done, RequeueAfter, Result
-from gpu_platform.controller.loop import PAUSE_SECONDS, ControllerLoop, Key, Trigger
+from gpu_platform.controller.loop import PAUSE_SECONDS, ControllerLoop, Done, Key, RequeueAfter, Result, Trigger
 from gpu_platform.controller.metrics import Metrics
+from gpu_platform.domain.json_text import Json
 from gpu_platform.kube import AlreadyExistsError, ConflictError, KubeError, NotFoundError, UnreachableError
-from gpu_platform.kube.informer import ObjectCache
+from gpu_platform.kube.fencing import NotLeaderError
+from gpu_platform.kube.informer import ObjectCache, WatchEvent
 from gpu_platform.kube.paths import CONFIG_MAPS
-from tests.support.scripted_kube import Json, ScriptedWatchClient, make_object
+from tests.support.scripted_kube import ScriptedWatchClient, make_object
 from tests.support.virtual_time import now, run_in_virtual_time
 
 Answer = Callable[[Key], Result]

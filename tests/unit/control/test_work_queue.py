@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpu_platform.adapters.backoff import Backoff
+from gpu_platform.clock import Backoff
 from gpu_platform.controller.work_queue import WorkQueue
 from tests.support.virtual_time import now, run_in_virtual_time
 

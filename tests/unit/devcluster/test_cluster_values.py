@@ -12,26 +12,45 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
-from gpu_platform.devcluster import ports
-from gpu_platform.devcluster.configuration import write_configuration
-from gpu_platform.devcluster.credentials import IDENTITIES, ensure_certificates, key_pair
+from gpu_platform.devcluster import DevClusterError
+from gpu_platform.devcluster import record as ports
+from gpu_platform.devcluster.configuration import (
+    OWN_PLUGIN,
+    STAND_IN,
+    cluster_environment,
+    shell_exports,
+    write_configuration,
+)
+from gpu_platform.devcluster.credentials import (
+    IDENTITIES,
+    credentials_file,
+    ensure_certificates,
+    ensure_identities,
+    key_pair,
+    signing_key_file,
+)
 from gpu_platform.devcluster.definitions import URN, field_manager
 from gpu_platform.devcluster.directory import ClusterDirectory
-from gpu_platform.devcluster.environment import cluster_environment, shell_exports
-from gpu_platform.devcluster.errors import DevClusterError
 from gpu_platform.devcluster.nodes import MODELS, plan_nodes
-from gpu_platform.devcluster.ports import LOOPBACK, OURS, PORT_NAMES, close_all, reserve_ports
 from gpu_platform.devcluster.processes import STACK, HttpReady, plan_processes
-from gpu_platform.devcluster.pulumi_plugins import OWN_PLUGIN, STAND_IN
-from gpu_platform.devcluster.queue_identity import credentials_file, ensure_identities, signing_key_file
-from gpu_platform.devcluster.record import ClusterRecord, find_record, get_record, save_record
+from gpu_platform.devcluster.pulumi_kubernetes.state import field_manager_name
+from gpu_platform.devcluster.record import (
+    LOOPBACK,
+    OURS,
+    PORT_NAMES,
+    ClusterRecord,
+    close_all,
+    find_record,
+    get_record,
+    reserve_ports,
+    save_record,
+)
 from gpu_platform.domain.quantities import parse_quantity
 from gpu_platform.domain.specs import DEFAULT_EPHEMERAL_STORAGE
 from gpu_platform.nats.credentials import parse_credentials, read_claims
 from gpu_platform.nats.permissions import QueueUser
 from infra.program import PROJECT
 from platform_api.settings import load_api_settings
-from providers.kubernetes.ownership import field_manager_name
 from reconciler.settings import load_reconciler_settings
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)

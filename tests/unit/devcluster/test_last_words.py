@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from gpu_platform.devcluster.last_words import LINE_LENGTH, LINES, TAIL_BYTES, last_words
+from gpu_platform.devcluster.child_process import LINE_LENGTH, LINES, TAIL_BYTES, last_words
 
 
 def test_they_are_the_last_lines_that_say_something(tmp_path: Path) -> None:

@@ -9,12 +9,10 @@ import pytest
 from typer.testing import CliRunner
 
 from gpu_platform.cli.app import app
-from gpu_platform.devcluster.directory import ClusterDirectory
-from gpu_platform.devcluster.errors import DevClusterError
-from gpu_platform.devcluster.location import choose_directory, find_nearby, list_running
-from gpu_platform.devcluster.locks import exclusive_lock
-from gpu_platform.devcluster.ports import PORT_NAMES
-from gpu_platform.devcluster.record import ClusterRecord, save_record
+from gpu_platform.devcluster import DevClusterError
+from gpu_platform.devcluster.directory import ClusterDirectory, exclusive_lock
+from gpu_platform.devcluster.lifecycle import choose_directory, find_nearby, list_running
+from gpu_platform.devcluster.record import PORT_NAMES, ClusterRecord, save_record
 
 HERE, NEARBY, FIRST, SECOND = (Path(text) for text in ("/here/.dev", "/.dev", "/a/.dev", "/b/.dev"))
 

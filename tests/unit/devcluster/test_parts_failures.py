@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from gpu_platform.devcluster.errors import DevClusterError
-from gpu_platform.devcluster.parts.failures import explain_build, explain_toolchain, explained_disk_errors
+from gpu_platform.devcluster import DevClusterError
+from gpu_platform.devcluster.parts.build import explain_build, explain_toolchain, explained_disk_errors
 
 LOG = Path("/cache/kwok.log")
 

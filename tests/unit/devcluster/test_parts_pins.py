@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpu_platform.devcluster.parts.pins import (
+from gpu_platform.devcluster.parts.recipe import (
     find_package_version,
     find_pinned_version,
     parse_go_directive,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gpu_platform.devcluster.parts.processes import EndedError, ProcessGroup
+from gpu_platform.devcluster.parts.build import EndedError, ProcessGroup
 from tests.support.process_table import is_running
 from tests.support.waiting import NotYet, wait_until
 
@@ -77,7 +77,7 @@ def test_an_error_while_reading_ends_the_command(tmp_path: Path) -> None:
 def test_killing_the_owner_ends_grandchildren() -> None:
     program = (
         "import os, pathlib\n"
-        "from gpu_platform.devcluster.parts.processes import ProcessGroup\n"
+        "from gpu_platform.devcluster.parts.build import ProcessGroup\n"
         "with ProcessGroup() as group:\n"
         f"    group.run({WITH_A_CHILD!r}, folder=pathlib.Path('.'), environment=os.environ,\n"
         "        on_line=lambda line: print(line, flush=True))\n"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpu_platform.devcluster.errors import DevClusterError
+from gpu_platform.devcluster import DevClusterError
 from gpu_platform.devcluster.parts.catalog import PARTS, Binary, GoModule, Part, Script
 from gpu_platform.devcluster.parts.recipe import build_environment, clean_environment, read_recipe
 

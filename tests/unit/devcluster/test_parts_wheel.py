@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from gpu_platform.devcluster.errors import DevClusterError
+from gpu_platform.devcluster import DevClusterError
 from gpu_platform.devcluster.parts import FromPath, Origin
 from gpu_platform.devcluster.parts.catalog import RUNTIME_REQUIREMENTS
-from gpu_platform.devcluster.parts.pins import find_pinned_version
-from gpu_platform.devcluster.parts.wheel import PACKAGE, find_nats_server
+from gpu_platform.devcluster.parts.ensure import NATS_PACKAGE, find_nats_server
+from gpu_platform.devcluster.parts.recipe import find_pinned_version
 
-PINNED = find_pinned_version(RUNTIME_REQUIREMENTS.read_text(), PACKAGE)
+PINNED = find_pinned_version(RUNTIME_REQUIREMENTS.read_text(), NATS_PACKAGE)
 
 
 @pytest.fixture

@@ -6,11 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from gpu_platform.devcluster.configuration import OFFICIAL_PLUGIN, STAND_IN, cluster_environment, shell_exports
 from gpu_platform.devcluster.directory import ClusterDirectory
-from gpu_platform.devcluster.environment import cluster_environment, shell_exports
-from gpu_platform.devcluster.ports import PORT_NAMES
-from gpu_platform.devcluster.pulumi_plugins import NAME, STAND_IN
-from gpu_platform.devcluster.record import ClusterRecord
+from gpu_platform.devcluster.record import PORT_NAMES, ClusterRecord
 
 
 @pytest.fixture
@@ -25,7 +23,7 @@ def directory(tmp_path: Path) -> ClusterDirectory:
 
 def install(directory: Path) -> Path:
     directory.mkdir(parents=True)
-    program = directory / NAME
+    program = directory / OFFICIAL_PLUGIN
     program.write_text("#!/bin/sh\n")
     program.chmod(0o755)
     return directory
@@ -36,7 +34,7 @@ def entries(variables: dict[str, str]) -> list[str]:
 
 
 def test_the_stand_in_is_a_program_that_can_be_started() -> None:
-    assert os.access(STAND_IN / NAME, os.X_OK)
+    assert os.access(STAND_IN / OFFICIAL_PLUGIN, os.X_OK)
 
 
 def test_without_an_official_plugin_the_stand_in_is_on_the_path_and_one_line_says_so(

@@ -13,8 +13,7 @@ from gpu_platform.devcluster import supervisor
 from gpu_platform.devcluster.credentials import ensure_certificates
 from gpu_platform.devcluster.directory import ClusterDirectory
 from gpu_platform.devcluster.processes import Finished, HttpReady, ProcessSpec
-from gpu_platform.devcluster.record import ClusterRecord
-from gpu_platform.devcluster.status import ClusterStatus, read_status
+from gpu_platform.devcluster.record import ClusterRecord, ClusterStatus, read_status
 
 ENOUGH_SECONDS = 30
 STOP = f"import os; os.kill({os.getpid()}, {int(signal.SIGTERM)})"

@@ -4,8 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from gpu_platform.domain.api_keys import KeyRecord, build_key, draw_key_parts, hash_secret, opens, split_key
-from gpu_platform.domain.tenants import Role
+from gpu_platform.domain.tenants import KeyRecord, Role, build_key, draw_key_parts, hash_secret, opens, split_key
 
 SECRET = "s" * 43
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

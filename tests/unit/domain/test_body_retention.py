@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from gpu_platform.domain.body_retention import ORPHAN_GRACE, BodyRetention, plan_bodies
+from gpu_platform.domain.invocation_plan import ORPHAN_GRACE, BodyRetention, plan_bodies
 from gpu_platform.domain.invocations import InvocationRequest, InvocationState, accept
 
 NOW = datetime(2026, 11, 18, 12, tzinfo=UTC)

@@ -5,12 +5,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from gpu_platform.domain.crd_definition import Crd
-from gpu_platform.domain.crds import ANY_UNIT_NAME_LIMIT, POOL_NAME_LIMIT, build_crds
-from gpu_platform.domain.gpu_functions import FUNCTION_NAME_LIMIT, WORKERS_LIMIT
+from gpu_platform.domain.crds import ANY_UNIT_NAME_LIMIT, Crd, Schema, build_crds
+from gpu_platform.domain.functions import FUNCTION_NAME_LIMIT, WORKERS_LIMIT
 from gpu_platform.domain.names import GROUP, child_name, stock_unit_name, worker_name
-from gpu_platform.domain.openapi_schema import Schema
-from gpu_platform.domain.stock_pools import REPLICAS_LIMIT
+from gpu_platform.domain.stock import POOL_NAME_LIMIT, REPLICAS_LIMIT
 
 CRDS = {crd["spec"]["names"]["kind"]: crd for crd in build_crds()}
 

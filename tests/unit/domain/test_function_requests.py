@@ -9,18 +9,17 @@ from gpu_platform.domain import names
 from gpu_platform.domain.functions import (
     FunctionChange,
     FunctionRequest,
+    GPUFunctionSpec,
     build_function,
     function_of_unit,
     merge_function_change,
     normalise_function,
 )
-from gpu_platform.domain.gpu_functions import GPUFunctionSpec
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.operations import marks_of, request_hash
 from gpu_platform.domain.stacks import StackAddress, StackKind, intent_of
 from gpu_platform.domain.units import RequestError
 from tests.support.builders import make_unit
-
-Json = dict[str, Any]
 
 HASH = "a" * 64
 SOCKETS = "/tmp/serverless-framework"

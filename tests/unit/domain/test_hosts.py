@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpu_platform.domain.hosts import is_loopback
+from gpu_platform.domain.network import is_loopback
 
 
 @pytest.mark.parametrize(

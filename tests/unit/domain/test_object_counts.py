@@ -7,6 +7,7 @@ import pytest
 from gpu_platform.domain.limits import (
     EXEMPT,
     ReachedLimit,
+    TenantLimits,
     build_hard,
     describe_reached,
     find_reached,
@@ -15,7 +16,6 @@ from gpu_platform.domain.limits import (
     parse_exceeded,
 )
 from gpu_platform.domain.operations import OperationKind
-from gpu_platform.domain.tenant_limits import TenantLimits
 
 LIMITS = TenantLimits(units=2, storages=3, functions=4, operations=10)
 FEW = {"units": 1, "storages": 1, "functions": 1, "operations": 9}

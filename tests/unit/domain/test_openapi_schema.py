@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import BaseModel, Field, create_model
 
-from gpu_platform.domain.openapi_schema import Schema, build_schema
+from gpu_platform.domain.crds import Schema, build_schema
 from gpu_platform.domain.value import Value
 
 

@@ -6,8 +6,10 @@ import pytest
 from pydantic import ValidationError
 
 from gpu_platform.domain import names
-from gpu_platform.domain.crds import POOL_NAME_LIMIT
-from gpu_platform.domain.pool_requests import (
+from gpu_platform.domain.specs import GPUSpecSpec
+from gpu_platform.domain.stock import (
+    POOL_NAME_LIMIT,
+    REPLICAS_LIMIT,
     PoolRequest,
     StockUnitsRequest,
     build_pool,
@@ -16,8 +18,6 @@ from gpu_platform.domain.pool_requests import (
     find_size_problem,
     seed_pool_name,
 )
-from gpu_platform.domain.specs import GPUSpecSpec
-from gpu_platform.domain.stock_pools import REPLICAS_LIMIT
 
 HASH = "a" * 64
 CATALOGUE = GPUSpecSpec(memory="16Gi", gpu=1)

@@ -10,25 +10,25 @@ import pytest
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes
 
-from gpu_platform.domain.queue_keyring import Keyring, KeyringError, parse_keyring
-from gpu_platform.domain.queue_keys import (
+from gpu_platform.nats.credentials import (
+    CredentialsFormError,
     KeyFormError,
+    Keyring,
+    KeyringError,
     KeyRole,
+    build_account,
     build_seed,
+    build_user,
     check_public_key,
+    mint_sidecar,
+    parse_credentials,
+    parse_keyring,
     public_key_of,
+    read_claims,
     read_public_key,
     read_seed,
     sign,
     verify,
-)
-from gpu_platform.nats.credentials import (
-    CredentialsFormError,
-    build_account,
-    build_user,
-    mint_sidecar,
-    parse_credentials,
-    read_claims,
 )
 from gpu_platform.nats.permissions import (
     SHARED,

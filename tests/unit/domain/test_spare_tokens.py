@@ -1,12 +1,11 @@
 """Which Secrets of FRP tokens a unit lists as spare, and when each is deleted."""
 
 from datetime import datetime, timedelta
-from typing import Any
 
 import pytest
 
 from gpu_platform.domain import names
-from gpu_platform.domain.spare_tokens import (
+from gpu_platform.domain.ssh import (
     LONG_AGO,
     SPARE_GRACE,
     exchange_token,
@@ -15,8 +14,6 @@ from gpu_platform.domain.spare_tokens import (
     with_spare_tokens,
 )
 from tests.support.builders import NOW, make_unit
-
-Json = dict[str, Any]
 
 FIRST, SECOND, THIRD = "1" * 32, "2" * 32, "3" * 32
 OLD, YOUNG = NOW - SPARE_GRACE, NOW - SPARE_GRACE + timedelta(seconds=1)

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpu_platform.domain.gpu_units import GPUUnitSpec
 from gpu_platform.domain.ssh import (
+    PublicKeyError,
     Ssh,
     SshBlockError,
     SshWish,
@@ -17,10 +17,11 @@ from gpu_platform.domain.ssh import (
     find_token_hash,
     hash_token,
     hash_token_unsalted,
+    parse_public_key,
     target_host,
 )
-from gpu_platform.domain.ssh_keys import PublicKeyError, parse_public_key
 from gpu_platform.domain.units import (
+    GPUUnitSpec,
     RequestError,
     UnitChange,
     UnitRequest,

@@ -3,18 +3,26 @@
 import itertools
 import json
 from datetime import UTC, datetime
-from typing import Any
 
 import pytest
 
 from gpu_platform.domain import names
-from gpu_platform.domain.gpu_units import GPUUnitSpec
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.stack_plan import Action, Difference, Records, find_differences, plan_stack
-from gpu_platform.domain.stack_records import Recorded, StackRecord, parse_record, record_annotations, record_labels
-from gpu_platform.domain.stacks import StackAddress, StackKind, address_of, as_accepted, intent_of, parse_address
-from gpu_platform.domain.units import accepted_text
-
-Json = dict[str, Any]
+from gpu_platform.domain.stacks import (
+    Recorded,
+    StackAddress,
+    StackKind,
+    StackRecord,
+    address_of,
+    as_accepted,
+    intent_of,
+    parse_address,
+    parse_record,
+    record_annotations,
+    record_labels,
+)
+from gpu_platform.domain.units import GPUUnitSpec, accepted_text
 
 NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)
 ADDRESS = StackAddress(StackKind.GPU_UNIT, "default", "train")

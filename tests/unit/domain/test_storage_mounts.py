@@ -1,11 +1,11 @@
 """Who may mount a storage, and how long it is held for whom."""
 
 from datetime import timedelta
-from typing import Any
 
 import pytest
 
 from gpu_platform.domain import names
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.mount_holds import (
     HOLD_GRACE,
     ConfirmHold,
@@ -24,8 +24,6 @@ from gpu_platform.domain.mount_holds import (
     will_release,
 )
 from tests.support.builders import NOW, make_storage
-
-Json = dict[str, Any]
 
 TRAIN = unit_holder("train")
 COPY = Holder(HolderKind.STORAGE, "copy")

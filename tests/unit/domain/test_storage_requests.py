@@ -6,9 +6,11 @@ from typing import Any
 import pytest
 
 from gpu_platform.domain import names
-from gpu_platform.domain.gpu_storages import GPUStorageSpec, Prepare, prepare_digest
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.operations import marks_of, request_hash
 from gpu_platform.domain.storages import (
+    GPUStorageSpec,
+    Prepare,
     RecoveryRefusedError,
     StorageChange,
     StorageRequest,
@@ -17,11 +19,10 @@ from gpu_platform.domain.storages import (
     check_recovery,
     merge_storage_change,
     normalise_storage,
+    prepare_digest,
 )
 from gpu_platform.domain.units import RequestError
 from tests.support.builders import make_storage
-
-Json = dict[str, Any]
 
 HASH = "a" * 64
 FETCH = {"fromImage": "example/fetch", "command": ["fetch"]}

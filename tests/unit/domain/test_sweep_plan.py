@@ -5,8 +5,8 @@ from itertools import product
 
 import pytest
 
+from gpu_platform.domain.invocation_plan import EXPIRY_GRACE, QUEUE_GRACE, Sweep, plan_sweep
 from gpu_platform.domain.invocations import ENDS, Invocation, InvocationRequest, InvocationState, accept, begin
-from gpu_platform.domain.sweep_plan import EXPIRY_GRACE, QUEUE_GRACE, Sweep, plan_sweep
 
 NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)
 WAITING = accept("acme", InvocationRequest(function="resize", id="call-1", timeout_seconds=3_600), NOW)

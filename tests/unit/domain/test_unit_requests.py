@@ -6,10 +6,13 @@ from typing import Any
 import pytest
 
 from gpu_platform.domain import names
-from gpu_platform.domain.gpu_units import Access, GPUUnitSpec, Template
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.operations import request_hash
 from gpu_platform.domain.units import (
+    Access,
+    GPUUnitSpec,
     RequestError,
+    Template,
     UnitChange,
     UnitRequest,
     accepted_text,
@@ -18,8 +21,6 @@ from gpu_platform.domain.units import (
     merge_change,
     normalise_request,
 )
-
-Json = dict[str, Any]
 
 WEB = {"name": "web", "port": 80}
 SSH = {"name": "ssh", "port": 22}

@@ -4,7 +4,7 @@ import re
 
 from gpu_platform.domain.names import GROUP
 from gpu_platform.domain.rbac import MANAGE
-from infra.objects.admission import POLICY, build_policy, build_policy_binding
+from infra.components.admission import POLICY, build_policy, build_policy_binding
 
 
 def test_a_policy_that_cannot_be_evaluated_refuses() -> None:

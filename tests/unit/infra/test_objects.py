@@ -14,21 +14,17 @@ import yaml
 from gpu_platform.cli.queue import build_secrets
 from gpu_platform.devcluster.credentials import ensure_certificates, key_pair
 from gpu_platform.domain import names
-from gpu_platform.domain.api_keys import KEYS_SECRET
+from gpu_platform.domain.json_text import Json
+from gpu_platform.domain.limits import TenantLimits
 from gpu_platform.domain.network import KUBE_DNS
-from gpu_platform.domain.queue_keyring import Keyring
-from gpu_platform.domain.tenant_limits import TenantLimits
-from infra.objects.catalogue import build_gpu_spec, build_stock_pool
-from infra.objects.keys import build_keys
-from infra.objects.namespaces import (
-    build_container_defaults,
-    build_namespace,
-    build_object_counts,
-    build_priority_classes,
-    build_quota,
-)
-from infra.objects.nats import build_nats, nats_url, peer_hosts, render_configuration
-from infra.objects.workloads import (
+from gpu_platform.domain.tenants import KEYS_SECRET
+from gpu_platform.nats.credentials import Keyring
+from infra.components.api_keys import build_keys
+from infra.components.catalogue import build_gpu_spec, build_stock_pool
+from infra.components.definitions import build_priority_classes
+from infra.components.namespaces import build_container_defaults, build_namespace, build_object_counts, build_quota
+from infra.components.nats import build_nats, nats_url, peer_hosts, render_configuration
+from infra.components.workloads import (
     API,
     RECONCILER,
     STACK_WORKER,
@@ -37,15 +33,24 @@ from infra.objects.workloads import (
     build_workload,
     find_ignored_setting,
 )
-from infra.process_settings import HostedApiSettings, HostedReconcilerSettings, render_settings
-from infra.sections import Amounts, ApiKey, ContainerDefaults, Nats, ServiceMonitors, StockPool, Workloads
+from infra.sections import (
+    Amounts,
+    ApiKey,
+    ContainerDefaults,
+    HostedApiSettings,
+    HostedReconcilerSettings,
+    Nats,
+    ServiceMonitors,
+    StockPool,
+    Workloads,
+    render_settings,
+)
 from platform_api.auth.keys import read_records
 from platform_api.settings import load_api_settings
 from reconciler.rbac import LEASE
 from reconciler.settings import load_reconciler_settings
 from tests.unit.infra.test_settings import read_stack
 
-Json = dict[str, Any]
 OWNER = "gpu-platform/dev"
 IMAGE = "registry.example.com/gpu-platform:1.0"
 

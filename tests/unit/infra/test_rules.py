@@ -8,7 +8,7 @@ import pytest
 
 from gpu_platform.domain import names
 from gpu_platform.domain.rbac import UNIT_SCOPES, Rule, Scope
-from infra.objects.roles import Account, build_roles, rules_in
+from infra.components.access import Account, build_roles, rules_in
 from platform_api.rbac import RULES as API_RULES
 from reconciler.rbac import CONTROLLER_RULES, rules_of
 from reconciler.settings import ReconcilerSettings

@@ -7,8 +7,7 @@ import pulumi
 import pytest
 import yaml
 
-from gpu_platform.domain.api_keys import build_key, find_undeclared, hash_secret
-from gpu_platform.domain.tenants import Role
+from gpu_platform.domain.tenants import Role, build_key, find_undeclared, hash_secret
 from infra.sections import Amounts, Nats
 from infra.settings import PlatformSettings, parse_settings, with_administrator
 from tests.architecture.repository import ROOT

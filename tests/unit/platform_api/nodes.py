@@ -1,8 +1,6 @@
 """Nodes as the API server shows them."""
 
-from typing import Any
-
-Json = dict[str, Any]
+from gpu_platform.domain.json_text import Json
 
 
 def make_node(name: str, *, product: str | None = "H100", gpus: int = 8, ready: bool = True) -> Json:

@@ -22,7 +22,7 @@ from platform_api.metrics import ApiMetrics
 from platform_api.process import _listen
 from platform_api.proxy.endpoints import METHODS
 from platform_api.proxy.forwarding import Forwarder
-from platform_api.proxying.target import Target
+from platform_api.proxy.plan import Target
 from tests.support.waiting import eventually
 
 PREFIX = "/api/v1/gpu-units/web/proxy/http"

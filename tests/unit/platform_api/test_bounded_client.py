@@ -8,12 +8,10 @@ from typing import Any
 
 import pytest
 
+from gpu_platform.domain.json_text import Json
 from gpu_platform.kube import ConflictError, KubeClient, KubeError, UnreachableError
-from platform_api.bounded_client import BoundedClient
-from platform_api.kube_health import Pulse
+from platform_api.kube_health import BoundedClient, Pulse
 from tests.support.virtual_time import now, run_in_virtual_time
-
-Json = dict[str, Any]
 
 ANSWERED_WITHIN = 3.0
 NOTICED_WITHIN = 3.0

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from gpu_platform.adapters.kube.watch import WatchTiming
 from gpu_platform.kube import UnreachableError
+from gpu_platform.kube.informer import WatchTiming
 from gpu_platform.kube.paths import GPU_UNITS
 from platform_api import cluster
 from platform_api.cluster import Cluster

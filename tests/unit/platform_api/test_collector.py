@@ -9,7 +9,7 @@ from prometheus_client.registry import Collector
 
 from platform_api.health.collector import Figures, build_metrics
 from platform_api.health.gpu_readings import parse_readings
-from platform_api.inventory.nodes import read_nodes
+from platform_api.health.inventory import read_nodes
 from tests.support.builders import make_stock, make_unit
 from tests.support.exporter import exporter_text
 from tests.unit.platform_api.nodes import make_node

@@ -8,14 +8,13 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from gpu_platform.api_models.units import CreateUnit
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.operations import request_hash
 from gpu_platform.domain.units import UnitChange
 from gpu_platform.domain.value import Value
-from platform_api.gpu_units.schemas import CreateUnit
 from platform_api.http.bodies import DETAILS_LIMIT, decode_body
 from platform_api.http.errors import ApiError
-
-Json = dict[str, Any]
 
 WORDS = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 LABELS = st.from_regex(r"[a-z0-9]([a-z0-9-]{0,10}[a-z0-9])?", fullmatch=True)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from platform_api.http.etags import is_matched
+from platform_api.http.bodies import is_matched
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import h11
 import pytest
 
-from platform_api.http.framing import HEAD_LIMIT, StrictConnection, find_lines_fault, may_have_chunks
+from platform_api.http.connections import HEAD_LIMIT, StrictConnection, find_lines_fault, may_have_chunks
 
 GOOD = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\n"
 CHUNKED = b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"

@@ -6,16 +6,15 @@ from typing import Any
 
 import pytest
 
-from gpu_platform.domain.gpu_functions import FunctionPhase
+from gpu_platform.api_models.functions import FunctionHealth, HealthState
+from gpu_platform.domain.functions import FunctionPhase
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.tenants import Role
 from gpu_platform.nats.errors import QueueUnavailableError
 from platform_api.auth.keys import Caller
-from platform_api.functions.health import FunctionHealthReads, QueueCount, build_health
-from platform_api.functions.views import FunctionHealth, HealthState, view_of
+from platform_api.functions.views import FunctionHealthReads, QueueCount, build_health, view_function
 from tests.support.builders import make_function
 from tests.support.virtual_time import now, run_in_virtual_time
-
-Json = dict[str, Any]
 
 CALLER = Caller(tenant="acme", roles=frozenset({Role.VIEWER}), key_id="k")
 COUNT = QueueCount(waiting=3, running=1)
@@ -66,14 +65,14 @@ class Away:
     ],
 )
 def test_the_state_is_one_word(shown: Json, count: QueueCount | None, state: HealthState) -> None:
-    assert build_health(view_of(shown), count, "").state is state
+    assert build_health(view_function(shown), count, "").state is state
 
 
 def test_every_combination_has_a_state_and_only_ready_workers_make_it_ready() -> None:
     phases = (*FunctionPhase, None)
     for phase, minimum, workers, ready, count in itertools.product(phases, (0, 1), (0, 1), (0, 1), (COUNT, None)):
         status = {"workers": workers, "readyWorkers": ready, **({"phase": phase.value} if phase else {})}
-        view = view_of(make_function(minWorkers=minimum) | {"status": status})
+        view = view_function(make_function(minWorkers=minimum) | {"status": status})
         health = build_health(view, count, "away")
         assert (health.state is HealthState.READY) <= bool(ready and count)
         assert (health.state is HealthState.COLD) <= (not minimum and not workers)

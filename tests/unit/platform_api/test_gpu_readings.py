@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from platform_api.gpu_metrics.schemas import gpu_view_of
+from platform_api.gpu_units.views import view_gpu
 from platform_api.health.gpu_readings import NAMES, Device, Reading, Totals, parse_readings, select_pods, sum_readings
 from tests.support.exporter import exporter_text
 
@@ -66,7 +66,7 @@ def test_a_value_that_is_none_costs_that_value_only(value: str) -> None:
     [reading] = parse_readings(text)
 
     assert (reading.utilization_percent, reading.used_mib, reading.total_mib) == (None, 100, None)
-    assert "utilizationPercent" not in gpu_view_of(reading).to_json()
+    assert "utilizationPercent" not in view_gpu(reading).to_json()
 
 
 @given(st.lists(LINES, max_size=20).map("\n".join))

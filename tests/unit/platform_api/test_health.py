@@ -3,16 +3,13 @@
 from datetime import timedelta
 from typing import Any
 
+from gpu_platform.api_models.health import HealthView, InventoryView
+from gpu_platform.domain.json_text import Json
 from platform_api.health.gpu_readings import parse_readings
-from platform_api.health.report import build_report
-from platform_api.health.schemas import HealthView
-from platform_api.health.service import Observed, build_health
-from platform_api.inventory.schemas import InventoryView
+from platform_api.health.service import Observed, build_health, build_report
 from tests.support.builders import NOW, make_pool, make_stock, make_unit
 from tests.support.exporter import exporter_text
 from tests.unit.platform_api.nodes import make_node
-
-Json = dict[str, Any]
 
 
 def observed(**seen: Any) -> Observed:

@@ -1,16 +1,12 @@
 """The inventory, as a function of what is held."""
 
-from typing import Any
-
 import pytest
 
 from gpu_platform.domain import names
-from platform_api.health.inventory import Holdings, build_inventory, count_specs, count_used
-from platform_api.inventory.nodes import read_node
+from gpu_platform.domain.json_text import Json
+from platform_api.health.inventory import Holdings, build_inventory, count_specs, count_used, read_node
 from tests.support.builders import make_pool, make_stock, make_unit
 from tests.unit.platform_api.nodes import make_node
-
-Json = dict[str, Any]
 
 
 def placed(unit: Json, node: str | None, phase: str) -> Json:

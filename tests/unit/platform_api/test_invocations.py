@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from gpu_platform.api_models.invocations import Invoke, Redrive
 from gpu_platform.domain.invocations import (
     BodyReference,
     InvocationRequest,
@@ -29,7 +30,7 @@ from platform_api.invocations.parsing import (
     check_result,
     read_asked,
 )
-from platform_api.invocations.schemas import Invoke, Redrive, view_of
+from platform_api.invocations.reads import view_invocation
 from tests.support import earlier_invocations
 
 NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)
@@ -223,16 +224,16 @@ def test_dead_letters_are_named_by_plain_ids(said: dict[str, Any]) -> None:
 def test_a_view_shows_the_result_with_its_body_only_where_it_was_read() -> None:
     over = answer(begin(CALL, "worker-1", NOW), InvocationResult(body=[1, None]), NOW)
 
-    assert "body" not in view_of(over).to_json()["result"]
-    assert view_of(over, over.result).to_json()["result"]["body"] == [1, None]
+    assert "body" not in view_invocation(over).to_json()["result"]
+    assert view_invocation(over, over.result).to_json()["result"]["body"] == [1, None]
     large = answer(
         begin(CALL, "worker-1", NOW), InvocationResult(body=1), NOW, BodyReference(digest="0" * 64, size=9, chunks=1)
     )
-    assert view_of(large, large.result).to_json()["resultBytes"] == 9
+    assert view_invocation(large, large.result).to_json()["resultBytes"] == 9
 
 
 def test_a_view_names_what_the_caller_named() -> None:
-    shown = view_of(cancel(begin(CALL, "worker-1", NOW + timedelta(seconds=1)), NOW)).to_json()
+    shown = view_invocation(cancel(begin(CALL, "worker-1", NOW + timedelta(seconds=1)), NOW)).to_json()
 
     assert shown == {
         "invocationID": "call-1",

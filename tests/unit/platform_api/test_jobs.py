@@ -6,17 +6,14 @@ from typing import Any
 import pytest
 
 from gpu_platform.api_models.fields import is_object_name
-from gpu_platform.domain.pool_requests import PoolRequest, StockUnitsRequest
+from gpu_platform.api_models.stock import CreateStockPool, SeedStockUnits
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.specs import GPUSpecSpec
+from gpu_platform.domain.stock import PoolRequest, StockUnitsRequest
 from gpu_platform.domain.value import Value
 from platform_api.http.bodies import decode_body
 from platform_api.http.errors import ApiError
-from platform_api.jobs.schemas import is_job, view_of
-from platform_api.stock.jobs import build_job, find_size_refusal
-from platform_api.stock_pools.schemas import CreateStockPool
-from platform_api.stock_units.schemas import SeedStockUnits
-
-Json = dict[str, Any]
+from platform_api.stock.jobs import build_job, find_size_refusal, is_job, view_job
 
 SEED = StockUnitsRequest(spec_name="g1.1", replicas=2)
 KNOWN = GPUSpecSpec(memory="16Gi", gpu=1)
@@ -39,11 +36,11 @@ def recorded(request: StockUnitsRequest | PoolRequest = SEED, **status: Any) -> 
     ],
 )
 def test_the_phase_is_the_status(phase: str | None, shown: str) -> None:
-    assert view_of(recorded(phase=phase)).status == shown
+    assert view_job(recorded(phase=phase)).status == shown
 
 
 def test_a_new_job_is_shown_with_its_pool() -> None:
-    assert view_of(recorded()).to_json() == {
+    assert view_job(recorded()).to_json() == {
         "id": "nightly",
         "operationID": "nightly",
         "type": "seed_stock_units",
@@ -57,7 +54,7 @@ def test_a_new_job_is_shown_with_its_pool() -> None:
 
 
 def test_a_failed_job_says_why_and_when() -> None:
-    job = view_of(
+    job = view_job(
         recorded(
             phase="Failed",
             reason="NameTaken",
@@ -77,7 +74,7 @@ def test_only_work_on_stock_is_a_job() -> None:
 
     assert is_job(recorded())
     assert is_job(recorded(pool))
-    assert view_of(recorded(pool)).type == "create_stock_pool"
+    assert view_job(recorded(pool)).type == "create_stock_pool"
     assert not is_job({"spec": {"kind": "CreateUnit"}})
 
 

@@ -9,13 +9,11 @@ from typing import Any
 
 import pytest
 
-from gpu_platform.domain.api_keys import KeyRecord, build_key, hash_secret
-from gpu_platform.domain.tenants import Role
+from gpu_platform.domain.json_text import Json
+from gpu_platform.domain.tenants import KeyRecord, Role, build_key, hash_secret
 from gpu_platform.kube import KubeClient
 from platform_api.auth.keys import KeyRing, read_records
 from tests.support.virtual_time import run_in_virtual_time
-
-Json = dict[str, Any]
 
 SECRET = "s" * 43
 KEY = build_key("abcd1234", SECRET)

@@ -7,12 +7,10 @@ from typing import Any
 
 import pytest
 
+from gpu_platform.domain.json_text import Json
 from gpu_platform.kube import KubeClient, KubeError, NotFoundError, UnreachableError
-from platform_api.bounded_client import BoundedClient
-from platform_api.kube_health import Pulse, judge
+from platform_api.kube_health import BoundedClient, Pulse, judge
 from tests.support.virtual_time import now, run_in_virtual_time
-
-Json = dict[str, Any]
 
 NO_ANSWER = "no answer in time"
 

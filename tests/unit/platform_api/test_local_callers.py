@@ -2,7 +2,7 @@
 
 import pytest
 
-from platform_api.http.local_callers import check_local_caller
+from platform_api.http.middleware import check_local_caller
 
 PUBLIC = "https://gpu.example/api"
 

@@ -6,12 +6,11 @@ import logging
 import re
 import secrets
 from dataclasses import dataclass, field
-from typing import Any
 
 import pytest
 
-from platform_api.http.holding import release_held
-from platform_api.http.limits import FREE_BYTES, HELD_BYTES, TENANT_SHARE
+from gpu_platform.domain.json_text import Json
+from platform_api.http.limits import FREE_BYTES, HELD_BYTES, TENANT_SHARE, release_held
 from platform_api.http.middleware import (
     PART_BYTES,
     Application,
@@ -24,7 +23,6 @@ from platform_api.http.middleware import (
 )
 from platform_api.metrics import ApiMetrics
 
-Json = dict[str, Any]
 Header = tuple[bytes, bytes]
 
 BODY_LIMIT = 100

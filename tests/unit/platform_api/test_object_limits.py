@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from gpu_platform.adapters.kube.watch import WatchEvent, WatchTiming
 from gpu_platform.domain.functions import FunctionRequest
+from gpu_platform.domain.json_text import Json
+from gpu_platform.domain.limits import TenantLimits
 from gpu_platform.domain.operations import OperationKind
-from gpu_platform.domain.tenant_limits import TenantLimits
 from gpu_platform.domain.tenants import Role
 from gpu_platform.kube import KubeError, UnreachableError
 from gpu_platform.kube.errors import error_from_status
-from gpu_platform.kube.informer import ObjectCache
+from gpu_platform.kube.informer import ObjectCache, WatchEvent, WatchTiming
 from gpu_platform.kube.paths import GPU_UNITS, OPERATIONS
 from gpu_platform.store.creations import create_or_adopt
 from gpu_platform.store.ledger import build_deletion, open_operation
@@ -23,8 +23,6 @@ from platform_api.objects.idempotent_create import as_refusal, build_creation
 from platform_api.objects.limits import ObjectLimits
 from tests.support.builders import make_unit
 from tests.support.scripted_kube import StoredObjects
-
-Json = dict[str, Any]
 
 ALICE = Caller(key_id="k", tenant="default", roles=frozenset({Role.EDITOR}))
 BOB = Caller(key_id="b", tenant="bob", roles=frozenset({Role.EDITOR}))

@@ -1,16 +1,14 @@
 """Changing an object as it was seen, while others write it, too."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
+from gpu_platform.domain.json_text import Json
 from gpu_platform.kube import ConflictError, NotFoundError
 from platform_api.http.errors import ApiError, not_found
 from platform_api.objects.optimistic_update import TRIES, change_as_seen
 from tests.support.builders import make_unit
-
-Json = dict[str, Any]
 
 
 class Server:

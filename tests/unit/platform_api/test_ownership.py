@@ -4,7 +4,7 @@ import pytest
 
 from gpu_platform.domain import names
 from platform_api.http.errors import ApiError
-from platform_api.ownership import refuse_worker
+from platform_api.objects.optimistic_update import refuse_worker
 from tests.support.builders import make_unit
 
 

@@ -1,7 +1,7 @@
 """Which objects a page holds, as the API server is asked."""
 
-from gpu_platform.domain.gpu_storages import StoragePhase
-from platform_api.paging import build_phase_selectors
+from gpu_platform.domain.storages import StoragePhase
+from platform_api.objects.reads import build_phase_selectors
 
 
 def test_without_a_phase_all_are_shown() -> None:

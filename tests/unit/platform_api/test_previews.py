@@ -7,14 +7,15 @@ from typing import Any
 
 import pytest
 
-from gpu_platform.adapters.kube.watch import WatchEvent, WatchTiming
+from gpu_platform.api_models.stacks import PreviewView
 from gpu_platform.domain import names
-from gpu_platform.domain.gpu_units import GPUUnitSpec
+from gpu_platform.domain.json_text import Json
+from gpu_platform.domain.limits import TenantLimits
 from gpu_platform.domain.operations import PREVIEW_RETENTION, operation_name
-from gpu_platform.domain.tenant_limits import TenantLimits
 from gpu_platform.domain.tenants import Role
-from gpu_platform.domain.units import accepted_text
+from gpu_platform.domain.units import GPUUnitSpec, accepted_text
 from gpu_platform.kube import UnreachableError
+from gpu_platform.kube.informer import WatchEvent, WatchTiming
 from gpu_platform.kube.paths import OPERATIONS
 from platform_api.auth.keys import Caller
 from platform_api.cluster import Cluster
@@ -22,11 +23,9 @@ from platform_api.http.errors import ApiError
 from platform_api.objects.limits import ObjectLimits
 from platform_api.stacks.active_previews import UNSEEN, ActivePreviews
 from platform_api.stacks.previews import PreviewService, build_preview, is_shared
-from platform_api.stacks.schemas import PreviewView, preview_view_of
+from platform_api.stacks.service import view_preview
 from tests.support.builders import NOW, make_unit
 from tests.support.scripted_kube import StoredObjects
-
-Json = dict[str, Any]
 
 SPEC = accepted_text(GPUUnitSpec(spec_name="g1.1", image="example/train"))
 ALICE = Caller(key_id="k", tenant="default", roles=frozenset({Role.EDITOR}))
@@ -347,5 +346,5 @@ def test_a_preview_at_its_end_shows_what_it_found() -> None:
         "expiresAt": (NOW + PREVIEW_RETENTION).isoformat(),
         "result": {"changes": {"update": 1, "same": 1}, "steps": [step]},
     }
-    view = preview_view_of(operation).to_json()
+    view = view_preview(operation).to_json()
     assert (view["phase"], view["changes"], view["steps"]) == ("Succeeded", {"update": 1, "same": 1}, [step])

@@ -2,7 +2,7 @@
 
 import pytest
 
-from platform_api.proxying.caching import Header, build_caching_headers
+from platform_api.proxy.headers import Header, build_caching_headers
 
 VARY = (b"vary", b"Authorization")
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from platform_api.proxying.cookies import build_cookie, build_set_cookie
+from platform_api.proxy.headers import build_cookie, build_set_cookie
 
 PREFIX = b"/api/v1/gpu-units/web/proxy/http"
 

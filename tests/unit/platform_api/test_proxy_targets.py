@@ -5,13 +5,11 @@ from typing import Any
 import pytest
 
 from gpu_platform.domain import names
+from gpu_platform.domain.json_text import Json
 from platform_api.gpu_units.plan import NoSuchPort, find_callable_port, plan_target
-from platform_api.proxy.plan import plan_address, split_path
-from platform_api.proxying.target import NotReady, Simulated, Target
+from platform_api.proxy.plan import NotReady, Simulated, Target, plan_address, split_path
 from platform_api.storages.plan import plan_accessor
 from tests.support.builders import make_storage
-
-Json = dict[str, Any]
 
 PORTS = [
     {"name": "http", "port": 8000},

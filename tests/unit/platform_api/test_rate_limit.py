@@ -12,7 +12,7 @@ from platform_api.auth.rate_limit import (
     build_headers,
     find_source,
 )
-from platform_api.http.rate_limit_headers import add_fields
+from platform_api.http.middleware import add_fields
 
 PLENTY = Rate(1_000, 2_000)
 

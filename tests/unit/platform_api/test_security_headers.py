@@ -2,12 +2,7 @@
 
 import pytest
 
-from platform_api.http.security_headers import (
-    API_POLICY,
-    OWN_SECURITY_HEADERS,
-    SECURITY_HEADERS,
-    build_security_headers,
-)
+from platform_api.http.middleware import API_POLICY, OWN_SECURITY_HEADERS, SECURITY_HEADERS, build_security_headers
 
 
 def test_an_answer_of_the_api_gets_all_of_them() -> None:

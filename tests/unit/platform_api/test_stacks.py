@@ -7,28 +7,31 @@ from typing import Any
 
 import pytest
 
+from gpu_platform.api_models.stacks import StackView
 from gpu_platform.domain import names
-from gpu_platform.domain.gpu_units import GPUUnitSpec
-from gpu_platform.domain.stack_records import Recorded, StackRecord, record_annotations, record_labels
-from gpu_platform.domain.stacks import StackAddress, StackKind, accepted_hash
+from gpu_platform.domain.json_text import Json
+from gpu_platform.domain.stacks import (
+    Recorded,
+    StackAddress,
+    StackKind,
+    StackRecord,
+    accepted_hash,
+    record_annotations,
+    record_labels,
+)
 from gpu_platform.domain.tenants import Role
-from gpu_platform.domain.units import accepted_text
+from gpu_platform.domain.units import GPUUnitSpec, accepted_text
 from gpu_platform.kube import UnreachableError
 from gpu_platform.kube.paths import LEASES
 from platform_api.auth.keys import Caller
-from platform_api.bounded_client import BoundedClient
-from platform_api.gpu_units.schemas import view_of as unit_view_of
+from platform_api.gpu_units.views import view_unit as unit_view_of
 from platform_api.http.errors import ApiError
-from platform_api.kube_health import Pulse
-from platform_api.stacks.recording import LONGEST_PAUSE_SECONDS, WAIT_SECONDS, WAITING_LIMIT, RecordingWaits
-from platform_api.stacks.schemas import StackView
-from platform_api.stacks.service import get_stack
-from platform_api.stock_pools.schemas import view_of as pool_view_of
+from platform_api.kube_health import BoundedClient, Pulse
+from platform_api.stacks.service import LONGEST_PAUSE_SECONDS, WAIT_SECONDS, WAITING_LIMIT, RecordingWaits, get_stack
+from platform_api.stock.service import view_pool as pool_view_of
 from tests.support.builders import NOW, make_pool, make_unit
 from tests.support.scripted_kube import StoredObjects
 from tests.support.virtual_time import now, run_in_virtual_time
-
-Json = dict[str, Any]
 
 ADDRESS = StackAddress(StackKind.GPU_UNIT, "default", "demo")
 LEASE = LEASES.item(ADDRESS.lease, names.SYSTEM_NAMESPACE)

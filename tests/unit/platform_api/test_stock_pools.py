@@ -1,16 +1,14 @@
 """A change of a pool, and when it is written."""
 
 import json
-from typing import Any
 
 import pytest
 
+from gpu_platform.api_models.stock import ChangeStockPool
 from gpu_platform.domain import names
-from platform_api.stock.service import build_changed
-from platform_api.stock_pools.schemas import ChangeStockPool, view_of
+from gpu_platform.domain.json_text import Json
+from platform_api.stock.service import build_changed, view_pool
 from tests.support.builders import make_pool
-
-Json = dict[str, Any]
 
 
 def accepted(pool: Json) -> Json:
@@ -69,4 +67,4 @@ def test_a_pool_without_a_status_progresses_and_one_on_its_way_out_terminates(
     pool = make_pool(2, status=status)
     pool["metadata"] |= {"creationTimestamp": "2030-01-01T11:00:00Z"} | metadata
 
-    assert view_of(pool).phase == phase
+    assert view_pool(pool).phase == phase

@@ -1,13 +1,10 @@
 """Stock units, as operators see them."""
 
-from typing import Any
-
 import pytest
 
-from platform_api.stock_units.schemas import view_of
+from gpu_platform.domain.json_text import Json
+from platform_api.stock.service import view_stock_unit
 from tests.support.builders import make_stock
-
-Json = dict[str, Any]
 
 
 @pytest.mark.parametrize(
@@ -22,11 +19,11 @@ Json = dict[str, Any]
     ],
 )
 def test_stock_is_available_when_it_is_free_and_ready(stock: Json, state: str) -> None:
-    assert view_of(stock).state == state
+    assert view_stock_unit(stock).state == state
 
 
 def test_claimed_stock_says_for_whom() -> None:
-    shown = view_of(make_stock("pool-0", claimed_by="runtime-instance/demo")).to_json()
+    shown = view_stock_unit(make_stock("pool-0", claimed_by="runtime-instance/demo")).to_json()
 
     assert shown == {
         "name": "pool-0",
@@ -48,4 +45,4 @@ def test_stock_that_nobody_looked_at_yet_is_pending() -> None:
     stock = make_stock()
     del stock["status"]
 
-    assert (view_of(stock).phase, view_of(stock).state) == ("Pending", "waiting")
+    assert (view_stock_unit(stock).phase, view_stock_unit(stock).state) == ("Pending", "waiting")

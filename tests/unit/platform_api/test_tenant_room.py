@@ -4,16 +4,16 @@ from typing import Any, cast
 
 import pytest
 
-from gpu_platform.domain.tenant_limits import TenantLimits
+from gpu_platform.domain.limits import TenantLimits
 from gpu_platform.nats.listing import Listing, TenantUsage
 from gpu_platform.nats.subjects import CHUNK_BYTES
 from platform_api.http.errors import ApiError
 from platform_api.invocations.limits import (
-    GOOD_SECONDS,
     NOTHING,
     ONE_RECORD,
     REFUSED_SECONDS,
     SCARCE_RECORDS,
+    USAGE_SECONDS,
     TenantRoom,
     find_refusal,
     usage_of_body,
@@ -90,7 +90,7 @@ async def test_a_tenant_is_measured_once_in_a_while_and_again_before_a_refusal()
     room.measure_again("acme")
     await take()
     assert measured.times == 3
-    now += GOOD_SECONDS * 2
+    now += USAGE_SECONDS * 2
     await take()
     assert measured.times == 4
 
@@ -99,7 +99,7 @@ async def test_what_is_being_stored_counts_beside_what_is_measured() -> None:
     now = 0.0
     room, listing = TenantRoom(lambda _: LIMITS, lambda: now), cast(Listing, cast(Any, Measured(records=2)))
     async with room.hold(listing, "acme", ONE_RECORD):
-        now += GOOD_SECONDS * 2
+        now += USAGE_SECONDS * 2
         with pytest.raises(ApiError):
             async with room.hold(listing, "acme", ONE_RECORD):
                 pass

@@ -6,8 +6,8 @@ import threading
 import pytest
 
 from gpu_platform.domain.ssh import hash_token
-from platform_api.gpu_units import token_digests
-from platform_api.gpu_units.token_digests import TokenDigests
+from platform_api.gpu_units import acceptance as token_digests
+from platform_api.gpu_units.acceptance import TokenDigests
 
 LOOP_SECONDS = 60.0
 """Far more than an event loop needs for one turn: only a blocked one takes as long."""

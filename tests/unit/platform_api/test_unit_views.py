@@ -5,15 +5,13 @@ from typing import Any
 
 import pytest
 
-from gpu_platform.adapters.kube.watch import WatchTiming
+from gpu_platform.api_models.units import UnitView
+from gpu_platform.domain.json_text import Json
+from gpu_platform.kube.informer import WatchTiming
 from platform_api.cluster import Cluster
-from platform_api.gpu_units.schemas import UnitView
-from platform_api.gpu_units.targets import UnitTargets
-from platform_api.gpu_units.views import UnitViews
+from platform_api.gpu_units.views import UnitTargets, UnitViews
 from tests.support.builders import make_unit
 from tests.support.scripted_kube import StoredObjects
-
-Json = dict[str, Any]
 
 PUBLIC_URL = "https://demo-1.units.example.com/"
 

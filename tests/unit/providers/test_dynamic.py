@@ -5,12 +5,11 @@ from typing import Any
 import pytest
 from pulumi.output import Unknown
 
+from gpu_platform.domain.json_text import Json
 from providers.rest.api import RefusedError
 from providers.rest.functions import FUNCTIONS
 from providers.rest.things import build_operation_id, is_made_for
 from providers.rest.units import UNITS
-
-Json = dict[str, Any]
 
 PORTS = {"ports": [{"name": "web", "port": 80}, {"name": "metrics", "port": 9000}]}
 UNKNOWN = Unknown()  # type: ignore[no-untyped-call]

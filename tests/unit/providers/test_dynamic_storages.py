@@ -6,13 +6,12 @@ from typing import Any
 import pytest
 from pulumi.output import Unknown
 
+from gpu_platform.domain.json_text import Json
 from providers.rest.api import RefusedError, RestApi
 from providers.rest.storages import STORAGES
 from providers.rest.things import Things
 from providers.rest.units import UNITS
 from tests.unit.cli.api_server import NO_CONTENT, Answer, ApiServer, data, refusal, running_server
-
-Json = dict[str, Any]
 
 UNKNOWN = Unknown()  # type: ignore[no-untyped-call]
 OWNER = "acme/urn:pulumi:dev::shop::storage::weights"

@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from gpu_platform.pulumi_protocol.properties import UNKNOWN, Path
-from providers.protocol.diffing import Change, find_changes
+from gpu_platform.pulumi_protocol.properties import UNKNOWN, Change, Path, find_changes
 
 ADD, DELETE, UPDATE = Change.ADD, Change.DELETE, Change.UPDATE
 

@@ -12,10 +12,11 @@ from gpu_platform.pulumi_protocol.properties import (
     contains_unknown,
     decode_properties,
     encode_properties,
+    find_moved_secrets,
+    path_text,
+    without_inner,
     without_nulls,
 )
-from providers.protocol.property_paths import path_text
-from providers.protocol.secret_places import find_moved_secrets, without_inner
 
 
 def test_secrets_and_unknowns_survive_the_way_there_and_back() -> None:

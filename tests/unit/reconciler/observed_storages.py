@@ -3,10 +3,9 @@
 from dataclasses import replace
 from typing import Any
 
-from gpu_platform.domain.gpu_storages import GPUStorageSpec
-from reconciler.storages.observed import Observed
-
-Json = dict[str, Any]
+from gpu_platform.domain.json_text import Json
+from gpu_platform.domain.storages import GPUStorageSpec
+from reconciler.storages.observe import Observed
 
 
 def make_observed(storage: Json, **changes: Any) -> Observed:

@@ -4,15 +4,14 @@ from dataclasses import replace
 from typing import Any
 
 from gpu_platform.domain.conditions import find_condition
-from gpu_platform.domain.gpu_units import Phase
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.specs import GPUSpecSpec
-from reconciler.child_writes import CreateChild
-from reconciler.units.observed import ChildKind, Observed
+from gpu_platform.domain.units import Phase
+from reconciler.child_diff import CreateChild, UnitChild
+from reconciler.units.observe import Observed
 from reconciler.units.plan import Plan, UnitSettings, plan_unit
 from reconciler.units.ssh_resources import SshSettings
 from tests.support.builders import NOW, as_stored, make_pod
-
-Json = dict[str, Any]
 
 SSH = SshSettings("example/sshd:1", "example/frpc:1")
 SETTINGS = UnitSettings("busybox:1.36", ("10.0.0.0/8", "fc00::/7"), SSH)
@@ -46,12 +45,12 @@ def settle(observed: Observed, *, is_ready: bool = False) -> Observed:
 
 def with_written(observed: Observed, planned: Plan, *, is_ready: bool) -> Observed:
     written = {write.kind: as_stored(write.body) for write in planned.writes if isinstance(write, CreateChild)}
-    template = written[ChildKind.DEPLOYMENT]["spec"]["template"]
+    template = written[UnitChild.DEPLOYMENT]["spec"]["template"]
     pod = make_pod(conditions=READY, labels=template["metadata"]["labels"])
     return replace(observed, children=written, pods=(pod,) if is_ready else ())
 
 
-def with_child(observed: Observed, kind: ChildKind, live: Json | None) -> Observed:
+def with_child(observed: Observed, kind: UnitChild, live: Json | None) -> Observed:
     """The same with this one as it is now, or without it."""
     others = {each: item for each, item in observed.children.items() if each is not kind}
     return replace(observed, children={**others, kind: live} if live is not None else others)

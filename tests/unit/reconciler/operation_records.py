@@ -1,16 +1,14 @@
 """Operations as they are recorded, and what is planned about them, for tests of that decision."""
 
 from datetime import datetime, timedelta
-from typing import Any
 
 from gpu_platform.domain import names
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.operations import TAKEOVER, OperationPhase, OperationSpec, OperationStatus
-from reconciler.operations.observed import Observed, Record
+from reconciler.operations.observe import Observed, Record
 from reconciler.operations.plan import plan_operation
 from reconciler.operations.steps import Plan, WriteStatus
 from tests.support.builders import NOW, make_stock
-
-Json = dict[str, Any]
 
 HASH = "a" * 64
 SECOND = timedelta(seconds=1)

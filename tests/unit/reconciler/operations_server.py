@@ -7,10 +7,11 @@ import itertools
 import random
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import Any, cast
+from typing import cast
 
-from gpu_platform.control.results import Done
+from gpu_platform.controller.loop import Done
 from gpu_platform.domain import names
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.operations import TAKEOVER
 from gpu_platform.kube import ConflictError, KubeError, NotFoundError, PatchType
 from gpu_platform.kube.paths import GPU_FUNCTIONS, GPU_STORAGES, GPU_UNITS, OPERATIONS, STOCK_POOLS, ResourcePath
@@ -18,8 +19,6 @@ from reconciler.informers import World
 from reconciler.operations.controller import OperationsController
 from tests.support.builders import NOW
 from tests.support.scripted_kube import Store, StoredObjects
-
-Json = dict[str, Any]
 
 
 class KilledError(BaseException):

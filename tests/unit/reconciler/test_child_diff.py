@@ -5,10 +5,8 @@ from typing import Any
 
 import pytest
 
-from reconciler.child_diff import note_fields
-from reconciler.child_writes import CreateChild, DeleteChild, ReplaceChild, plan_child
-
-Json = dict[str, Any]
+from gpu_platform.domain.json_text import Json
+from reconciler.child_diff import CreateChild, DeleteChild, ReplaceChild, note_fields, plan_child
 
 
 class Kind(StrEnum):

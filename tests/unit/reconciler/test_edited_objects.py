@@ -3,17 +3,15 @@
 from typing import Any, cast
 
 from gpu_platform.domain import names
-from gpu_platform.domain.gpu_units import GPUUnitSpec
-from gpu_platform.domain.stock_pools import StockPoolSpec
-from gpu_platform.domain.units import accepted_text
+from gpu_platform.domain.json_text import Json
+from gpu_platform.domain.stock import StockPoolSpec
+from gpu_platform.domain.units import GPUUnitSpec, accepted_text
 from gpu_platform.domain.value import Value
+from reconciler.child_diff import UnitChild
 from reconciler.informers import World
-from reconciler.stock.observe import observe_pool
+from reconciler.stock.controller import observe_pool
 from reconciler.units.observe import observe_unit
-from reconciler.units.observed import ChildKind
 from tests.support.builders import NOW, make_pool, make_unit
-
-Json = dict[str, Any]
 
 
 class _Cache:
@@ -31,7 +29,7 @@ class _World:
     def __init__(self, *units: Json, pool: Json | None = None) -> None:
         self.units = _Cache(*units)
         self.pools = _Cache(*([pool] if pool else []))
-        self.unit_children = {kind: _Cache() for kind in ChildKind}
+        self.unit_children = {kind: _Cache() for kind in UnitChild}
         self.namespaces = _Cache()
         self._instances = units
 

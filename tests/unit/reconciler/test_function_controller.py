@@ -2,32 +2,27 @@
 
 from contextlib import suppress
 from datetime import datetime, timedelta
-from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
 
-from gpu_platform.adapters.kube.watch import WatchTiming
-from gpu_platform.adapters.queue.consumers import Backlog
-from gpu_platform.control.results import Done, RequeueAfter, Result
-from gpu_platform.controller.loop import Key
+from gpu_platform.controller.loop import Done, Key, RequeueAfter, Result
 from gpu_platform.domain import names
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.stock import is_claimed
 from gpu_platform.kube import AlreadyExistsError, KubeError, QuotaBusyError, UnreachableError
-from gpu_platform.kube.informer import ObjectCache
+from gpu_platform.kube.informer import ObjectCache, WatchTiming
 from gpu_platform.kube.paths import GPU_FUNCTIONS, GPU_UNITS
+from gpu_platform.nats.streams import Backlog
 from reconciler.functions.controller import EVERYTHING, REFUSED, FunctionsController
 from reconciler.functions.credentials import Signer
 from reconciler.functions.observe import observe_function
 from reconciler.functions.queue_link import StillConnectingError
 from reconciler.functions.scaling import Scaler
-from reconciler.functions.starts import WorkerStarts
-from reconciler.functions.workers import build_worker
+from reconciler.functions.workers import WorkerStarts, build_worker
 from reconciler.informers import World
 from tests.support.builders import NOW, make_function, make_stock, make_unit
 from tests.unit.reconciler.operations_server import ApiServer, new_store, put
-
-Json = dict[str, Any]
 
 HOME = names.DEFAULT_INSTANCE_NAMESPACE
 WORKER = GPU_UNITS.item("words-worker-0", HOME)

@@ -3,12 +3,11 @@
 import base64
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from gpu_platform.domain.queue_keys import KeyRole, build_seed
-from gpu_platform.nats.credentials import parse_credentials, read_claims
+from gpu_platform.domain.json_text import Json
+from gpu_platform.nats.credentials import KeyRole, build_seed, parse_credentials, read_claims
 from reconciler.functions.credentials import (
     LIFETIME,
     RENEWAL,
@@ -21,8 +20,6 @@ from reconciler.functions.credentials import (
     plan_secret,
 )
 from tests.support.builders import NOW, make_function
-
-Json = dict[str, Any]
 
 FUNCTION = make_function()
 SEED = build_seed(KeyRole.ACCOUNT, bytes(32))

@@ -8,14 +8,13 @@ import pytest
 
 from gpu_platform.domain import names
 from gpu_platform.domain.conditions import find_condition
-from gpu_platform.domain.gpu_functions import FunctionPhase, FunctionReason, GPUFunctionSpec
-from gpu_platform.domain.gpu_units import GPUUnitSpec
-from reconciler.functions.observed import Observed
+from gpu_platform.domain.functions import FunctionPhase, FunctionReason, GPUFunctionSpec
+from gpu_platform.domain.json_text import Json
+from gpu_platform.domain.units import GPUUnitSpec
+from reconciler.functions.observe import Observed
 from reconciler.functions.plan import CreateWorker, Plan, RemoveWorker, ReplaceWorker, plan_function
 from reconciler.functions.workers import build_worker, claim_mark, find_ordinal
 from tests.support.builders import NOW, make_function, make_stock, make_unit
-
-Json = dict[str, Any]
 
 FUNCTION = make_function()
 SPEC = GPUFunctionSpec.model_validate(FUNCTION["spec"])

@@ -7,9 +7,9 @@ from typing import Any, cast
 
 import pytest
 
-from gpu_platform.adapters.queue.consumers import Backlog
 from gpu_platform.nats.connection import JetStream, QueueAccess
 from gpu_platform.nats.errors import QueueUnavailableError
+from gpu_platform.nats.streams import Backlog
 from reconciler.functions import queue_link, scaling
 from reconciler.functions.queue_link import CONNECTING_SECONDS, QueueLink, StillConnectingError
 from reconciler.functions.scaling import GATHER_SECONDS, SWEEP_SECONDS, Scaler

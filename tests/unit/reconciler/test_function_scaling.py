@@ -2,10 +2,10 @@
 
 from datetime import datetime, timedelta
 
-from gpu_platform.adapters.queue.consumers import Backlog
 from gpu_platform.controller.loop import Key
-from gpu_platform.domain.gpu_functions import GPUFunctionSpec
+from gpu_platform.domain.functions import GPUFunctionSpec
 from gpu_platform.domain.scaling_plan import QUEUE_DELAY, Workers
+from gpu_platform.nats.streams import Backlog
 from reconciler.functions.scaling import Scaler
 from tests.support.builders import NOW
 

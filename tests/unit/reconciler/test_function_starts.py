@@ -1,16 +1,14 @@
 """How long workers took to come: each is counted once, by whoever saw it start."""
 
 from datetime import datetime, timedelta
-from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
 
 from gpu_platform.domain import names
-from reconciler.functions.starts import WorkerStarts, measure_start
+from gpu_platform.domain.json_text import Json
+from reconciler.functions.workers import WorkerStarts, measure_start
 from tests.support.builders import NOW, make_unit
-
-Json = dict[str, Any]
 
 FUNCTION = ("runtime-instance", "words")
 FIGURE = "gpu_platform_reconciler_worker_start_seconds"

@@ -5,11 +5,11 @@ import itertools
 import random
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
 
 import pytest
 
 from gpu_platform.domain import names
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.mount_holds import hold_of
 from gpu_platform.domain.operations import TAKEOVER
 from gpu_platform.domain.stock import is_claimed
@@ -19,8 +19,6 @@ from tests.support.builders import NOW, make_function, make_stock, make_storage,
 from tests.support.scripted_kube import Store
 from tests.unit.reconciler.operation_records import POOL_REQUEST, SEED_REQUEST, UNIT_REQUEST, claim, make_record
 from tests.unit.reconciler.operations_server import ApiServer, KilledError, in_namespace, new_store, put, run
-
-Json = dict[str, Any]
 
 HOME = names.DEFAULT_INSTANCE_NAMESPACE
 STOCK = names.STOCK_NAMESPACE

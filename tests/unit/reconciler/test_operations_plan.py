@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from gpu_platform.domain import names
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.operations import FINAL_PHASES, RETENTION, TAKEOVER, OperationPhase, OperationStatus
-from reconciler.operations.observed import Observed
-from reconciler.operations.plan import DELETE_GRACE, LONGEST_WAIT, plan_operation
+from reconciler.operations.observe import DELETE_GRACE, Observed
+from reconciler.operations.plan import LONGEST_WAIT, plan_operation
 from reconciler.operations.steps import (
     CreatePool,
     CreateSpec,
@@ -36,8 +37,6 @@ from tests.unit.reconciler.operation_records import (
     plan,
     status_after,
 )
-
-Json = dict[str, Any]
 
 KEPT_FIELDS = {"phase": "Succeeded", "finishedAt": "2030-01-01T11:00:00Z", "targetUid": "uid-demo"}
 

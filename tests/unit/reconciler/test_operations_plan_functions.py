@@ -8,14 +8,12 @@ from typing import Any
 import pytest
 
 from gpu_platform.domain import names
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.operations import RETENTION, TAKEOVER, OperationPhase
-from reconciler.operations.observed import Observed
-from reconciler.operations.plan import DELETE_GRACE
+from reconciler.operations.observe import DELETE_GRACE, Observed
 from reconciler.operations.steps import DeleteFunction, RemoveOperation, WriteStatus
 from tests.support.builders import NOW, make_function
 from tests.unit.reconciler.operation_records import HASH, SECOND, make_record, outcome, plan, status_after
-
-Json = dict[str, Any]
 
 
 def function_of(operation_id: str = "mine", *, going: bool = False, uid: str = "uid-demo") -> Json:

@@ -6,13 +6,12 @@ from typing import Any
 
 import pytest
 
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.operations import PREVIEW_PATIENCE, PREVIEW_RETENTION, OperationPhase, OperationStatus
-from reconciler.operations.observed import Observed
+from reconciler.operations.observe import Observed
 from reconciler.operations.steps import RemoveOperation
 from tests.support.builders import NOW
 from tests.unit.reconciler.operation_records import RUNNING, SECOND, make_record, outcome, plan, status_after
-
-Json = dict[str, Any]
 
 
 def preview(age: timedelta = PREVIEW_PATIENCE, **status: Any) -> Observed:

@@ -6,6 +6,7 @@ from typing import Any, cast
 import pytest
 
 from gpu_platform.domain import names
+from gpu_platform.domain.json_text import Json
 from reconciler.informers import World
 from reconciler.orphans.controller import Client, OrphansController
 from reconciler.orphans.plan import (
@@ -18,7 +19,6 @@ from reconciler.orphans.plan import (
 )
 from tests.support.builders import NOW, make_stock, make_unit
 
-Json = dict[str, Any]
 SECOND = timedelta(seconds=1)
 LIMITS = OrphanLimits()
 

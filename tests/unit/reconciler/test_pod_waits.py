@@ -1,18 +1,16 @@
 """What a unit or a storage says while its pod is not Ready: what was observed, and no cause that was not."""
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
 from gpu_platform.domain import names
+from gpu_platform.domain.json_text import Json
 from reconciler.storages.status import judge_accessor
 from reconciler.units.pods import describe_wait, find_node_problem
 from tests.support.builders import make_pod, make_storage, make_unit
 from tests.unit.reconciler.observed_storages import make_observed
 from tests.unit.reconciler.observed_units import message, observe, plan, ready_reason
-
-Json = dict[str, Any]
 
 NODE = "sim-h100-0"
 AWAY = {NODE: "NodeStatusUnknown: Kubelet stopped posting node status."}

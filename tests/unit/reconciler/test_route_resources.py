@@ -8,16 +8,15 @@ import pytest
 
 from gpu_platform.domain import names
 from gpu_platform.domain.conditions import find_condition
-from gpu_platform.domain.gpu_units import GPUUnitStatus, Phase, Reason
-from reconciler.child_writes import CreateChild, DeleteChild, ReplaceChild
-from reconciler.units.observed import ChildKind, Observed
+from gpu_platform.domain.json_text import Json
+from gpu_platform.domain.units import GPUUnitStatus, Phase, Reason
+from reconciler.child_diff import CreateChild, DeleteChild, ReplaceChild, UnitChild
+from reconciler.units.observe import Observed
 from reconciler.units.plan import Plan, UnitSettings, plan_unit
 from reconciler.units.route_resources import Gateway, IngressClass, RouteSettings, find_route_wait
 from reconciler.units.status import with_refused_route
 from tests.support.builders import NOW, as_stored, make_stock, make_unit
 from tests.unit.reconciler.observed_units import HTTP, SETTINGS, observe, ready_reason, with_child, with_written
-
-Json = dict[str, Any]
 
 INGRESS = RouteSettings(
     target=IngressClass("nginx"),
@@ -48,7 +47,7 @@ def plan(observed: Observed, route: RouteSettings | None = INGRESS) -> Plan:
     return plan_unit(observed, with_routes(route), NOW)
 
 
-def created(result: Plan, kind: ChildKind) -> Json:
+def created(result: Plan, kind: UnitChild) -> Json:
     [body] = [write.body for write in result.writes if isinstance(write, CreateChild) and write.kind is kind]
     return body
 
@@ -72,11 +71,11 @@ def published(status: GPUUnitStatus) -> tuple[str, str, str]:
 def test_a_unit_is_private_unless_it_asks() -> None:
     kinds = {write.kind for write in plan(observe(make_unit(template=HTTP))).writes if isinstance(write, CreateChild)}
 
-    assert kinds == {ChildKind.NETWORK_POLICY, ChildKind.SERVICE, ChildKind.DEPLOYMENT}
+    assert kinds == {UnitChild.NETWORK_POLICY, UnitChild.SERVICE, UnitChild.DEPLOYMENT}
 
 
 def test_the_ingress_names_host_class_service_and_what_the_controller_wants_to_be_told() -> None:
-    ingress = created(plan(observe(public_unit())), ChildKind.INGRESS)
+    ingress = created(plan(observe(public_unit())), UnitChild.INGRESS)
 
     backend = {"service": {"name": "unit-demo", "port": {"number": 8000}}}
     assert ingress["spec"] == {
@@ -93,11 +92,11 @@ def test_the_ingress_names_host_class_service_and_what_the_controller_wants_to_b
 def test_without_tls_the_ingress_asks_for_none() -> None:
     plain = replace(INGRESS, scheme="http")
 
-    assert "tls" not in created(plan(observe(public_unit()), plain), ChildKind.INGRESS)["spec"]
+    assert "tls" not in created(plan(observe(public_unit()), plain), UnitChild.INGRESS)["spec"]
 
 
 def test_the_http_route_hangs_on_the_gateway() -> None:
-    route = created(plan(observe(public_unit()), HTTP_ROUTE), ChildKind.HTTP_ROUTE)
+    route = created(plan(observe(public_unit()), HTTP_ROUTE), UnitChild.HTTP_ROUTE)
 
     assert route["spec"] == {
         "parentRefs": [{"namespace": "gateways", "name": "public", "sectionName": "https"}],
@@ -124,7 +123,7 @@ def test_the_longest_name_still_fits_into_a_label() -> None:
 
 def test_those_who_bring_the_calls_are_let_in_to_the_primary_port_only() -> None:
     two = {"ports": [*HTTP["ports"], {"name": "admin", "port": 9000}]}
-    policy = created(plan(observe(public_unit(template=two))), ChildKind.NETWORK_POLICY)
+    policy = created(plan(observe(public_unit(template=two))), UnitChild.NETWORK_POLICY)
 
     [proxy, public] = policy["spec"]["ingress"]
     assert [port["port"] for port in proxy["ports"]] == [8000, 9000]
@@ -140,7 +139,7 @@ def test_those_who_bring_the_calls_are_let_in_to_the_primary_port_only() -> None
 
 
 def test_a_private_units_policy_lets_nobody_else_in() -> None:
-    policy = created(plan(observe(make_unit(template=HTTP))), ChildKind.NETWORK_POLICY)
+    policy = created(plan(observe(make_unit(template=HTTP))), UnitChild.NETWORK_POLICY)
 
     assert len(policy["spec"]["ingress"]) == 1
 
@@ -168,7 +167,7 @@ def test_stock_is_never_public() -> None:
     stock = make_stock("host-0", template=HTTP, access=PUBLIC)
 
     writes = plan(observe(stock)).writes
-    assert ChildKind.INGRESS not in {write.kind for write in writes if isinstance(write, CreateChild)}
+    assert UnitChild.INGRESS not in {write.kind for write in writes if isinstance(write, CreateChild)}
 
 
 def test_the_address_is_shown_once_the_controller_has_taken_up_the_ingress() -> None:
@@ -210,7 +209,7 @@ def test_a_unit_that_does_not_run_has_no_public_address() -> None:
 def test_who_becomes_private_again_loses_the_route_and_the_hole(spec: Json) -> None:
     result = plan(replace(running(TAKEN_UP), unit=public_unit(**spec)))
 
-    assert [write.kind for write in result.writes if isinstance(write, DeleteChild)] == [ChildKind.INGRESS]
+    assert [write.kind for write in result.writes if isinstance(write, DeleteChild)] == [UnitChild.INGRESS]
     [policy] = [write.body for write in result.writes if isinstance(write, ReplaceChild)]
     assert len(policy["spec"]["ingress"]) == 1
     assert result.status.public_url is None
@@ -220,22 +219,22 @@ def test_who_becomes_private_again_loses_the_route_and_the_hole(spec: Json) -> N
 def test_another_kind_of_route_takes_the_old_one_away() -> None:
     result = plan(running(TAKEN_UP), HTTP_ROUTE)
 
-    assert [write.kind for write in result.writes if isinstance(write, DeleteChild)] == [ChildKind.INGRESS]
-    assert created(result, ChildKind.HTTP_ROUTE)
+    assert [write.kind for write in result.writes if isinstance(write, DeleteChild)] == [UnitChild.INGRESS]
+    assert created(result, UnitChild.HTTP_ROUTE)
 
 
 def test_another_annotation_in_the_settings_reaches_the_routes_and_the_old_one_goes() -> None:
     observed = running(TAKEN_UP)
     fields: Json = {"f:metadata": {"f:annotations": {".": {}, "f:example.com/timeout": {}}}}
     ours = {"manager": "gpu-platform-reconciler", "fieldsV1": fields}
-    ingress = observed.children[ChildKind.INGRESS]
+    ingress = observed.children[UnitChild.INGRESS]
     metadata = ingress["metadata"]
     theirs = {**metadata["annotations"], "controller.example.com/seen": "yes"}
     live = {**ingress, "metadata": {**metadata, "annotations": theirs, "managedFields": [ours]}}
-    assert plan(with_child(observed, ChildKind.INGRESS, live)).writes == ()
+    assert plan(with_child(observed, UnitChild.INGRESS, live)).writes == ()
 
     other = replace(INGRESS, annotations={"example.com/size": "1g"})
-    [write] = plan(with_child(observed, ChildKind.INGRESS, live), other).writes
+    [write] = plan(with_child(observed, UnitChild.INGRESS, live), other).writes
     assert isinstance(write, ReplaceChild)
     annotations = write.body["metadata"]["annotations"]
     assert annotations.pop(names.ANNOTATION_FIELDS)
@@ -245,7 +244,7 @@ def test_another_annotation_in_the_settings_reaches_the_routes_and_the_old_one_g
 def test_where_no_routes_are_set_up_a_public_unit_runs_and_says_whom_to_ask() -> None:
     result = plan(replace(observe(public_unit()), pods=()), None)
 
-    assert ChildKind.DEPLOYMENT in {write.kind for write in result.writes if isinstance(write, CreateChild)}
+    assert UnitChild.DEPLOYMENT in {write.kind for write in result.writes if isinstance(write, CreateChild)}
     assert published(result.status)[:2] == ("False", Reason.UNIT_NOT_PUBLISHED)
     assert "routeKind" in published(result.status)[2]
 
@@ -255,10 +254,10 @@ def test_routes_that_are_turned_off_go_from_the_units_that_had_one(running_: boo
     observed = running(TAKEN_UP)
     result = plan(replace(observed, unit=public_unit(running=running_)), None)
 
-    assert [write.kind for write in result.writes if isinstance(write, DeleteChild)] == [ChildKind.INGRESS]
+    assert [write.kind for write in result.writes if isinstance(write, DeleteChild)] == [UnitChild.INGRESS]
     replaced = {write.kind: write.body for write in result.writes if isinstance(write, ReplaceChild)}
-    assert len(replaced[ChildKind.NETWORK_POLICY]["spec"]["ingress"]) == 1
-    assert (ChildKind.DEPLOYMENT in replaced) is not running_
+    assert len(replaced[UnitChild.NETWORK_POLICY]["spec"]["ingress"]) == 1
+    assert (UnitChild.DEPLOYMENT in replaced) is not running_
     assert result.status.public_url is None
 
 
@@ -267,14 +266,14 @@ def test_who_becomes_private_again_loses_the_route_also_while_something_else_is_
     assert plan(observed).writes == ()
 
     result = plan(replace(observed, unit=public_unit(access=None)))
-    assert result.writes == (DeleteChild(ChildKind.INGRESS, observed.children[ChildKind.INGRESS]),)
+    assert result.writes == (DeleteChild(UnitChild.INGRESS, observed.children[UnitChild.INGRESS]),)
     assert ready_reason(result) == (Phase.FAILED, Reason.INVALID_SPEC)
 
 
 def test_a_route_comes_after_everything_that_the_unit_needs_to_run() -> None:
     kinds = [write.kind for write in plan(observe(public_unit())).writes if isinstance(write, CreateChild)]
 
-    assert kinds[-2:] == [ChildKind.DEPLOYMENT, ChildKind.INGRESS]
+    assert kinds[-2:] == [UnitChild.DEPLOYMENT, UnitChild.INGRESS]
 
 
 @pytest.mark.parametrize(
@@ -289,7 +288,7 @@ def test_a_route_comes_after_everything_that_the_unit_needs_to_run() -> None:
 def test_what_a_route_no_longer_says_is_taken_out_of_it(
     before: RouteSettings, after: RouteSettings, dropped: str
 ) -> None:
-    observed = running(TAKEN_UP if before.kind is ChildKind.INGRESS else accepted(), before)
+    observed = running(TAKEN_UP if before.kind is UnitChild.INGRESS else accepted(), before)
     result = plan(observed, after)
 
     [write] = result.writes
@@ -306,7 +305,7 @@ def test_a_unit_without_ports_lets_nobody_in_any_more() -> None:
     [policy] = [
         write.body
         for write in result.writes
-        if isinstance(write, ReplaceChild) and write.kind is ChildKind.NETWORK_POLICY
+        if isinstance(write, ReplaceChild) and write.kind is UnitChild.NETWORK_POLICY
     ]
     assert "ingress" not in policy["spec"]
 
@@ -378,7 +377,7 @@ def test_the_table_of_find_route_wait(route: RouteSettings, status: Json | None,
 
 
 def test_a_route_on_its_way_out_is_none() -> None:
-    live = running(TAKEN_UP).children[ChildKind.INGRESS]
+    live = running(TAKEN_UP).children[UnitChild.INGRESS]
     leaving = {**live, "metadata": {**live["metadata"], "deletionTimestamp": "2030-01-01T00:00:00Z"}}
 
     assert find_route_wait(live, leaving) == "its Ingress is not made yet"

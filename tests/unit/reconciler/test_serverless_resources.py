@@ -6,16 +6,15 @@ from typing import Any
 
 import pytest
 
-from gpu_platform.domain.gpu_functions import GPUFunctionSpec
-from gpu_platform.domain.gpu_units import GPUUnitSpec, Phase, Reason
+from gpu_platform.domain.functions import GPUFunctionSpec
+from gpu_platform.domain.json_text import Json
+from gpu_platform.domain.units import GPUUnitSpec, Phase, Reason
 from reconciler.units.plan import UnitSettings, plan_unit
 from reconciler.units.resources import build_network_policy
 from reconciler.units.serverless_resources import Egress, SidecarSettings, find_egress, plan_worker
 from tests.support.builders import NOW, make_unit
 from tests.unit.reconciler.observed_units import SSH, observe, ready_reason
 from tests.unit.reconciler.unit_builds import make_build, pod_of
-
-Json = dict[str, Any]
 
 SIDECAR = SidecarSettings(
     nats_url="tls://nats.example.com:4222",

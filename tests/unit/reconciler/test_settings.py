@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from gpu_platform.adapters.kube.watch import WatchTiming
 from gpu_platform.controller.leader_election import LeaseTiming
+from gpu_platform.domain.invocation_plan import QUEUE_GRACE
 from gpu_platform.domain.operations import ACCEPT_SECONDS, TAKEOVER
-from gpu_platform.domain.sweep_plan import QUEUE_GRACE
+from gpu_platform.kube.informer import WatchTiming
 from gpu_platform.settings import SettingsError, split_address
 from reconciler.orphans.plan import OrphanLimits
 from reconciler.settings import ReconcilerSettings, load_reconciler_settings

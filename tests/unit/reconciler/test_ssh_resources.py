@@ -8,14 +8,17 @@ import pytest
 
 from gpu_platform.domain import names
 from gpu_platform.domain.conditions import find_condition
-from gpu_platform.domain.gpu_units import GPUUnitStatus, Phase, Reason
-from gpu_platform.domain.spare_tokens import SPARE_GRACE, with_spare_tokens
-from gpu_platform.domain.ssh import SshPhase, hash_token
+from gpu_platform.domain.json_text import Json
+from gpu_platform.domain.ssh import SPARE_GRACE, SshPhase, hash_token, with_spare_tokens
+from gpu_platform.domain.units import GPUUnitStatus, Phase, Reason
 from gpu_platform.store.ssh_tokens import UnitToken, build_token_secret
-from reconciler.child_writes import DeleteChild, ReplaceChild
-from reconciler.units.observed import ChildKind, Observed
+from reconciler.child_diff import DeleteChild, ReplaceChild, UnitChild
+from reconciler.units.observe import Observed
 from reconciler.units.plan import (
     TOKEN_INTERVAL,
+    AdoptSecret,
+    DeleteSecret,
+    ListTokens,
     Plan,
     UnitSettings,
     Write,
@@ -23,13 +26,10 @@ from reconciler.units.plan import (
 )
 from reconciler.units.resources import build_config_map, build_network_policy
 from reconciler.units.ssh_resources import SshSettings, plan_ssh
-from reconciler.units.token_plan import AdoptSecret, DeleteSecret, ListTokens
 from tests.support.builders import NOW, make_pod, make_unit
 from tests.support.ssh_blocks import make_key, ssh_block
 from tests.unit.reconciler.observed_units import observe, ready_reason, with_child, with_written
 from tests.unit.reconciler.unit_builds import BLOCKED, make_build, pod_of
-
-Json = dict[str, Any]
 
 SETTINGS = SshSettings("example/sshd:1", "example/frpc:1")
 UNITS = UnitSettings("busybox:1.36", BLOCKED, SETTINGS)
@@ -278,16 +278,16 @@ def test_other_keys_replace_the_files_and_the_template() -> None:
     result = plan(changed(settle(observe(make_unit(ssh=ssh_block()))), authorizedKeys=[make_key(9)]))
 
     assert [write.kind for write in result.writes if isinstance(write, ReplaceChild)] == [
-        ChildKind.CONFIG_MAP,
-        ChildKind.DEPLOYMENT,
+        UnitChild.CONFIG_MAP,
+        UnitChild.DEPLOYMENT,
     ]
 
 
 def test_edited_files_are_put_right() -> None:
     settled = settle(observe(make_unit(ssh=ssh_block())))
-    files = settled.children[ChildKind.CONFIG_MAP]
+    files = settled.children[UnitChild.CONFIG_MAP]
     edited = {**files, "data": {**files["data"], "more": "x"}}
-    [write] = plan(with_child(settled, ChildKind.CONFIG_MAP, edited)).writes
+    [write] = plan(with_child(settled, UnitChild.CONFIG_MAP, edited)).writes
 
     assert isinstance(write, ReplaceChild)
     assert "more" not in write.body["data"]
@@ -300,7 +300,7 @@ def test_parity_38_without_ssh_the_files_and_the_token_go() -> None:
 
     secret = names.ssh_token_secret("demo", TOKEN_HASH)
     assert DeleteSecret("runtime-instance", secret) in result.writes
-    assert DeleteChild(ChildKind.CONFIG_MAP, settled.children[ChildKind.CONFIG_MAP]) in result.writes
+    assert DeleteChild(UnitChild.CONFIG_MAP, settled.children[UnitChild.CONFIG_MAP]) in result.writes
     assert result.status.ssh is None
     assert find_condition(result.status.conditions, "SSHReady") is None
 

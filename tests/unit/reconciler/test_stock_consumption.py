@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.units.observed import Observed
+from reconciler.units.observe import Observed
 from reconciler.units.plan import CONSUME_LIMIT, ConsumeStock, plan_unit
 from tests.support.builders import NOW, make_pod, make_stock, make_unit
 from tests.unit.reconciler.observed_units import SETTINGS, observe, plan, settle

@@ -2,19 +2,16 @@
 
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
 
 import pytest
 
 from gpu_platform.domain import names
 from gpu_platform.domain.conditions import find_condition
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.specs import GPUSpecSpec
-from gpu_platform.domain.stock import HANDOFF_LIMIT, rank_stock
-from gpu_platform.domain.stock_pools import PoolPhase, PoolReason, StockPoolSpec
+from gpu_platform.domain.stock import HANDOFF_LIMIT, PoolPhase, PoolReason, StockPoolSpec, rank_stock
 from reconciler.stock.plan import BATCH, CreateStock, Observed, Plan, RemoveStock, plan_pool
 from tests.support.builders import NOW, make_pool, make_stock, make_unit
-
-Json = dict[str, Any]
 
 CATALOGUE = GPUSpecSpec(memory="16Gi", gpu=1)
 

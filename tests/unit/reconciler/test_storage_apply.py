@@ -6,20 +6,19 @@ from typing import Any, Literal
 
 import pytest
 
-from gpu_platform.domain.gpu_storages import GPUStorageStatus
+from gpu_platform.domain.json_text import Json
+from gpu_platform.domain.storages import GPUStorageStatus
 from gpu_platform.kube import KubeError
 from gpu_platform.kube.paths import DEPLOYMENTS, GPU_STORAGES, JOBS, NETWORK_POLICIES, SERVICES
-from reconciler.child_writes import CreateChild
+from reconciler.child_diff import CreateChild, StorageChild
 from reconciler.expectations import OwnWrites
 from reconciler.storages.apply import RefusedError, apply_plan
-from reconciler.storages.observed import ChildKind, Observed
+from reconciler.storages.observe import Observed
 from reconciler.storages.plan import plan_storage
 from reconciler.storages.resources import StorageSettings
 from tests.support.builders import NOW, as_stored, make_storage
 from tests.support.scripted_kube import StoredObjects
 from tests.unit.reconciler.observed_storages import make_observed
-
-Json = dict[str, Any]
 
 NAMESPACE = "runtime-instance"
 SETTINGS = StorageSettings(copy_image="cp:1", accessor_image="shows:1", accessor_command=("shows",), blocked_egress=())
@@ -71,7 +70,7 @@ async def test_no_job_is_made_while_the_policy_is_refused() -> None:
 async def test_no_job_is_let_run_while_the_policy_is_refused() -> None:
     observed = observe(make_storage(prepare=FILLED))
     writes = plan_storage(observed, SETTINGS, NOW).writes
-    [made] = [write.body for write in writes if isinstance(write, CreateChild) and write.kind is ChildKind.JOB]
+    [made] = [write.body for write in writes if isinstance(write, CreateChild) and write.kind is StorageChild.JOB]
     job = as_stored(made)
     begun = plan_storage(replace(observed, jobs=(job,)), SETTINGS, NOW).status
     assert begun is not None

@@ -1,12 +1,9 @@
 """When a storage that a unit held may be another's: not while Kubernetes may still start a pod of the unit with it."""
 
-from typing import Any
-
 import pytest
 
+from gpu_platform.domain.json_text import Json
 from reconciler.storages.holds import may_start_with
-
-Json = dict[str, Any]
 
 MOUNTED: Json = {"name": "storage-0", "persistentVolumeClaim": {"claimName": "weights"}}
 OTHER: Json = {"name": "storage-0", "persistentVolumeClaim": {"claimName": "others"}}

@@ -8,18 +8,17 @@ import pytest
 
 from gpu_platform.domain import names
 from gpu_platform.domain.conditions import find_condition
-from gpu_platform.domain.gpu_storages import GPUStorageSpec, Prepare, StoragePhase, prepare_digest
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.mount_holds import Hold, Holder, HolderKind, unit_holder
 from gpu_platform.domain.specs import Toleration
-from reconciler.child_writes import CreateChild, DeleteChild, ReplaceChild
-from reconciler.storages.observed import ChildKind, Observed
+from gpu_platform.domain.storages import GPUStorageSpec, Prepare, StoragePhase, prepare_digest
+from reconciler.child_diff import CreateChild, DeleteChild, ReplaceChild, StorageChild
+from reconciler.storages.observe import Observed
 from reconciler.storages.plan import PatchClaim, Plan, ResumeJob, SetFinalizers, plan_storage
 from reconciler.storages.resources import StorageSettings
 from reconciler.storages.status import with_refusal
 from tests.support.builders import NOW, as_stored, make_pod, make_storage
 from tests.unit.reconciler.observed_storages import make_observed
-
-Json = dict[str, Any]
 
 SETTINGS = StorageSettings(
     copy_image="busybox:1.36", accessor_image="dufs:1", accessor_command=("dufs", "/data"), blocked_egress=()
@@ -74,7 +73,7 @@ def test_a_new_storage_gets_a_claim_of_the_clusters_default_class_and_no_owner()
     result = plan(observe(make_storage(), claim=None))
     [write] = result.writes
     assert isinstance(write, CreateChild)
-    assert write.kind is ChildKind.CLAIM
+    assert write.kind is StorageChild.CLAIM
     assert "ownerReferences" not in write.body["metadata"]
     assert write.body["spec"] == {
         "accessModes": ["ReadWriteOnce"],
@@ -145,15 +144,15 @@ def test_a_claim_grows_and_never_shrinks() -> None:
 def test_a_claim_that_cannot_grow_can_still_be_mounted() -> None:
     status = plan(observe(make_storage(size="2Gi"))).status
     assert status is not None
-    refused = with_refusal(status, ChildKind.CLAIM, "the class does not allow it")
+    refused = with_refusal(status, StorageChild.CLAIM, "the class does not allow it")
     assert refused.phase is StoragePhase.READY
     condition = find_condition(refused.conditions, "Ready")
     assert condition is not None
     assert (condition.status, condition.reason) == ("True", "StoragePVCSyncFailed")
 
 
-@pytest.mark.parametrize("kind", [ChildKind.SERVICE, ChildKind.DEPLOYMENT])
-def test_a_file_browser_that_cannot_be_made_blocks_nobody(kind: ChildKind) -> None:
+@pytest.mark.parametrize("kind", [StorageChild.SERVICE, StorageChild.DEPLOYMENT])
+def test_a_file_browser_that_cannot_be_made_blocks_nobody(kind: StorageChild) -> None:
     status = plan(observe(make_storage(**ENABLED))).status
     assert status is not None
     refused = with_refusal(status, kind, "quota")
@@ -166,9 +165,9 @@ def settled(storage: Json, **changes: Any) -> Observed:
     written = {write.kind: write.body for write in plan(observed).writes if isinstance(write, CreateChild)}
     return replace(
         observed,
-        network_policy=as_stored(written[ChildKind.NETWORK_POLICY]),
-        service=as_stored(written[ChildKind.SERVICE]),
-        deployment=as_stored(written[ChildKind.DEPLOYMENT]),
+        network_policy=as_stored(written[StorageChild.NETWORK_POLICY]),
+        service=as_stored(written[StorageChild.SERVICE]),
+        deployment=as_stored(written[StorageChild.DEPLOYMENT]),
     )
 
 
@@ -177,9 +176,9 @@ def test_the_file_browser_comes_with_policy_and_service_and_goes_when_switched_o
     assert plan(observed).writes == ()
     off = replace(observed, storage=make_storage(), spec=GPUStorageSpec(size="1Gi"))
     assert [write.kind for write in plan(off).writes if isinstance(write, DeleteChild)] == [
-        ChildKind.NETWORK_POLICY,
-        ChildKind.SERVICE,
-        ChildKind.DEPLOYMENT,
+        StorageChild.NETWORK_POLICY,
+        StorageChild.SERVICE,
+        StorageChild.DEPLOYMENT,
     ]
 
 
@@ -189,7 +188,7 @@ def test_the_file_browser_only_reads_and_waits_for_the_volume() -> None:
     [container] = observed.deployment["spec"]["template"]["spec"]["containers"]
     assert container["volumeMounts"] == [{"name": "data", "mountPath": "/data", "readOnly": True}]
     early = plan(observe(make_storage(**ENABLED), claim=claim(phase="Pending")))
-    assert [write.kind for write in early.writes if isinstance(write, CreateChild)] == [ChildKind.NETWORK_POLICY]
+    assert [write.kind for write in early.writes if isinstance(write, CreateChild)] == [StorageChild.NETWORK_POLICY]
 
 
 def test_the_file_browser_is_asked_whether_it_is_there_without_listing_a_directory() -> None:
@@ -203,7 +202,7 @@ def test_the_file_browser_is_asked_whether_it_is_there_without_listing_a_directo
 def test_the_file_browser_does_not_choose_the_place_of_a_volume_that_binds_late() -> None:
     result = plan(observe(make_storage(**ENABLED), claim=claim(phase="Pending"), binds_late=True))
     assert ready_reason(result) == (StoragePhase.READY, "StorageReady")
-    assert [write.kind for write in result.writes if isinstance(write, CreateChild)] == [ChildKind.NETWORK_POLICY]
+    assert [write.kind for write in result.writes if isinstance(write, CreateChild)] == [StorageChild.NETWORK_POLICY]
     assert result.status is not None
     assert result.status.accessor.phase == "Pending"
 
@@ -249,8 +248,8 @@ def test_the_file_browser_is_away_while_another_storage_is_filled_from_this_one(
     copied = replace(observed, hold=Hold(Holder(HolderKind.STORAGE, "copy"), NOW, "uid-copy"))
     result = plan(copied)
     assert [write.kind for write in result.writes if isinstance(write, DeleteChild)] == [
-        ChildKind.SERVICE,
-        ChildKind.DEPLOYMENT,
+        StorageChild.SERVICE,
+        StorageChild.DEPLOYMENT,
     ]
     assert ready_reason(result) == (StoragePhase.READY, "StorageReady")
     assert result.status is not None
@@ -265,7 +264,9 @@ def test_what_prepares_and_shows_runs_where_the_settings_say() -> None:
     )
     result = plan_storage(observe(make_storage(**ENABLED)), place, NOW)
     [deployment] = [
-        write.body for write in result.writes if isinstance(write, CreateChild) and write.kind is ChildKind.DEPLOYMENT
+        write.body
+        for write in result.writes
+        if isinstance(write, CreateChild) and write.kind is StorageChild.DEPLOYMENT
     ]
     pod = deployment["spec"]["template"]["spec"]
     assert pod["nodeSelector"] == {"disk": "fast"}
@@ -294,11 +295,11 @@ def test_a_held_storage_is_not_deleted() -> None:
 def test_deletion_takes_the_workers_then_their_pods_then_the_claim_then_the_protection() -> None:
     item = {"metadata": {"name": "x", "namespace": "runtime-instance", "uid": "x", "resourceVersion": "1"}}
     observed = observe(leaving(), jobs=(item,), deployment=item, pods=(item,))
-    assert plan(observed).writes == (DeleteChild(ChildKind.DEPLOYMENT, item), DeleteChild(ChildKind.JOB, item))
+    assert plan(observed).writes == (DeleteChild(StorageChild.DEPLOYMENT, item), DeleteChild(StorageChild.JOB, item))
     observed = replace(observed, jobs=(), deployment=None)
-    assert plan(observed).writes == (DeleteChild(ChildKind.POD, item),)
+    assert plan(observed).writes == (DeleteChild(StorageChild.POD, item),)
     observed = replace(observed, pods=())
-    assert plan(observed).writes == (DeleteChild(ChildKind.CLAIM, claim()),)
+    assert plan(observed).writes == (DeleteChild(StorageChild.CLAIM, claim()),)
     going = claim(deletionTimestamp="now")
     assert plan(replace(observed, claim=going)).writes == ()
     last = plan(replace(observed, claim=None))
@@ -359,7 +360,7 @@ def test_the_mark_comes_alone_and_the_growth_after_it() -> None:
 def test_a_job_is_made_suspended_and_let_run_when_that_is_recorded() -> None:
     storage = make_storage(prepare=FILLED)
     writes = plan(observe(storage)).writes
-    [made] = [write.body for write in writes if isinstance(write, CreateChild) and write.kind is ChildKind.JOB]
+    [made] = [write.body for write in writes if isinstance(write, CreateChild) and write.kind is StorageChild.JOB]
     assert made["spec"]["suspend"] is True
     observed = observe(storage, jobs=(as_stored(made),))
     first = plan(observed)
@@ -376,7 +377,7 @@ def test_a_failed_preparation_leaves_a_claim_that_remembers_none() -> None:
     result = plan(observe(storage, claim=claim(**MARKED)))
     [patch] = [write for write in result.writes if isinstance(write, PatchClaim)]
     assert patch.changes == {"metadata": {"annotations": {names.ANNOTATION_PREPARED_DIGEST: None}}}
-    assert ChildKind.JOB not in [write.kind for write in result.writes if isinstance(write, CreateChild)]
+    assert StorageChild.JOB not in [write.kind for write in result.writes if isinstance(write, CreateChild)]
 
 
 def test_what_others_protect_is_left_to_them() -> None:

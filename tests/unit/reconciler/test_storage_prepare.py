@@ -5,14 +5,13 @@ from typing import Any
 import pytest
 
 from gpu_platform.domain import names
-from gpu_platform.domain.gpu_storages import Prepare, PreparePhase, PrepareStatus, prepare_digest
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.mount_holds import Hold, unit_holder
-from reconciler.storages.observed import Observed
+from gpu_platform.domain.storages import Prepare, PreparePhase, PrepareStatus, prepare_digest
+from reconciler.storages.observe import Observed
 from reconciler.storages.prepare import PreparePlan, is_copying, plan_prepare
 from tests.support.builders import NOW, make_pod, make_storage
 from tests.unit.reconciler.observed_storages import make_observed
-
-Json = dict[str, Any]
 
 FETCH = {"fromImage": "example/fetch", "command": ["fetch"], "args": []}
 COPY = {"fromStorageName": "base", "command": [], "args": []}

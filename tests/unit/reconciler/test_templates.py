@@ -9,19 +9,18 @@ from typing import Any
 import pytest
 
 from gpu_platform.domain import names
-from gpu_platform.domain.gpu_functions import GPUFunctionSpec
-from gpu_platform.domain.gpu_units import Phase, Reason
-from reconciler.child_writes import CreateChild, ReplaceChild
+from gpu_platform.domain.functions import GPUFunctionSpec
+from gpu_platform.domain.json_text import Json
+from gpu_platform.domain.units import Phase, Reason
+from reconciler.child_diff import CreateChild, ReplaceChild, UnitChild
 from reconciler.templates import RECORD_LIMIT, PodTemplate, choose_template, with_template
-from reconciler.units.observed import ChildKind, Observed
+from reconciler.units.observe import Observed
 from reconciler.units.plan import Plan, UnitSettings, is_made_for_spec, plan_unit
 from tests.support.builders import NOW, as_stored, make_pod, make_unit
 from tests.support.earlier_version import EARLIER, OLD_GRACE_SECONDS, earlier_deployment, earlier_status
 from tests.unit.reconciler.observed_units import READY, SSH, observe, with_child
 from tests.unit.reconciler.test_serverless_resources import SIDECAR
 from tests.unit.reconciler.test_unit_mounts import storage
-
-Json = dict[str, Any]
 
 SETTINGS = UnitSettings("busybox:1.36", ("10.0.0.0/8", "fc00::/7"), SSH, SIDECAR)
 FUNCTION = GPUFunctionSpec.model_validate({"specName": "g1.1", "image": "example/words", "concurrency": 4})
@@ -149,7 +148,7 @@ def observe_earlier(case: str, *, older: bool = False) -> Observed:
         function=FUNCTION if case == "worker" else None,
         token_secret={"metadata": {}},
     )
-    return with_child(observed, ChildKind.DEPLOYMENT, as_stored(deployment))
+    return with_child(observed, UnitChild.DEPLOYMENT, as_stored(deployment))
 
 
 def plan(observed: Observed) -> Plan:
@@ -158,13 +157,13 @@ def plan(observed: Observed) -> Plan:
 
 def written_deployments(result: Plan) -> list[Json]:
     writes = [write for write in result.writes if isinstance(write, CreateChild | ReplaceChild)]
-    return [write.body for write in writes if write.kind is ChildKind.DEPLOYMENT]
+    return [write.body for write in writes if write.kind is UnitChild.DEPLOYMENT]
 
 
 def adopt(observed: Observed) -> Observed:
     """The same after the first pass of this version."""
     [adopted] = written_deployments(plan(observed))
-    return with_child(observed, ChildKind.DEPLOYMENT, as_stored(adopted))
+    return with_child(observed, UnitChild.DEPLOYMENT, as_stored(adopted))
 
 
 @pytest.mark.parametrize("older", [False, True], ids=["0.1.0", "older"])
@@ -177,7 +176,7 @@ def test_a_unit_of_an_earlier_version_keeps_its_template_and_is_quiet(case: str,
     assert adopted["spec"]["template"] == observed.deployment["spec"]["template"]
     assert first.status.phase is Phase.READY
 
-    second = plan(with_child(observed, ChildKind.DEPLOYMENT, as_stored(adopted)))
+    second = plan(with_child(observed, UnitChild.DEPLOYMENT, as_stored(adopted)))
     assert written_deployments(second) == []
     assert second.status.phase is Phase.READY
 
@@ -224,7 +223,7 @@ def test_a_stop_keeps_the_template_and_the_next_start_brings_todays() -> None:
     assert at_zero["spec"]["replicas"] == 0
     assert at_zero["spec"]["template"] == adopted.deployment["spec"]["template"]
 
-    asleep = replace(with_child(adopted, ChildKind.DEPLOYMENT, as_stored(at_zero)), pods=())
+    asleep = replace(with_child(adopted, UnitChild.DEPLOYMENT, as_stored(at_zero)), pods=())
     assert written_deployments(plan(replace(asleep, unit=stopped))) == []
     [started] = written_deployments(plan(asleep))
     assert started["spec"]["replicas"] == 1
@@ -238,7 +237,7 @@ def test_an_edit_by_hand_is_put_back_to_the_old_template(case: str) -> None:
     for edit in (edit_image, remove_variable):
         live = copy.deepcopy(adopted.deployment)
         edit(live["spec"]["template"]["spec"]["containers"][0])
-        [back] = written_deployments(plan(with_child(adopted, ChildKind.DEPLOYMENT, live)))
+        [back] = written_deployments(plan(with_child(adopted, UnitChild.DEPLOYMENT, live)))
         assert back["spec"]["template"] == adopted.deployment["spec"]["template"]
 
 

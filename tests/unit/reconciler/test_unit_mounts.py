@@ -6,13 +6,11 @@ from typing import Any
 import pytest
 
 from gpu_platform.domain import names
-from gpu_platform.domain.gpu_units import Phase, Reason
-from reconciler.child_writes import CreateChild, ReplaceChild
-from reconciler.units.observed import ChildKind
+from gpu_platform.domain.json_text import Json
+from gpu_platform.domain.units import Phase, Reason
+from reconciler.child_diff import CreateChild, ReplaceChild, UnitChild
 from tests.support.builders import make_storage, make_unit
 from tests.unit.reconciler.observed_units import message, observe, plan, ready_reason, settle
-
-Json = dict[str, Any]
 
 MOUNTS = [{"name": "weights", "mountPath": "/data"}]
 
@@ -29,7 +27,7 @@ def test_a_held_and_ready_storage_is_a_volume_of_the_pod() -> None:
     mounts = [*MOUNTS, {"name": "logs", "mountPath": "/logs", "readOnly": True}]
     unit = make_unit(storageMounts=mounts, gpu=0)
     observed = observe(unit, storages={"weights": storage(), "logs": storage("logs")})
-    [deployment] = [write for write in plan(observed).writes if write_kind(write) is ChildKind.DEPLOYMENT]
+    [deployment] = [write for write in plan(observed).writes if write_kind(write) is UnitChild.DEPLOYMENT]
     assert isinstance(deployment, CreateChild)
     pod = deployment.body["spec"]["template"]["spec"]
     assert pod["volumes"][1:] == [
@@ -50,7 +48,7 @@ def test_a_unit_waits_for_a_storage_that_is_not_ready_or_not_yet_its_own(found: 
     result = plan(observe(make_unit(storageMounts=MOUNTS), storages={"weights": found}))
     assert ready_reason(result) == (Phase.PROGRESSING, Reason.STORAGE_NOT_READY)
     assert "weights" in message(result)
-    assert ChildKind.DEPLOYMENT not in [write_kind(write) for write in result.writes]
+    assert UnitChild.DEPLOYMENT not in [write_kind(write) for write in result.writes]
 
 
 @pytest.mark.parametrize(
@@ -93,8 +91,8 @@ def test_another_mount_is_another_pod() -> None:
     mounted = replace(ready, unit=make_unit(storageMounts=MOUNTS), storages={"weights": storage()})
     [write] = plan(mounted).writes
     assert isinstance(write, ReplaceChild)
-    assert write.kind is ChildKind.DEPLOYMENT
+    assert write.kind is UnitChild.DEPLOYMENT
 
 
-def write_kind(write: object) -> ChildKind | None:
+def write_kind(write: object) -> UnitChild | None:
     return getattr(write, "kind", None)

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from gpu_platform.domain import names
-from gpu_platform.domain.gpu_units import Phase, Reason
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.stock import HANDOFF_LIMIT
-from reconciler.child_writes import CreateChild, DeleteChild, ReplaceChild
-from reconciler.units.observed import ChildKind, Observed, SourceStock
+from gpu_platform.domain.units import Phase, Reason
+from reconciler.child_diff import CreateChild, DeleteChild, ReplaceChild, UnitChild
+from reconciler.units.observe import Observed, SourceStock
 from reconciler.units.plan import LURKER_LIMIT, QUIET_START, plan_unit
 from reconciler.units.pods import find_trial
 from tests.support.builders import NOW, as_stored, make_pod, make_stock, make_unit
@@ -27,8 +28,6 @@ from tests.unit.reconciler.observed_units import (
     with_child,
 )
 
-Json = dict[str, Any]
-
 AVAILABLE = {"is_ready": True}
 
 
@@ -43,9 +42,9 @@ def foreign_container_field(field: str) -> Json:
 def test_a_new_unit_gets_its_policy_before_its_service_before_its_deployment() -> None:
     result = plan(observe(make_unit(template=HTTP)))
     assert [write.kind for write in result.writes if isinstance(write, CreateChild)] == [
-        ChildKind.NETWORK_POLICY,
-        ChildKind.SERVICE,
-        ChildKind.DEPLOYMENT,
+        UnitChild.NETWORK_POLICY,
+        UnitChild.SERVICE,
+        UnitChild.DEPLOYMENT,
     ]
     assert ready_reason(result) == (Phase.PROGRESSING, Reason.UNIT_PROGRESSING)
 
@@ -91,7 +90,7 @@ def test_address_is_hidden_while_the_unit_is_not_ready() -> None:
 def test_ports_removed_takes_the_service_away() -> None:
     with_ports = settle(observe(make_unit(template=HTTP)), **AVAILABLE)
     result = plan(replace(with_ports, unit=make_unit()))
-    assert [write.kind for write in result.writes if isinstance(write, DeleteChild)] == [ChildKind.SERVICE]
+    assert [write.kind for write in result.writes if isinstance(write, DeleteChild)] == [UnitChild.SERVICE]
     assert result.status.service_name is None
 
 
@@ -137,9 +136,9 @@ def test_a_unit_being_deleted_is_left_alone() -> None:
 def test_objects_of_an_earlier_unit_with_the_same_name_go_before_ours_come() -> None:
     settled = settle(observe(make_unit(template=HTTP)), **AVAILABLE)
     assert settled.deployment is not None
-    ours_is_missing = with_child(settled, ChildKind.DEPLOYMENT, None)
-    result = plan(replace(ours_is_missing, leftovers={ChildKind.DEPLOYMENT: settled.deployment}))
-    assert result.writes == (DeleteChild(ChildKind.DEPLOYMENT, settled.deployment),)
+    ours_is_missing = with_child(settled, UnitChild.DEPLOYMENT, None)
+    result = plan(replace(ours_is_missing, leftovers={UnitChild.DEPLOYMENT: settled.deployment}))
+    assert result.writes == (DeleteChild(UnitChild.DEPLOYMENT, settled.deployment),)
     assert result.status.phase is Phase.PROGRESSING
 
 
@@ -174,7 +173,7 @@ def handed_off(*, with_pod: bool) -> Observed:
 
 def test_the_deployment_waits_for_the_stocks_pod_to_go() -> None:
     result = plan(handed_off(with_pod=True))
-    assert [write.kind for write in result.writes if isinstance(write, CreateChild)] == [ChildKind.NETWORK_POLICY]
+    assert [write.kind for write in result.writes if isinstance(write, CreateChild)] == [UnitChild.NETWORK_POLICY]
     assert result.requeue_after == HANDOFF_LIMIT - timedelta(seconds=1)
 
 
@@ -183,7 +182,7 @@ def test_the_deployment_does_not_wait_for_ever() -> None:
     assert observed.source is not None
     late = replace(observed.source, claimed_at=NOW - HANDOFF_LIMIT)
     result = plan(replace(observed, source=late))
-    assert ChildKind.DEPLOYMENT in [write.kind for write in result.writes if isinstance(write, CreateChild)]
+    assert UnitChild.DEPLOYMENT in [write.kind for write in result.writes if isinstance(write, CreateChild)]
 
 
 def test_the_unit_prefers_its_stocks_node_and_keeps_that_wish_when_the_stock_is_gone() -> None:
@@ -219,10 +218,10 @@ def test_claimed_stock_keeps_its_gpus_while_other_stock_lurks_but_not_for_ever()
 def test_new_stock_gets_no_pod_while_a_hand_off_is_under_way() -> None:
     during = observe(make_stock("pool-9", phase="Progressing"), claims_under_way=(NOW - timedelta(seconds=1),))
     result = plan(during)
-    assert [write.kind for write in result.writes if isinstance(write, CreateChild)] == [ChildKind.NETWORK_POLICY]
+    assert [write.kind for write in result.writes if isinstance(write, CreateChild)] == [UnitChild.NETWORK_POLICY]
     assert result.requeue_after == HANDOFF_LIMIT - timedelta(seconds=1)
     after = plan_unit(during, SETTINGS, NOW + HANDOFF_LIMIT)
-    assert ChildKind.DEPLOYMENT in [write.kind for write in after.writes if isinstance(write, CreateChild)]
+    assert UnitChild.DEPLOYMENT in [write.kind for write in after.writes if isinstance(write, CreateChild)]
 
 
 def test_lurking_stock_steps_back_during_a_hand_off_and_comes_again_after_it() -> None:
@@ -231,7 +230,7 @@ def test_lurking_stock_steps_back_during_a_hand_off_and_comes_again_after_it() -
     during = replace(lurker, claims_under_way=(NOW,))
     [scaled] = [write for write in plan(during).writes if isinstance(write, ReplaceChild)]
     assert scaled.body["spec"]["replicas"] == 0
-    held = replace(with_child(during, ChildKind.DEPLOYMENT, as_stored({**scaled.body})), pods=())
+    held = replace(with_child(during, UnitChild.DEPLOYMENT, as_stored({**scaled.body})), pods=())
     assert plan(held).writes == ()
     [again] = [write for write in plan(replace(held, claims_under_way=())).writes if isinstance(write, ReplaceChild)]
     assert again.body["spec"]["replicas"] == 1
@@ -367,7 +366,7 @@ def test_any_foreign_change_of_a_child_is_put_back(edit: Any) -> None:
     observed = settle(observe(make_unit(template=HTTP)), **AVAILABLE)
     live = copy.deepcopy(observed.deployment)
     edit(live)
-    [write] = plan(with_child(observed, ChildKind.DEPLOYMENT, live)).writes
+    [write] = plan(with_child(observed, UnitChild.DEPLOYMENT, live)).writes
     assert isinstance(write, ReplaceChild)
     assert write.body["metadata"]["resourceVersion"] == "9"
     assert "managedFields" not in write.body["metadata"]
@@ -380,7 +379,7 @@ def test_a_field_that_somebody_owns_together_with_us_is_no_drift() -> None:
     live = copy.deepcopy(observed.deployment)
     assert live is not None
     live["metadata"]["managedFields"].append(foreign_container_field("f:image"))
-    assert plan(with_child(observed, ChildKind.DEPLOYMENT, live)).writes == ()
+    assert plan(with_child(observed, UnitChild.DEPLOYMENT, live)).writes == ()
 
 
 def test_defaults_that_the_api_server_adds_are_no_drift() -> None:
@@ -389,4 +388,4 @@ def test_defaults_that_the_api_server_adds_are_no_drift() -> None:
     assert live is not None
     live["spec"]["progressDeadlineSeconds"] = 600
     live["spec"]["template"]["spec"]["containers"][0]["terminationMessagePath"] = "/dev/termination-log"
-    assert plan(with_child(observed, ChildKind.DEPLOYMENT, live)).writes == ()
+    assert plan(with_child(observed, UnitChild.DEPLOYMENT, live)).writes == ()

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from gpu_platform.domain import names
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.specs import Toleration
-from infra.objects.metadata import app_labels
-from infra.objects.workloads import API
-from reconciler.isolation import with_servers
-from reconciler.units.capabilities import ADDED_CAPABILITIES
+from infra.components.workloads import API
+from infra.objects import app_labels
+from reconciler.isolation import ADDED_CAPABILITIES, with_servers
 from reconciler.units.resources import (
     UnitBuild,
     build_deployment,
@@ -23,8 +23,6 @@ from tests.support.ssh_blocks import ssh_block
 from tests.unit.reconciler.observed_units import SSH
 from tests.unit.reconciler.test_serverless_resources import SIDECAR
 from tests.unit.reconciler.unit_builds import BLOCKED, make_build, pod_of
-
-Json = dict[str, Any]
 
 TEMPLATE = {"ports": [{"name": "http", "port": 8000}], "envs": [{"name": "MODE", "value": "x"}, {"name": "EMPTY"}]}
 

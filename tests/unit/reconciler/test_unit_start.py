@@ -4,10 +4,10 @@ from dataclasses import replace
 from datetime import timedelta
 
 from gpu_platform.domain import names
-from gpu_platform.domain.gpu_units import Phase
 from gpu_platform.domain.stock import HANDOFF_LIMIT
-from reconciler.child_writes import ReplaceChild
-from reconciler.units.observed import ChildKind, Observed, SourceStock
+from gpu_platform.domain.units import Phase
+from reconciler.child_diff import ReplaceChild, UnitChild
+from reconciler.units.observe import Observed, SourceStock
 from reconciler.units.plan import Plan, plan_unit
 from tests.support.builders import NOW, as_stored, make_pod, make_stock, make_unit
 from tests.unit.reconciler.observed_units import HTTP, SETTINGS, observe, plan, settle, with_child
@@ -28,13 +28,13 @@ def started(*, stock_has_pod: bool) -> Observed:
     stock = make_stock("pool-7", claimed_by="runtime-instance/demo")
     pods = (make_pod("stock-pod"),) if stock_has_pod else ()
     source = SourceStock(stock, pods, claimed_at=NOW - timedelta(seconds=1))
-    at_zero = with_child(stopped, ChildKind.DEPLOYMENT, as_stored(scaled.body))
+    at_zero = with_child(stopped, UnitChild.DEPLOYMENT, as_stored(scaled.body))
     return replace(at_zero, unit=unit, source=source)
 
 
 def scaled_up(result: Plan) -> bool:
     return any(
-        write.kind is ChildKind.DEPLOYMENT and write.body["spec"]["replicas"] == 1
+        write.kind is UnitChild.DEPLOYMENT and write.body["spec"]["replicas"] == 1
         for write in result.writes
         if isinstance(write, ReplaceChild)
     )
@@ -58,7 +58,7 @@ def test_a_started_unit_prefers_the_node_of_its_new_stock_and_keeps_that_wish() 
     wish = str(write.body["spec"]["template"]["spec"]["affinity"])
     assert NEXT_NODE in wish
     assert FIRST_NODE not in wish
-    written = with_child(observed, ChildKind.DEPLOYMENT, as_stored(write.body))
+    written = with_child(observed, UnitChild.DEPLOYMENT, as_stored(write.body))
     assert plan(replace(written, source=None)).writes == ()
 
 

@@ -2,11 +2,10 @@
 
 from typing import Any
 
-from gpu_platform.domain.gpu_units import GPUUnitSpec
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.specs import GPUSpecSpec
+from gpu_platform.domain.units import GPUUnitSpec
 from reconciler.units.resources import UnitBuild, build_deployment
-
-Json = dict[str, Any]
 
 BLOCKED = ("10.0.0.0/8", "192.168.0.0/16")
 

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest
 
-from serverless.sidecar.health import served
+from serverless.sidecar.drain import served
 
 
 async def well() -> bool:

@@ -7,7 +7,7 @@ from typing import cast
 
 import pytest
 
-from gpu_platform.control.results import Done, RequeueAfter, Result
+from gpu_platform.controller.loop import Done, RequeueAfter, Result
 from gpu_platform.domain.stack_plan import Records
 from gpu_platform.domain.stacks import StackAddress, StackKind
 from stacks.runner import Fault, RunnerStoppedError, StackFailedError, StackRunner

@@ -1,26 +1,22 @@
 """What version 0.1.0 recorded of its objects is read as it was meant then: same specs, same hashes, same intents."""
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
 from gpu_platform.domain import names
 from gpu_platform.domain.functions import FunctionRequest, normalise_function
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.metadata import annotations_of
 from gpu_platform.domain.operations import OperationSpec, is_made_by, operation_name, request_hash
-from gpu_platform.domain.pool_requests import PoolRequest
-from gpu_platform.domain.stack_records import is_recorded, parse_record
-from gpu_platform.domain.stacks import SPECS, Intent, parse_address, read_intent
-from gpu_platform.domain.stock import Claim, claim_of, claimed_at, is_claimed
+from gpu_platform.domain.stacks import SPECS, Intent, is_recorded, parse_address, parse_record, read_intent
+from gpu_platform.domain.stock import Claim, PoolRequest, claim_of, claimed_at, is_claimed
 from gpu_platform.domain.storages import StorageRequest, normalise_storage
 from gpu_platform.domain.units import UnitRequest, accepted_text, normalise_request
 from gpu_platform.domain.value import Value
-from stacks.restore.checkpoints import Kept, parse_checkpoint
+from stacks.restore.plan import Kept, parse_checkpoint
 from tests.support.builders import NOW
 from tests.support.earlier_version import EARLIER_CLAIMED_STOCK, EARLIER_STACKS
-
-Json = dict[str, Any]
 
 REQUESTS: dict[str, Callable[[Json], Value]] = {
     "CreateUnit": lambda request: normalise_request(UnitRequest.model_validate(request)),

@@ -7,15 +7,13 @@ import socket
 import subprocess
 import sys
 from datetime import UTC, datetime
-from typing import Any
 
 import pytest
 
+from gpu_platform.domain.json_text import Json
 from gpu_platform.kube.errors import ConflictError, UnreachableError
 from gpu_platform.store.stacks import Holder, is_dead, parse_holder
 from stacks.worker.holding import Terms, end_processes_of, renewed
-
-Json = dict[str, Any]
 
 OWN = Holder(socket.gethostname(), os.getpid(), "own")
 ELSEWHERE = Holder("elsewhere", 7, "theirs").identity

@@ -5,16 +5,16 @@ import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
-from typing import Any, cast
+from typing import cast
 
 import pytest
 
-from gpu_platform.control.results import Done, RequeueAfter, Result
+from gpu_platform.controller.loop import Done, RequeueAfter, Result
 from gpu_platform.domain import names
-from gpu_platform.domain.gpu_units import GPUUnitSpec
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.operations import PREVIEW_RETENTION
 from gpu_platform.domain.stacks import StackAddress, StackKind
-from gpu_platform.domain.units import accepted_text
+from gpu_platform.domain.units import GPUUnitSpec, accepted_text
 from gpu_platform.kube import ConflictError, PatchType
 from gpu_platform.kube.paths import GPU_UNITS, OPERATIONS
 from stacks.runner import Fault, Preview, PreviewStep, PropertyChange, RunnerStoppedError, StackFailedError, StackRunner
@@ -23,8 +23,6 @@ from stacks.worker.observe import StackWorld
 from stacks.worker.previews import PreviewsController, keys_of_preview
 from tests.support.builders import NOW, make_unit
 from tests.support.scripted_kube import StoredObjects
-
-Json = dict[str, Any]
 
 HOME = "runtime-instance"
 KEY = (HOME, "op-1")

@@ -2,19 +2,14 @@
 
 import itertools
 from datetime import UTC, datetime
-from typing import Any
 
 import pytest
 
 from gpu_platform.domain import names
-from gpu_platform.domain.gpu_units import GPUUnitSpec
-from gpu_platform.domain.stack_records import Recorded, StackRecord
-from gpu_platform.domain.stacks import Intent, StackAddress, StackKind
-from gpu_platform.domain.units import accepted_text
-from stacks.restore.checkpoints import Kept, NotKept
-from stacks.restore.plan import Action, Observed, choose, plan_restore
-
-Json = dict[str, Any]
+from gpu_platform.domain.json_text import Json
+from gpu_platform.domain.stacks import Intent, Recorded, StackAddress, StackKind, StackRecord
+from gpu_platform.domain.units import GPUUnitSpec, accepted_text
+from stacks.restore.plan import Action, Kept, NotKept, Observed, choose, plan_restore
 
 NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)
 ADDRESS = StackAddress(StackKind.GPU_UNIT, "acme", "train")

@@ -11,32 +11,31 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from gpu_platform.domain.gpu_functions import GPUFunctionSpec
-from gpu_platform.domain.gpu_storages import GPUStorageSpec
-from gpu_platform.domain.gpu_units import GPUUnitSpec
-from gpu_platform.domain.limits import build_hard
+from gpu_platform.domain.functions import GPUFunctionSpec
+from gpu_platform.domain.json_text import Json
+from gpu_platform.domain.limits import TenantLimits, build_hard
 from gpu_platform.domain.operations import OperationKind, OperationSpec
-from gpu_platform.domain.pool_requests import PoolRequest, StockUnitsRequest, seed_pool_name
 from gpu_platform.domain.stack_plan import Action, Records, plan_stack
-from gpu_platform.domain.stack_records import StackRecord
-from gpu_platform.domain.stacks import Intent, StackAddress, StackKind
-from gpu_platform.domain.stock_pools import StockPoolSpec
-from gpu_platform.domain.tenant_limits import TenantLimits
-from gpu_platform.domain.units import accepted_text
+from gpu_platform.domain.stacks import Intent, StackAddress, StackKind, StackRecord
+from gpu_platform.domain.stock import PoolRequest, StockPoolSpec, StockUnitsRequest, seed_pool_name
+from gpu_platform.domain.storages import GPUStorageSpec
+from gpu_platform.domain.units import GPUUnitSpec, accepted_text
 from gpu_platform.domain.value import Value
 from gpu_platform.kube import KubeError, UnreachableError
 from stacks.restore.__main__ import choose_exit_code
-from stacks.restore.apply import build_record_to_hold
-from stacks.restore.checkpoints import Kept, NotKept, find_salt, parse_checkpoint
-from stacks.restore.counts import COUNTED_SECONDS, SILENT_SECONDS, wait_for_counts
-from stacks.restore.creations import build_creation
-from stacks.restore.outcomes import Outcome, Result
+from stacks.restore.apply import build_creation, build_record_to_hold
+from stacks.restore.plan import Kept, NotKept, Outcome, Result, find_salt, parse_checkpoint
+from stacks.restore.process import (
+    COUNTED_SECONDS,
+    SILENT_SECONDS,
+    STALL_SECONDS,
+    count_wanted,
+    wait_for_counts,
+    wait_for_stock,
+)
 from stacks.restore.report import Lines, Silence
-from stacks.restore.stock import STALL_SECONDS, count_wanted, wait_for_stock
-from stacks.runner.backend import shard_of
-from stacks.runner.listing import list_files, parse_listing
-
-Json = dict[str, Any]
+from stacks.runner.backend import list_files, shard_of
+from stacks.runner.workspace import parse_listing
 
 NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)
 HASH = "ab" * 32
@@ -201,7 +200,7 @@ class Stock:
 async def test_stock_is_waited_for_until_it_is_there_or_no_more_comes(
     stock: Stock, lacking: int, longest: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("stacks.restore.stock.LOOK_SECONDS", 0)
+    monkeypatch.setattr("stacks.restore.process.STOCK_LOOK_SECONDS", 0)
     units = [Kept(intent(), None)] * 2
     assert await wait_for_stock(stock, units, Silence(), lambda: stock.time) == lacking
     assert stock.time <= longest
@@ -257,7 +256,7 @@ class Quotas:
 async def test_a_restore_waits_until_tenants_objects_are_counted_and_says_when_it_gives_up(
     quotas: Quotas, end: str | None, looks: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("stacks.restore.counts.LOOK_SECONDS", 0)
+    monkeypatch.setattr("stacks.restore.process.COUNTS_LOOK_SECONDS", 0)
     await wait_for_counts(quotas, quotas, lambda: quotas.time)
     assert quotas.time <= looks
     assert (end is None) == all("goes on" not in line for line in quotas.said)

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from stacks.runner.encryption import ensure_salt, fits
+from stacks.runner.backend import ensure_salt, fits
 
 BY_PULUMI = "v1:htZ6U9g/wIQ=:v1:T3mYfGOAQVbWaVof:KRi9F+z45ZQWcGs0xbXSs7HkUQ3MQg=="
 

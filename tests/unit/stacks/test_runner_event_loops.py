@@ -4,7 +4,7 @@ import asyncio
 import threading
 from collections.abc import Callable
 
-from stacks.runner.event_loops import ProgramLoop
+from stacks.runner.programs import ProgramLoop
 
 Loop = asyncio.AbstractEventLoop
 

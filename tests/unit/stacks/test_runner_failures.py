@@ -3,8 +3,7 @@
 import pytest
 from pulumi.automation import CommandResult
 
-from stacks.runner.events import Diagnostic, Run
-from stacks.runner.results import LONGEST_MESSAGE, Fault, build_failure, tidy
+from stacks.runner.results import LONGEST_MESSAGE, Diagnostic, Fault, Run, build_failure, tidy
 
 UNIT = "urn:pulumi:acme.one::gpu-unit::gpuplatform:index:GpuUnit::one"
 PROVIDER = "urn:pulumi:acme.one::gpu-unit::pulumi:providers:gpuplatform::default"

@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 from pulumi.automation import EngineEvent
 
-from stacks.runner.events import build_run, read_event_log
-from stacks.runner.previews import PreviewStep, PropertyChange, build_preview, find_value
+from stacks.runner.results import PreviewStep, PropertyChange, build_preview, build_run, find_value, read_event_log
 
 SECRET = {"4dabf18193072939515e22adb298388d": "1b47061264138c4ac30d75fd1eb44270", "ciphertext": "[secret]"}
 TYPE = "gpuplatform:index:GpuUnit"

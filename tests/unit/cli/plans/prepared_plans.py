@@ -6,8 +6,7 @@ from typing import Any
 
 from gpu_platform.cli.plans.changes import Changes, build_changes
 from gpu_platform.cli.plans.digest import parse_plan
-
-Json = dict[str, Any]
+from gpu_platform.domain.json_text import Json
 
 HERE = Path(__file__).parent
 GOLDEN = HERE / "golden"

@@ -5,11 +5,9 @@ from typing import Any
 import pytest
 
 from gpu_platform.cli.plans.changes import PropertyChange
-from gpu_platform.cli.plans.masking import SECRET, SIGNATURE
-from gpu_platform.cli.plans.property_paths import ABSENT, parse_path, path_text
+from gpu_platform.cli.plans.digest import ABSENT, SECRET, SIGNATURE, parse_path, path_text
+from gpu_platform.domain.json_text import Json
 from tests.unit.cli.plans.prepared_plans import build_plan_changes, build_step
-
-Json = dict[str, Any]
 
 
 def properties_of(step: Json) -> list[PropertyChange]:

@@ -4,11 +4,11 @@ import re
 
 import pytest
 
-from gpu_platform.cli.plans.markdown import LONGEST, LONGEST_RULES, code, render_markdown
-from gpu_platform.cli.plans.masking import UNKNOWN
+from gpu_platform.cli.plans.digest import UNKNOWN
+from gpu_platform.cli.plans.markdown import LONGEST, LONGEST_RULES, LONGEST_VALUE, build_value, code, render_markdown
 from gpu_platform.cli.plans.rules import check_rules
-from gpu_platform.cli.plans.values import LONGEST_VALUE, build_value
-from tests.unit.cli.plans.prepared_plans import Json, build_plan_changes, build_step
+from gpu_platform.domain.json_text import Json
+from tests.unit.cli.plans.prepared_plans import build_plan_changes, build_step
 
 
 def render(*steps: Json) -> str:

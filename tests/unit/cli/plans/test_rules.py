@@ -4,15 +4,14 @@ from typing import Any
 
 import pytest
 
-from gpu_platform.cli.plans.masking import SECRET, UNKNOWN
+from gpu_platform.cli.plans.digest import SECRET, UNKNOWN
 from gpu_platform.cli.plans.rules import RULES, check_rules, names_one_version
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.network import KUBE_DNS
-from infra.objects.nats import build_nats
-from infra.objects.workloads import build_processes, build_workload
+from infra.components.nats import build_nats
+from infra.components.workloads import build_processes, build_workload
 from infra.sections import Nats, Workloads
 from tests.unit.cli.plans.prepared_plans import build_plan_changes, build_step
-
-Json = dict[str, Any]
 
 AMOUNTS = {"cpu": "1", "memory": "1Gi"}
 GOOD: Json = {"name": "c", "image": "x:1", "resources": {"limits": AMOUNTS, "requests": AMOUNTS}}

@@ -4,8 +4,8 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from gpu_platform.devcluster.hostnode.launch.fields import NodeFacts
-from gpu_platform.devcluster.hostnode.pods.states import Container, Running, Terminated
+from gpu_platform.devcluster.hostnode.plan import Container, Running, Terminated
+from gpu_platform.devcluster.hostnode.sources import NodeFacts
 
 NOW = datetime(2030, 1, 2, 3, 4, 5, tzinfo=UTC)
 FACTS = NodeFacts(address="127.7.0.1", allocatable={"cpu": "4", "memory": "8Gi"})

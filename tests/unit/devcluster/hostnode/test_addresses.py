@@ -2,7 +2,7 @@ import secrets
 
 import pytest
 
-from gpu_platform.devcluster.hostnode.addresses import PodNetwork, shown_address
+from gpu_platform.devcluster.hostnode.node import PodNetwork, shown_address
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from gpu_platform.devcluster.child_process import find_marked, kill_marked
-from gpu_platform.devcluster.hostnode.processes.child import Child, Command
+from gpu_platform.devcluster.hostnode.processes import Child, Command
 from tests.support.process_table import is_running
 from tests.support.waiting import eventually
 

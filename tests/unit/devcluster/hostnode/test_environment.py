@@ -2,9 +2,8 @@ from typing import Any
 
 import pytest
 
-from gpu_platform.devcluster.hostnode.launch.environment import build_environment
-from gpu_platform.devcluster.hostnode.launch.errors import CannotStartError
-from gpu_platform.devcluster.hostnode.sources import Sources, config_map, find_env_references, secret
+from gpu_platform.devcluster.hostnode.launch import build_environment
+from gpu_platform.devcluster.hostnode.sources import CannotStartError, Sources, config_map, find_env_references, secret
 from tests.unit.devcluster.hostnode.builders import FACTS, make_container, make_pod
 
 SOURCES: Sources = {

@@ -1,6 +1,6 @@
 import pytest
 
-from gpu_platform.devcluster.hostnode.launch.expansion import expand
+from gpu_platform.devcluster.hostnode.launch import expand
 
 
 @pytest.mark.parametrize(

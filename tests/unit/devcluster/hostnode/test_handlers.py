@@ -7,10 +7,16 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from gpu_platform.devcluster.hostnode.processes.child import Command
-from gpu_platform.devcluster.hostnode.processes.handlers import Outcome, Target, named_ports, run_handler
-from gpu_platform.devcluster.hostnode.processes.probes import Probe, ProbeKind
-from gpu_platform.devcluster.hostnode.processes.probing import run_probe
+from gpu_platform.devcluster.hostnode.processes import (
+    Command,
+    HandlerResult,
+    Probe,
+    ProbeKind,
+    Target,
+    named_ports,
+    run_handler,
+    run_probe,
+)
 from tests.unit.devcluster.hostnode.builders import make_container
 
 ADDRESS = "127.0.0.1"
@@ -31,7 +37,7 @@ async def port() -> AsyncIterator[int]:
     await runner.cleanup()
 
 
-async def ask(handler: dict[str, Any], ports: dict[str, int] | None = None, timeout: float = 5) -> Outcome:
+async def ask(handler: dict[str, Any], ports: dict[str, int] | None = None, timeout: float = 5) -> HandlerResult:
     def build(argv: list[str]) -> Command:
         return Command(tuple(argv), {"PATH": os.environ["PATH"]}, "/")
 
@@ -47,12 +53,12 @@ async def test_http_succeeds_below_400(port: int, status: int, want: bool) -> No
 async def test_http_takes_named_ports_and_headers(port: int) -> None:
     headers = [{"name": "X-Who", "value": "probe"}]
     outcome = await ask({"httpGet": {"path": "500", "port": "web", "httpHeaders": headers}}, {"web": port})
-    assert outcome == Outcome(False, "HTTP status 500: probe")
+    assert outcome == HandlerResult(False, "HTTP status 500: probe")
 
 
 async def test_a_port_that_has_no_such_name_fails() -> None:
     outcome = await ask({"httpGet": {"port": "web"}})
-    assert outcome == Outcome(False, "ValueError: the container has no port named 'web'")
+    assert outcome == HandlerResult(False, "ValueError: the container has no port named 'web'")
 
 
 async def test_tcp_succeeds_when_somebody_listens(port: int) -> None:
@@ -65,7 +71,7 @@ async def test_tcp_succeeds_when_somebody_listens(port: int) -> None:
 @pytest.mark.parametrize("host", ["10.128.0.7", "192.0.2.1", "example.com"])
 async def test_no_probe_dials_beyond_loopback(handler: str, host: str) -> None:
     outcome = await ask({handler: {"host": host, "port": 80}})
-    assert outcome == Outcome(False, f"ValueError: host {host!r}: the host node dials loopback addresses only")
+    assert outcome == HandlerResult(False, f"ValueError: host {host!r}: the host node dials loopback addresses only")
 
 
 async def test_a_probe_may_name_this_machine(port: int) -> None:
@@ -75,13 +81,13 @@ async def test_a_probe_may_name_this_machine(port: int) -> None:
 async def test_exec_succeeds_with_exit_code_zero() -> None:
     assert (await ask({"exec": {"command": ["true"]}})).succeeded
     outcome = await ask({"exec": {"command": ["sh", "-c", "echo not yet; exit 2"]}})
-    assert outcome == Outcome(False, "exit code 2: not yet")
+    assert outcome == HandlerResult(False, "exit code 2: not yet")
     assert not (await ask({"exec": {"command": ["no-such-command"]}})).succeeded
 
 
 async def test_an_answer_that_takes_too_long_is_a_failure() -> None:
     outcome = await ask({"exec": {"command": ["sleep", "60"]}}, timeout=0.1)
-    assert outcome == Outcome(False, "no answer within 0.1 s")
+    assert outcome == HandlerResult(False, "no answer within 0.1 s")
 
 
 async def test_what_is_not_known_fails_with_a_sentence() -> None:
@@ -97,8 +103,8 @@ async def test_a_startup_probe_ends_with_its_verdict() -> None:
     answers = iter([False, False, True])
     seen: list[bool | None] = []
 
-    async def check() -> Outcome:
-        return Outcome(next(answers))
+    async def check() -> HandlerResult:
+        return HandlerResult(next(answers))
 
     spec = {"periodSeconds": 0.001, "failureThreshold": 3}
     probe = Probe.parse(ProbeKind.STARTUP, spec)

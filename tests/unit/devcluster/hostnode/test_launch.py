@@ -3,9 +3,9 @@ from typing import Any
 
 import pytest
 
-from gpu_platform.devcluster.hostnode.launch.build import Launch, build_launch, check_support
-from gpu_platform.devcluster.hostnode.launch.directory import PodDirectory
-from gpu_platform.devcluster.hostnode.launch.errors import CannotStartError
+from gpu_platform.devcluster.hostnode.launch import Launch, build_launch, check_support
+from gpu_platform.devcluster.hostnode.sources import CannotStartError
+from gpu_platform.devcluster.hostnode.volumes import PodDirectory
 from tests.unit.devcluster.hostnode.builders import FACTS, make_container, make_pod
 
 DIRECTORY = PodDirectory(Path("/r/0123abcd"))

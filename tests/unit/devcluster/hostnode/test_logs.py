@@ -3,10 +3,16 @@ from pathlib import Path
 
 import pytest
 
-from gpu_platform.devcluster.hostnode.logs import writer as log_writer
-from gpu_platform.devcluster.hostnode.logs.lines import PIECE_BYTES, LineSplitter, parse_line
-from gpu_platform.devcluster.hostnode.logs.reader import LogOptions, read_last, stream_log
-from gpu_platform.devcluster.hostnode.logs.writer import LogWriter
+from gpu_platform.devcluster.hostnode import logs as log_writer
+from gpu_platform.devcluster.hostnode.logs import (
+    PIECE_BYTES,
+    LineSplitter,
+    LogOptions,
+    LogWriter,
+    parse_line,
+    read_last,
+    stream_log,
+)
 from tests.unit.devcluster.hostnode.builders import NOW
 
 SECOND = 1_000_000_000

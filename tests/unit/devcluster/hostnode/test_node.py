@@ -1,4 +1,3 @@
-from gpu_platform.devcluster.hostnode.heartbeat import read_machine
 from gpu_platform.devcluster.hostnode.node import (
     Machine,
     build_lease,
@@ -6,6 +5,7 @@ from gpu_platform.devcluster.hostnode.node import (
     build_node_status,
     is_tainted,
     plan_labels,
+    read_machine,
 )
 from tests.unit.devcluster.hostnode.builders import NOW, seconds
 

@@ -4,8 +4,19 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from gpu_platform.devcluster.hostnode.plan import Kill, Plan, Start, Stop, StopRequest, plan_pod, plan_stop_request
-from gpu_platform.devcluster.hostnode.pods.states import Container, Running, Stopping, Waiting
+from gpu_platform.devcluster.hostnode.plan import (
+    Container,
+    Kill,
+    Plan,
+    Running,
+    Start,
+    Stop,
+    Stopping,
+    StopRequest,
+    Waiting,
+    plan_pod,
+    plan_stop_request,
+)
 from tests.unit.devcluster.hostnode.builders import NOW, ended, ending, make_container, make_pod, running, seconds
 
 

@@ -9,10 +9,9 @@ from typing import Any, cast
 import aiohttp
 import pytest
 
-from gpu_platform.devcluster.hostnode.addresses import PodNetwork
-from gpu_platform.devcluster.hostnode.events import EventRecorder
-from gpu_platform.devcluster.hostnode.pods.podset import PodSet
-from gpu_platform.devcluster.hostnode.pods.worker import PodWorker, Surroundings
+from gpu_platform.devcluster.hostnode.node import PodNetwork
+from gpu_platform.devcluster.hostnode.pod_status import EventRecorder
+from gpu_platform.devcluster.hostnode.pods import PodSet, PodWorker, Surroundings
 from gpu_platform.kube import KubeClient, UnreachableError, WatchEvent
 from tests.support.waiting import eventually
 from tests.unit.devcluster.hostnode.builders import make_container, make_pod

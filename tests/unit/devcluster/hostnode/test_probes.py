@@ -1,6 +1,6 @@
 import pytest
 
-from gpu_platform.devcluster.hostnode.processes.probes import Probe, ProbeCount, ProbeKind, find_probes
+from gpu_platform.devcluster.hostnode.processes import Probe, ProbeCount, ProbeKind, find_probes
 from tests.unit.devcluster.hostnode.builders import make_container
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gpu_platform.devcluster.hostnode.provisioner.plan import (
+from gpu_platform.devcluster.hostnode.provisioner import (
     CLASS_NAME,
     PROVISIONED_BY,
     PROVISIONER,
@@ -15,8 +15,7 @@ from gpu_platform.devcluster.hostnode.provisioner.plan import (
     RemoveVolume,
     plan_volumes,
 )
-
-Json = dict[str, Any]
+from gpu_platform.domain.json_text import Json
 
 ROOT = Path("/srv/volumes")
 

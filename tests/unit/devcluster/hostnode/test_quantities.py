@@ -1,6 +1,6 @@
 import pytest
 
-from gpu_platform.devcluster.hostnode.launch.quantities import count_in
+from gpu_platform.devcluster.hostnode.sources import count_in
 
 
 @pytest.mark.parametrize(

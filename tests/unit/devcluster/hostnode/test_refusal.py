@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from gpu_platform.devcluster.errors import DevClusterError
-from gpu_platform.devcluster.hostnode.agent import check_is_local
-from gpu_platform.devcluster.hostnode.pods.states import Container, Waiting
-from gpu_platform.devcluster.hostnode.server import find_attempt
+from gpu_platform.devcluster import DevClusterError
+from gpu_platform.devcluster.hostnode.agent import check_is_local, find_attempt
+from gpu_platform.devcluster.hostnode.plan import Container, Waiting
 from tests.unit.devcluster.hostnode.builders import ending, running
 
 

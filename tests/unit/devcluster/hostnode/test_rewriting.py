@@ -1,6 +1,6 @@
 import pytest
 
-from gpu_platform.devcluster.hostnode.launch.rewriting import PathRewriter
+from gpu_platform.devcluster.hostnode.launch import PathRewriter
 
 REWRITER = PathRewriter({"/mnt": "/r/0", "/mnt/x": "/r/1", "/etc/app/config.yaml": "/r/2/config.yaml"})
 

@@ -2,8 +2,7 @@ from typing import Any, cast
 
 import pytest
 
-from gpu_platform.devcluster.hostnode.launch.errors import CannotStartError
-from gpu_platform.devcluster.hostnode.sources import Reference, SourceReader, config_map, secret
+from gpu_platform.devcluster.hostnode.sources import CannotStartError, Reference, SourceReader, config_map, secret
 from gpu_platform.kube import KubeClient, KubeError, NotFoundError
 from tests.unit.devcluster.hostnode.builders import NOW, make_pod, seconds
 

@@ -1,10 +1,8 @@
 from dataclasses import replace
 from typing import Any
 
-from gpu_platform.devcluster.hostnode.plan import Outcome
+from gpu_platform.devcluster.hostnode.plan import Container, Ending, Outcome, Waiting, after_exit
 from gpu_platform.devcluster.hostnode.pod_status import build_status, plan_patch
-from gpu_platform.devcluster.hostnode.pods.states import Container, Waiting
-from gpu_platform.devcluster.hostnode.pods.transitions import Ending, after_exit
 from tests.unit.devcluster.hostnode.builders import NOW, ended, make_container, make_pod, running, seconds
 
 ADDRESS = "127.7.0.1"

@@ -3,11 +3,12 @@ from typing import Any
 
 import pytest
 
-from gpu_platform.devcluster.hostnode.launch.errors import CannotStartError
-from gpu_platform.devcluster.hostnode.pod_status import build_status
-from gpu_platform.devcluster.hostnode.pods.states import Container, Running, Terminated, Waiting
-from gpu_platform.devcluster.hostnode.pods.transitions import (
+from gpu_platform.devcluster.hostnode.plan import (
+    Container,
     Ending,
+    Running,
+    Terminated,
+    Waiting,
     after_exit,
     after_probe,
     after_refusal,
@@ -17,7 +18,9 @@ from gpu_platform.devcluster.hostnode.pods.transitions import (
     restarts_after,
     restore_containers,
 )
-from gpu_platform.devcluster.hostnode.processes.probes import ProbeKind
+from gpu_platform.devcluster.hostnode.pod_status import build_status
+from gpu_platform.devcluster.hostnode.processes import ProbeKind
+from gpu_platform.devcluster.hostnode.sources import CannotStartError
 from tests.unit.devcluster.hostnode.builders import NOW, ended, make_container, make_pod, running, seconds
 
 

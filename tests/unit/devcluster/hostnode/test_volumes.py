@@ -4,9 +4,8 @@ from typing import Any
 
 import pytest
 
-from gpu_platform.devcluster.hostnode.launch.directory import PodDirectory, link_volume, write_volume
-from gpu_platform.devcluster.hostnode.launch.errors import CannotStartError
 from gpu_platform.devcluster.hostnode.sources import (
+    CannotStartError,
     Reference,
     Sources,
     claim,
@@ -14,7 +13,14 @@ from gpu_platform.devcluster.hostnode.sources import (
     find_volume_references,
     secret,
 )
-from gpu_platform.devcluster.hostnode.volumes import VolumeFile, VolumeLink, plan_volume
+from gpu_platform.devcluster.hostnode.volumes import (
+    PodDirectory,
+    VolumeFile,
+    VolumeLink,
+    link_volume,
+    plan_volume,
+    write_volume,
+)
 from tests.unit.devcluster.hostnode.builders import FACTS, make_container, make_pod
 
 TOKEN = Reference("Token", "vault", 600)

@@ -9,9 +9,9 @@ from typing import Any, cast
 import aiohttp
 import pytest
 
-from gpu_platform.devcluster.hostnode.events import EventRecorder
-from gpu_platform.devcluster.hostnode.launch.directory import PodDirectory
-from gpu_platform.devcluster.hostnode.pods.worker import PodWorker, Surroundings
+from gpu_platform.devcluster.hostnode.pod_status import EventRecorder
+from gpu_platform.devcluster.hostnode.pods import PodWorker, Surroundings
+from gpu_platform.devcluster.hostnode.volumes import PodDirectory
 from gpu_platform.kube import KubeClient, KubeError, UnreachableError
 from tests.support.waiting import eventually
 from tests.unit.devcluster.hostnode.builders import make_container, make_pod

@@ -1,25 +1,24 @@
 """Inputs are made complete, and what cannot be right is refused with the field's name."""
 
-from typing import Any
-
 import pytest
 
-from gpu_platform.devcluster.pulumi_kubernetes.inputs import build_inputs, check_inputs
-from gpu_platform.pulumi_protocol.properties import UNKNOWN
-from providers.kubernetes.object_names import (
+from gpu_platform.devcluster.pulumi_kubernetes.inputs import (
     AUTONAMED,
     Naming,
+    ObjectType,
+    build_inputs,
     build_name,
     build_object_id,
+    check_inputs,
     parse_object_id,
+    parse_type_token,
 )
-from providers.kubernetes.type_tokens import ObjectType, parse_type_token
-from providers.protocol.resource import Failure
+from gpu_platform.domain.json_text import Json
+from gpu_platform.pulumi_protocol.properties import UNKNOWN
+from gpu_platform.pulumi_protocol.resource import Failure
 
 CONFIG_MAP = "kubernetes:core/v1:ConfigMap"
 NAMING = Naming("settings", b"seed")
-
-Json = dict[str, Any]
 
 
 def check(news: Json, old: Json | None = None, *, namespaced: bool | None = True, naming: Naming = NAMING) -> Json:

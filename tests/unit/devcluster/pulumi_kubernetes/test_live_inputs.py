@@ -1,14 +1,11 @@
 """A live object seen through the inputs that declared it: other people's edits show, the server's own words do not."""
 
 import base64
-from typing import Any
 
 import pytest
 
-from gpu_platform.devcluster.pulumi_kubernetes.state import build_imported_inputs, observe_inputs
-from providers.kubernetes.ownership import APPLIED_BY
-
-Json = dict[str, Any]
+from gpu_platform.devcluster.pulumi_kubernetes.state import APPLIED_BY, build_imported_inputs, observe_inputs
+from gpu_platform.domain.json_text import Json
 
 OWNED: Json = {
     "f:spec": {

@@ -7,27 +7,29 @@ from typing import Any
 import pytest
 import yaml
 
-from gpu_platform.devcluster.pulumi_kubernetes.configuration import check_is_embedded, load_kubeconfig, write_kubeconfig
+from gpu_platform.devcluster.pulumi_kubernetes.cluster import read_kinds
+from gpu_platform.devcluster.pulumi_kubernetes.configuration import (
+    Configuration,
+    check_is_embedded,
+    load_kubeconfig,
+    read_configuration,
+    write_kubeconfig,
+)
 from gpu_platform.devcluster.pulumi_kubernetes.functions import (
     BadArgumentError,
     UnknownFunctionError,
     call_function,
     decode_yaml,
 )
+from gpu_platform.devcluster.pulumi_kubernetes.inputs import Handling, ObjectType, read_handling
 from gpu_platform.devcluster.pulumi_kubernetes.readiness import describe_unscheduled, judge_readiness
+from gpu_platform.devcluster.pulumi_kubernetes.servicer import refusal
+from gpu_platform.devcluster.pulumi_kubernetes.state import build_outputs, build_planned_outputs, find_secrets
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.names import EMBEDDED_CLUSTER
 from gpu_platform.kube import KubeError, NoConnectionError, ResourcePath, UnreachableError
 from gpu_platform.pulumi_protocol.properties import UNKNOWN, Properties
-from providers.kubernetes.annotations import Handling, read_handling
-from providers.kubernetes.configuration import Configuration, read_configuration
-from providers.kubernetes.discovery import read_kinds
-from providers.kubernetes.helm_releases import refusal
-from providers.kubernetes.outputs import build_outputs, build_planned_outputs
-from providers.kubernetes.secret_kinds import find_secrets
-from providers.kubernetes.type_tokens import ObjectType
-from providers.protocol.failures import describe
-
-Json = dict[str, Any]
+from gpu_platform.pulumi_protocol.resource import describe
 
 DEPLOYMENT = ObjectType("apps/v1", "Deployment")
 DEFINITION = ObjectType("apiextensions.k8s.io/v1", "CustomResourceDefinition")

@@ -1,6 +1,6 @@
 """An object belongs to the resource whose manager applied it."""
 
-from providers.kubernetes.ownership import APPLIED_BY, build_body, field_manager_name, is_managed_by
+from gpu_platform.devcluster.pulumi_kubernetes.state import APPLIED_BY, build_body, field_manager_name, is_managed_by
 
 
 def test_every_resource_of_a_program_has_a_field_manager_of_its_own() -> None:

@@ -2,10 +2,10 @@
 
 import pytest
 
+from gpu_platform.devcluster.pulumi_kubernetes.inputs import ObjectType
 from gpu_platform.devcluster.pulumi_kubernetes.replacement import find_refused, find_replacing
 from gpu_platform.kube import KubeError
 from gpu_platform.pulumi_protocol.properties import Path
-from providers.kubernetes.type_tokens import ObjectType
 
 
 @pytest.mark.parametrize(

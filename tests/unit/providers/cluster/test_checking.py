@@ -6,13 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpu_platform.domain.gpu_units import GPUUnitSpec
+from gpu_platform.domain.json_text import Json
+from gpu_platform.domain.units import GPUUnitSpec
 from gpu_platform.pulumi_protocol.properties import UNKNOWN
 from providers.cluster.inputs import check_inputs, normalise_spec
 from providers.cluster.kinds import KINDS, Kind
-from providers.cluster.package import GPU_FUNCTION, GPU_SPEC, GPU_STORAGE, GPU_UNIT, STOCK_POOL
-
-Json = dict[str, Any]
+from providers.cluster.resources import GPU_FUNCTION, GPU_SPEC, GPU_STORAGE, GPU_UNIT, STOCK_POOL
 
 UNIT, STORAGE, FUNCTION, POOL, SPEC = (
     KINDS[token] for token in (GPU_UNIT, GPU_STORAGE, GPU_FUNCTION, STOCK_POOL, GPU_SPEC)

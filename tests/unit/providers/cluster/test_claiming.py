@@ -6,19 +6,16 @@ from typing import Any
 import pytest
 
 from gpu_platform.domain import names
-from gpu_platform.domain.gpu_units import GPUUnitSpec
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.stock import claim_holder_of
-from gpu_platform.domain.units import source_annotations
+from gpu_platform.domain.units import GPUUnitSpec, source_annotations
 from gpu_platform.kube import ConflictError, KubeClient, NotFoundError
 from gpu_platform.kube.paths import GPU_UNITS
-from providers.cluster.claiming import claim_mark, claim_stock
 from providers.cluster.kinds import KINDS
-from providers.cluster.lifecycle import Lifecycle, Taken
+from providers.cluster.lifecycle import Lifecycle, Taken, claim_mark, claim_stock
 from providers.cluster.objects import Wanted
-from providers.cluster.package import GPU_UNIT
-from providers.cluster.sessions import Sessions
-
-Json = dict[str, Any]
+from providers.cluster.resources import GPU_UNIT
+from providers.cluster.servicer import Sessions
 
 NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)
 HOLDER = "runtime-instance/train"

@@ -1,23 +1,19 @@
 """Deleting a storage: as soon as its unit has released it, where that unit needs it no more."""
 
 from datetime import UTC, datetime
-from typing import Any
 
 import pytest
 
 from gpu_platform.domain import names
+from gpu_platform.domain.json_text import Json
 from gpu_platform.kube.paths import GPU_STORAGES, GPU_UNITS
+from gpu_platform.pulumi_protocol.resource import Resource, ResourceFailedError
+from gpu_platform.pulumi_protocol.serving import EngineLog
 from providers.cluster.kinds import KINDS
-from providers.cluster.lifecycle import Lifecycle
-from providers.cluster.package import GPU_STORAGE
-from providers.cluster.sessions import Session
-from providers.protocol.engine_log import EngineLog
-from providers.protocol.failures import ResourceFailedError
-from providers.protocol.resource import Resource
+from providers.cluster.lifecycle import Lifecycle, Session
+from providers.cluster.resources import GPU_STORAGE
 from tests.support.scripted_kube import StoredObjects
 from tests.support.virtual_time import run_in_virtual_time
-
-Json = dict[str, Any]
 
 PATH = GPU_STORAGES.item("data", "runtime-instance")
 RESOURCE = Resource(f"urn:pulumi:test::shop::{GPU_STORAGE}::storage", GPU_STORAGE)

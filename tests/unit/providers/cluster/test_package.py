@@ -3,10 +3,10 @@
 from typing import Any
 
 from gpu_platform.domain.rbac import Scope
-from providers.cluster.package import GPU_FUNCTION, GPU_SPEC, GPU_STORAGE, GPU_UNIT, STOCK_POOL, VERSION
+from providers.cluster.kinds import build_package_schema
 from providers.cluster.rbac import RULES
-from providers.cluster.schema import build_package_schema
-from providers.cluster.sessions import LIMIT, Sessions
+from providers.cluster.resources import GPU_FUNCTION, GPU_SPEC, GPU_STORAGE, GPU_UNIT, STOCK_POOL, VERSION
+from providers.cluster.servicer import LIMIT, Sessions
 
 
 def references(node: Any) -> set[str]:

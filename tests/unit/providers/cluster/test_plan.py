@@ -5,21 +5,18 @@ from typing import Any
 import pytest
 
 from gpu_platform.domain import names
-from gpu_platform.domain.gpu_units import GPUUnitSpec
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.stacks import accepted_hash
-from gpu_platform.domain.units import accepted_text
+from gpu_platform.domain.units import GPUUnitSpec, accepted_text
+from gpu_platform.pulumi_protocol import properties as diffing
 from gpu_platform.pulumi_protocol.properties import UNKNOWN, Path, Properties
-from providers.cluster.differences import find_difference
-from providers.cluster.inputs import check_inputs
+from gpu_platform.pulumi_protocol.resource import Resource
+from providers.cluster.inputs import check_inputs, find_difference
 from providers.cluster.kinds import KINDS, Kind, parse_id
 from providers.cluster.objects import Wanted, build_object, build_planned_outputs, build_wanted, observe_object
-from providers.cluster.package import GPU_SPEC, GPU_STORAGE, GPU_UNIT, STOCK_POOL
 from providers.cluster.plan import Change, Keep, Make, Refuse, plan_create, plan_update
-from providers.protocol import diffing
-from providers.protocol.resource import Resource
+from providers.cluster.resources import GPU_SPEC, GPU_STORAGE, GPU_UNIT, STOCK_POOL
 from tests.support.builders import make_stock
-
-Json = dict[str, Any]
 
 UNIT, STORAGE, POOL, SPEC = KINDS[GPU_UNIT], KINDS[GPU_STORAGE], KINDS[STOCK_POOL], KINDS[GPU_SPEC]
 OURS = Resource("urn:pulumi:default.web::gpu-unit::gpuplatform:index:GpuUnit::web", GPU_UNIT)

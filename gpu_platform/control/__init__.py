@@ -1,1 +1,0 @@
-"""Control loops over Kubernetes objects: what every daemon of the platform is made of."""

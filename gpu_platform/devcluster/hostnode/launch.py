@@ -1,0 +1,249 @@
+"""From a pod's spec to the commands of its containers: environment, arguments and paths as the container would see
+them."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cached_property
+from pathlib import Path
+
+from gpu_platform.devcluster.hostnode.processes import CONTAINER_MARK, POD_MARK, Command
+from gpu_platform.devcluster.hostnode.sources import (
+    CannotStartError,
+    NodeFacts,
+    Reference,
+    SourceReader,
+    Sources,
+    config_map,
+    content_of,
+    find_env_references,
+    find_volume_references,
+    read_field,
+    read_resource,
+    secret,
+)
+from gpu_platform.devcluster.hostnode.volumes import PodDirectory, VolumeLink, link_volume, plan_volume, write_volume
+from gpu_platform.domain.json_text import Json
+from gpu_platform.kube import KubeClient
+
+_REFERENCE = re.compile(r"\$(?:\$|\((?P<name>[^)]*)\))")
+_PART_OF_A_LONGER_PATH_BEFORE = r"[\w.\-~/})\]*?\\]"
+_PART_OF_A_LONGER_NAME_AFTER = r"[\w.\-~+@*?\[{$%]"
+DEFAULT_TERMINATION_PATH = "/dev/termination-log"
+
+
+def expand(text: str, variables: Mapping[str, str]) -> str:
+    """Replace `$(NAME)` by its value and `$$` by `$`; a name that is not known stays as it is written."""
+
+    def value_of(match: re.Match[str]) -> str:
+        name = match["name"]
+        return "$" if name is None else variables.get(name, match[0])
+
+    return _REFERENCE.sub(value_of, text)
+
+
+@dataclass(frozen=True)
+class PathRewriter:
+    directories: Mapping[str, str] = field(default_factory=dict)
+    """From mount path to real path, both without a slash at the end."""
+
+    def rewrite(self, text: str) -> str:
+        """Rewrite once: real paths are never looked at again, also if a mount covers them."""
+        if not self.directories:
+            return text
+        return self._pattern.sub(lambda match: self.directories[match[0]], text)
+
+    @cached_property
+    def _pattern(self) -> re.Pattern[str]:
+        longest_first = sorted(self.directories, key=len, reverse=True)
+        paths = "|".join(re.escape(path) for path in longest_first)
+        return re.compile(
+            rf"(?:(?<!{_PART_OF_A_LONGER_PATH_BEFORE})|(?<=://))(?:{paths})(?!{_PART_OF_A_LONGER_NAME_AFTER})"
+        )
+
+
+def build_environment(pod: Json, container: Json, sources: Sources, facts: NodeFacts) -> dict[str, str]:
+    """`envFrom` first, then `env` in order; a later variable wins and may refer to the earlier ones."""
+    variables: dict[str, str] = {}
+    for source in container.get("envFrom") or []:
+        variables |= _bulk_variables(source, sources)
+    for variable in container.get("env") or []:
+        if "valueFrom" not in variable:
+            variables[variable["name"]] = expand(variable.get("value") or "", variables)
+        elif (value := _value_from(variable["valueFrom"], pod, container, sources, facts)) is not None:
+            variables[variable["name"]] = value
+    return variables
+
+
+def _bulk_variables(source: Json, sources: Sources) -> Mapping[str, str]:
+    prefix = source.get("prefix") or ""
+    reference, selector = _bulk_reference(source)
+    content = content_of(reference, sources, optional=bool(selector.get("optional"))) or {}
+    # A key with "=" cannot be a variable's name; kubelet leaves such keys out as well.
+    return {f"{prefix}{key}": _text(value) for key, value in content.items() if "=" not in key}
+
+
+def _bulk_reference(source: Json) -> tuple[Reference, Json]:
+    if selector := source.get("configMapRef"):
+        return config_map(selector["name"]), selector
+    if selector := source.get("secretRef"):
+        return secret(selector["name"]), selector
+    raise CannotStartError("an envFrom entry names neither a configMapRef nor a secretRef")
+
+
+def _value_from(origin: Json, pod: Json, container: Json, sources: Sources, facts: NodeFacts) -> str | None:
+    if reference := origin.get("fieldRef"):
+        return read_field(pod, reference["fieldPath"], facts)
+    if reference := origin.get("resourceFieldRef"):
+        return read_resource(pod, container, reference, facts)
+    if selector := origin.get("configMapKeyRef"):
+        return _key_value(config_map(selector["name"]), selector, sources)
+    if selector := origin.get("secretKeyRef"):
+        return _key_value(secret(selector["name"]), selector, sources)
+    raise CannotStartError(f"the host node does not know the variable source {', '.join(origin)}")
+
+
+def _key_value(reference: Reference, selector: Json, sources: Sources) -> str | None:
+    optional = bool(selector.get("optional"))
+    content = content_of(reference, sources, optional=optional)
+    if content is not None and selector["key"] in content:
+        return _text(content[selector["key"]])
+    if optional:
+        return None
+    raise CannotStartError(f"couldn't find key {selector['key']} in {reference.kind} {reference.name}")
+
+
+def _text(value: bytes) -> str:
+    return value.decode(errors="surrogateescape")
+
+
+@dataclass(frozen=True)
+class Launch:
+    command: Command
+    rewriter: PathRewriter
+    subpaths: tuple[Path, ...]
+    """Directories that mounts with a `subPath` expect; a file that is there already is left alone."""
+
+    def exec_command(self, argv: list[str]) -> Command:
+        """A probe or hook in the container's surroundings."""
+        argv = [self.rewriter.rewrite(text) for text in argv]
+        return Command(tuple(argv), self.command.environment, self.command.directory)
+
+
+def check_support(pod: Json, container: Json) -> None:
+    """Refuse what this node cannot run, before anything is read for it."""
+    if not container.get("command"):
+        raise CannotStartError(
+            f"this node runs commands, not images: give container {container['name']!r} a command, or let pod "
+            f"{pod['metadata']['name']!r} be scheduled on another node",
+            reason="ImagePullBackOff",
+        )
+    if "postStart" in (container.get("lifecycle") or {}):
+        raise CannotStartError("the host node does not run postStart hooks")
+
+
+def build_launch(
+    pod: Json,
+    container: Json,
+    *,
+    sources: Sources,
+    facts: NodeFacts,
+    directory: PodDirectory,
+    inherited: Mapping[str, str],
+) -> Launch:
+    variables = build_environment(pod, container, sources, facts)
+    mounts = _plan_mounts(pod, container, directory, variables)
+    termination_path = container.get("terminationMessagePath") or DEFAULT_TERMINATION_PATH
+    rewriter = PathRewriter(
+        {mount.path: str(mount.real) for mount in mounts}
+        | {termination_path: str(directory.termination_message(container["name"]))}
+    )
+    argv = [expand(text, variables) for text in [*container["command"], *(container.get("args") or [])]]
+    working_directory = container.get("workingDir")
+    command = Command(
+        argv=tuple(rewriter.rewrite(text) for text in argv),
+        environment={
+            **inherited,
+            "HOME": str(directory.home),
+            "TMPDIR": str(directory.scratch),
+            "HOSTNAME": pod["metadata"]["name"],
+            **{name: rewriter.rewrite(value) for name, value in variables.items()},
+            POD_MARK: pod["metadata"]["uid"],
+            CONTAINER_MARK: f"{pod['metadata']['uid']}/{container['name']}",
+        },
+        directory=rewriter.rewrite(working_directory) if working_directory else str(directory.home),
+    )
+    return Launch(command, rewriter, tuple(mount.real for mount in mounts if mount.has_subpath))
+
+
+@dataclass(frozen=True)
+class _Mount:
+    path: str
+    real: Path
+    has_subpath: bool
+
+
+def _plan_mounts(
+    pod: Json, container: Json, directory: PodDirectory, variables: Mapping[str, str]
+) -> tuple[_Mount, ...]:
+    mounts = []
+    for mount in container.get("volumeMounts") or []:
+        path = "/" + str(mount["mountPath"]).strip("/")
+        if path == "/":
+            raise CannotStartError("the host node has no mount namespace: nothing can be mounted at /")
+        subpath = mount.get("subPath") or expand(mount.get("subPathExpr") or "", variables)
+        mounts.append(_Mount(path, directory.volume(pod, mount["name"]) / subpath, bool(subpath)))
+    return tuple(mounts)
+
+
+class Preparation:
+    """For one pod. Both methods raise `CannotStartError`, and then nothing of a volume is half written."""
+
+    def __init__(
+        self,
+        client: KubeClient,
+        pod: Json,
+        *,
+        facts: NodeFacts,
+        directory: PodDirectory,
+        inherited: Mapping[str, str],
+    ) -> None:
+        self._sources = SourceReader(client, pod)
+        self._facts = facts
+        self._directory = directory
+        self._inherited = inherited
+
+    async def prepare(self, pod: Json, container: Json, now: datetime) -> Launch:
+        check_support(pod, container)
+        references = find_volume_references(pod) | find_env_references(container)
+        sources = await self._sources.read(references, now)
+        self._write_volumes(pod, sources)
+        launch = build_launch(
+            pod,
+            container,
+            sources=sources,
+            facts=self._facts,
+            directory=self._directory,
+            inherited=self._inherited,
+        )
+        for path in launch.subpaths:
+            if not path.exists():
+                path.mkdir(parents=True)
+        return launch
+
+    async def refresh_volumes(self, pod: Json, now: datetime) -> None:
+        """Follow changed ConfigMaps and Secrets, and renew tokens."""
+        self._write_volumes(pod, await self._sources.read(find_volume_references(pod), now))
+
+    def _write_volumes(self, pod: Json, sources: Sources) -> None:
+        volumes = pod["spec"].get("volumes") or []
+        planned = [(volume, plan_volume(volume, pod, sources, self._facts)) for volume in volumes]
+        self._directory.ensure(pod)
+        for volume, content in planned:
+            place = self._directory.volume(pod, volume["name"])
+            match content:
+                case VolumeLink(directory):
+                    link_volume(place, directory)
+                case tuple(files):
+                    write_volume(place, files)

@@ -1,1 +1,0 @@
-"""The API about itself: its description, and a page to read it on."""

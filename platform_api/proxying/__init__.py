@@ -1,1 +1,0 @@
-"""Calls that are passed on to what tenants run."""
