@@ -75,9 +75,9 @@ from tests.support.builders import (
     make_unit,
 )
 from tests.support.rubbish import RUBBISH
-from tests.unit.reconciler.observed_units import READY, SETTINGS
-from tests.unit.reconciler.operation_records import SEED_REQUEST, UNIT_REQUEST, make_record
-from tests.unit.reconciler.test_storage_plan import SETTINGS as STORAGE_SETTINGS
+from tests.unit.reconciler.operations.records import SEED_REQUEST, UNIT_REQUEST, make_record
+from tests.unit.reconciler.storages.test_plan import SETTINGS as STORAGE_SETTINGS
+from tests.unit.reconciler.units.observed import READY, SETTINGS
 
 HOME = names.DEFAULT_INSTANCE_NAMESPACE
 STOCK = names.STOCK_NAMESPACE

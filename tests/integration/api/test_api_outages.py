@@ -1,6 +1,6 @@
 """The API while Kubernetes hangs or is away: it says so, keeps no caller waiting, and recovers by itself.
 
-How soon it notices and gives up a call is held in virtual time by test_bounded_client.
+How soon it notices and gives up a call is held in virtual time by test_kube_health_client.
 """
 
 import asyncio

@@ -16,7 +16,7 @@ from tests.support.operator_api import POOLS, STOCK_UNITS, new_id, seed_request
 from tests.support.tcp_proxy import TcpProxy, write_kubeconfig_through
 from tests.support.units_and_stock import STOCK, stock_of, stock_pool
 from tests.support.waiting import eventually
-from tests.unit.platform_api.test_collector import NAMES
+from tests.unit.platform_api.health.test_collector import NAMES
 
 HEALTH = "/api/v1/health"
 INVENTORY = "/api/v1/operator/inventory"

@@ -1,6 +1,6 @@
 """Informers, leader election and fencing on the real API server: what they survive.
 
-The times in which they must recover are asserted in virtual time, in `test_kube_watch.py` and `test_kube_leader.py`.
+`test_informer_watch.py` and `test_leader_election.py` assert the times in which they must recover, in virtual time.
 """
 
 import signal

@@ -1,8 +1,8 @@
 """Reconcilers that die, freeze or lose the API server: nothing is lost, and nothing is done twice.
 
 The cluster's own reconciler is frozen meanwhile, so that every write has a known author. Those of the tests compete for
-a short Lease of their own. The promised times (20 s, 75 s) are asserted in virtual time: `test_kube_leader.py` and
-`test_kube_watch.py`.
+a short Lease of their own. The promised times (20 s, 75 s) are asserted in virtual time: `test_leader_election.py` and
+`test_informer_watch.py`.
 """
 
 import asyncio

@@ -106,7 +106,7 @@ async def test_without_an_exporter_the_answer_is_a_404_that_says_so(api: httpx.A
 async def test_a_silent_exporter_is_a_503_and_delays_nobody(
     asking: httpx.AsyncClient, exporter: Exporter, unit: str
 ) -> None:
-    """Its other troubles: see test_gpu_reader."""
+    """Its other troubles: see test_gpu_readings_reader."""
     words = "no answer in time"
     exporter.is_silent = True
 

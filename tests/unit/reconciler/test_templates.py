@@ -18,9 +18,9 @@ from reconciler.units.observe import Observed
 from reconciler.units.plan import Plan, UnitSettings, is_made_for_spec, plan_unit
 from tests.support.builders import NOW, as_stored, make_pod, make_unit
 from tests.support.earlier_version import EARLIER, OLD_GRACE_SECONDS, earlier_deployment, earlier_status
-from tests.unit.reconciler.observed_units import READY, SSH, observe, with_child
-from tests.unit.reconciler.test_serverless_resources import SIDECAR
-from tests.unit.reconciler.test_unit_mounts import storage
+from tests.unit.reconciler.units.observed import READY, SSH, observe, with_child
+from tests.unit.reconciler.units.test_plan_mounts import storage
+from tests.unit.reconciler.units.test_serverless_resources import SIDECAR
 
 SETTINGS = UnitSettings("busybox:1.36", ("10.0.0.0/8", "fc00::/7"), SSH, SIDECAR)
 FUNCTION = GPUFunctionSpec.model_validate({"specName": "g1.1", "image": "example/words", "concurrency": 4})
