@@ -48,6 +48,16 @@ check: venv ## Format, lint, types, import rules, generated files; before every 
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python tools/generate.py --check
 
+# A report, not a rule: what is one idea may be long, and a short module may be the right home of a rule.
+PACKAGES := gpu_platform infra platform_api providers reconciler serverless stacks
+.PHONY: report
+report: ## List modules above 600 or below 40 lines, and the size of each package
+	@for package in $(PACKAGES); do \
+		git ls-files "$$package" | grep '\.py$$' | xargs wc -l; \
+	done | awk '$$2 == "total" { lines += $$1; next } { split($$2, path, "/"); size[path[1]] += $$1; files[path[1]]++ } \
+		$$2 !~ /__(init|main)__/ && ($$1 > 600 || $$1 < 40) { print $$1, $$2 } \
+		END { for (package in size) print package ": " files[package] " modules, " size[package] " lines" }'
+
 .PHONY: fix
 fix: venv ## Format and mend what the linter can mend
 	$(BIN)/ruff format --quiet .
