@@ -11,9 +11,10 @@ from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.stack_plan import Action, Difference, Records, find_differences, plan_stack
 from gpu_platform.domain.stacks import Intent, StackKind, address_of, intent_of, parse_address
 from gpu_platform.kube import KubeError
+from gpu_platform.kube.requests import ObjectClient
 from gpu_platform.process import pass_point
 from gpu_platform.store.stacks import PATHS, build_records, deletion_name
-from reconciler.guarded_writes import Recorder, Writer
+from reconciler.guarded_writes import Recorder
 from reconciler.informers import World
 from reconciler.metadata_reports import MetadataReports
 
@@ -43,7 +44,7 @@ class DriftController:
     name = "drift"
 
     def __init__(
-        self, world: World, writer: Writer, events: Recorder, metrics: DriftMetrics, now: Callable[[], datetime]
+        self, world: World, writer: ObjectClient, events: Recorder, metrics: DriftMetrics, now: Callable[[], datetime]
     ) -> None:
         self._world = world
         self._writer = writer

@@ -12,7 +12,7 @@ from gpu_platform.domain.stock import StockPoolStatus
 from gpu_platform.domain.storages import GPUStorageStatus
 from gpu_platform.domain.units import GPUUnitStatus
 from gpu_platform.kube import AlreadyExistsError, ConflictError, NotFoundError, ResourcePath, UnreachableError
-from gpu_platform.kube.requests import as_seen
+from gpu_platform.kube.requests import ObjectClient, as_seen
 from reconciler.child_diff import MANAGER, ChildWrite, CreateChild, DeleteChild, Kind, ReplaceChild
 from reconciler.expectations import Place
 
@@ -23,31 +23,13 @@ TRANSIENT = (AlreadyExistsError, *MOVED)
 """The world moved, or is not there: looked at again, and no fault of what owns the object."""
 
 
-class Writer(Protocol):
-    """Every call raises `NotLeaderError` instead of writing once this process no longer leads."""
-
-    async def create(self, path: str, body: Json, params: dict[str, str] | None = None) -> Json: ...
-
-    async def replace(self, path: str, body: Json, params: dict[str, str] | None = None) -> Json: ...
-
-    async def patch(self, path: str, body: Json) -> Json: ...
-
-    async def delete(self, path: str, body: Json | None = None) -> Json: ...
-
-
-class ReadingWriter(Writer, Protocol):
-    """The guarded writes, and a look at the API server itself."""
-
-    async def get(self, path: str, params: dict[str, str] | None = None) -> Json: ...
-
-
 class Recorder(Protocol):
     """Kubernetes Events. Never fails its caller."""
 
     async def record(self, regarding: Json, type_: Literal["Normal", "Warning"], reason: str, message: str) -> None: ...
 
 
-async def patch_status(writer: Writer, path: ResourcePath, seen: Json, old: Status, new: Status) -> bool:
+async def patch_status(writer: ObjectClient, path: ResourcePath, seen: Json, old: Status, new: Status) -> bool:
     """Write the status if it says something new; whether it did. The time of the last write is nothing new.
 
     Null removes a field; fields of the status that are not ours stay untouched.
@@ -62,7 +44,7 @@ async def patch_status(writer: Writer, path: ResourcePath, seen: Json, old: Stat
     return True
 
 
-async def delete_seen(writer: Writer, path: ResourcePath, seen: Json, *, unchanged: bool = False) -> None:
+async def delete_seen(writer: ObjectClient, path: ResourcePath, seen: Json, *, unchanged: bool = False) -> None:
     """Delete this very object, with `unchanged` only as it was seen. One that is gone or another is no failure."""
     metadata = seen["metadata"]
     guard = as_seen(seen) if unchanged else {"uid": metadata["uid"]}
@@ -74,7 +56,7 @@ async def delete_seen(writer: Writer, path: ResourcePath, seen: Json, *, unchang
 
 
 async def apply_child_write(
-    write: ChildWrite[Kind], paths: Mapping[Kind, ResourcePath], writer: Writer
+    write: ChildWrite[Kind], paths: Mapping[Kind, ResourcePath], writer: ObjectClient
 ) -> tuple[Place, Json | None]:
     """The place that was written, and what was seen there before."""
     match write:

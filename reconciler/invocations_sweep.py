@@ -24,7 +24,7 @@ from gpu_platform.domain.tenants import tenant_namespace
 from gpu_platform.kube import KubeError
 from gpu_platform.kube.informer import ObjectCache
 from gpu_platform.kube.paths import GPU_FUNCTIONS
-from gpu_platform.kube.requests import Getter, find
+from gpu_platform.kube.requests import ObjectClient, find
 from gpu_platform.nats.bodies import REQUEST, delete_bodies
 from gpu_platform.nats.connection import JetStream, obey_cancellation
 from gpu_platform.nats.errors import OutdatedError, QueueFullError, QueueUnavailableError, TooLargeError
@@ -54,7 +54,7 @@ LEFTOVER = timedelta(seconds=60)
 """How long a message may be in the queue without a call that is not over: its worker may be about to say so."""
 
 
-def function_lookup(cache: ObjectCache, client: Getter) -> FunctionExists:
+def function_lookup(cache: ObjectCache, client: ObjectClient) -> FunctionExists:
     """One that memory does not know may be new: it is looked up before its calls are ended."""
 
     async def exists(tenant: str, name: str) -> bool:

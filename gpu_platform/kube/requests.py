@@ -1,4 +1,4 @@
-"""Small requests that everybody makes, written once."""
+"""The port of a Kubernetes client, and the small requests that every process makes through it."""
 
 from collections.abc import AsyncGenerator, Mapping
 from typing import Protocol
@@ -8,15 +8,23 @@ from gpu_platform.kube.errors import NotFoundError
 from gpu_platform.kube.paths import ResourcePath
 
 
-class Getter(Protocol):
+class ObjectClient(Protocol):
+    """Requests for objects of Kubernetes: `KubeClient`, or one with a rule of its own in front of it (`GuardedClient`,
+    which raises NotLeaderError instead of writing; the API's `BoundedClient`, which gives up after seconds).
+    """
+
     async def get(self, path: str, params: dict[str, str] | None = None) -> Json: ...
 
+    async def create(self, path: str, body: Json, params: dict[str, str] | None = None) -> Json: ...
 
-class Deleter(Protocol):
+    async def replace(self, path: str, body: Json, params: dict[str, str] | None = None) -> Json: ...
+
+    async def patch(self, path: str, body: Json) -> Json: ...
+
     async def delete(self, path: str, body: Json | None = None) -> Json: ...
 
 
-async def find(client: Getter, path: ResourcePath, name: str, namespace: str | None = None) -> Json | None:
+async def find(client: ObjectClient, path: ResourcePath, name: str, namespace: str | None = None) -> Json | None:
     """The object, if there is one."""
     try:
         return await client.get(path.item(name, namespace))
@@ -24,7 +32,9 @@ async def find(client: Getter, path: ResourcePath, name: str, namespace: str | N
         return None
 
 
-async def list_pages(client: Getter, path: str, params: Mapping[str, str], size: int) -> AsyncGenerator[Json, None]:
+async def list_pages(
+    client: ObjectClient, path: str, params: Mapping[str, str], size: int
+) -> AsyncGenerator[Json, None]:
     """Every page of a list, as the API server answers them. Without a resourceVersion they are consistent."""
     asked = {**params, "limit": str(size)}
     while True:
@@ -35,7 +45,7 @@ async def list_pages(client: Getter, path: str, params: Mapping[str, str], size:
         asked = {**asked, "continue": token}
 
 
-async def delete_that(client: Deleter, path: ResourcePath, metadata: Mapping[str, str]) -> None:
+async def delete_that(client: ObjectClient, path: ResourcePath, metadata: Mapping[str, str]) -> None:
     """That very object. It stays, on its way out, until its children are gone. NotFoundError: it is gone;
     ConflictError: another one has its name."""
     body = {"preconditions": {"uid": metadata["uid"]}, "propagationPolicy": "Foreground"}

@@ -1,21 +1,16 @@
 """The guarded writes around a claim: one compare-and-swap takes a stock unit, one gives it back."""
 
 from datetime import datetime
-from typing import Protocol
 
 from gpu_platform.domain import names
 from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.stock import Claim, claim_of
 from gpu_platform.kube.errors import ConflictError, NotFoundError
 from gpu_platform.kube.paths import GPU_UNITS
-from gpu_platform.kube.requests import Getter, as_seen
+from gpu_platform.kube.requests import ObjectClient, as_seen
 
 
-class Patcher(Protocol):
-    async def patch(self, path: str, body: Json) -> Json: ...
-
-
-async def list_free_stock(client: Getter, spec_name: str) -> tuple[Json, ...]:
+async def list_free_stock(client: ObjectClient, spec_name: str) -> tuple[Json, ...]:
     """What the API server itself calls free; not all of it is Ready."""
     selectors = {
         "fieldSelector": f"spec.specName={spec_name}",
@@ -25,14 +20,14 @@ async def list_free_stock(client: Getter, spec_name: str) -> tuple[Json, ...]:
     return tuple(answer["items"])
 
 
-async def list_claims(client: Getter, claim: Claim) -> tuple[Json, ...]:
+async def list_claims(client: ObjectClient, claim: Claim) -> tuple[Json, ...]:
     """Returns the stock that this claim holds, read from the API server itself."""
     selector = f"{names.LABEL_STOCK_STATE}={names.STOCK_CLAIMED}"
     answer = await client.get(GPU_UNITS.collection(names.STOCK_NAMESPACE), {"labelSelector": selector})
     return tuple(stock for stock in answer["items"] if claim_of(stock) == claim)
 
 
-async def try_claim(client: Patcher, stock: Json, claim: Claim, now: datetime) -> Json | None:
+async def try_claim(client: ObjectClient, stock: Json, claim: Claim, now: datetime) -> Json | None:
     """Claims this stock unit; None when it was claimed or modified concurrently.
 
     The swap is on the resourceVersion: of any number of claimants of one stock unit exactly one succeeds.
@@ -44,7 +39,7 @@ async def try_claim(client: Patcher, stock: Json, claim: Claim, now: datetime) -
         return None
 
 
-async def release_claim(client: Patcher, stock: Json, claim: Claim) -> bool:
+async def release_claim(client: ObjectClient, stock: Json, claim: Claim) -> bool:
     """Releases the stock if this claim still holds it; returns whether it did."""
     if claim_of(stock) != claim:
         return False

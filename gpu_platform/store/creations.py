@@ -1,27 +1,19 @@
 """Creating an object for a request, once: whoever tries again finds what the first try made."""
 
-from typing import Protocol
-
 from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.operations import marks_of
 from gpu_platform.kube.errors import AlreadyExistsError, ConflictError, KubeError
 from gpu_platform.kube.paths import ResourcePath
-from gpu_platform.kube.requests import find
+from gpu_platform.kube.requests import ObjectClient, find
 
 CREATE_TRIES = 5
-
-
-class CreationClient(Protocol):
-    async def get(self, path: str, params: dict[str, str] | None = None) -> Json: ...
-
-    async def create(self, path: str, body: Json) -> Json: ...
 
 
 class NameTakenError(Exception):
     """An object of this name exists, and another operation made it."""
 
 
-async def create_or_adopt(client: CreationClient, path: ResourcePath, body: Json) -> Json:
+async def create_or_adopt(client: ObjectClient, path: ResourcePath, body: Json) -> Json:
     """Create the object, or take the one that an earlier try of the same request created."""
     metadata = body["metadata"]
     for _ in range(CREATE_TRIES):

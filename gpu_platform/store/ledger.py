@@ -7,7 +7,6 @@ here, so that all of them agree on what a record means.
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol
 
 from gpu_platform.domain import names
 from gpu_platform.domain.json_text import Json
@@ -26,7 +25,7 @@ from gpu_platform.domain.operations import (
 )
 from gpu_platform.kube.errors import AlreadyExistsError, ConflictError, KubeError, NotFoundError
 from gpu_platform.kube.paths import OPERATIONS, ResourcePath
-from gpu_platform.kube.requests import as_seen, delete_that, find
+from gpu_platform.kube.requests import ObjectClient, as_seen, delete_that, find
 
 OPEN_TRIES = 5
 
@@ -36,16 +35,6 @@ DELETIONS = {
     "GPUStorage": OperationKind.DELETE_STORAGE,
     "StockPool": OperationKind.DELETE_STOCK_POOL,
 }
-
-
-class LedgerClient(Protocol):
-    async def get(self, path: str, params: dict[str, str] | None = None) -> Json: ...
-
-    async def create(self, path: str, body: Json) -> Json: ...
-
-    async def patch(self, path: str, body: Json) -> Json: ...
-
-    async def delete(self, path: str, body: Json | None = None) -> Json: ...
 
 
 @dataclass(frozen=True)
@@ -81,7 +70,7 @@ def build_deletion(item: Json, tenant: str) -> Json:
     return build_operation(name, metadata["namespace"], spec)
 
 
-async def open_operation(client: LedgerClient, operation: Json) -> Opened:
+async def open_operation(client: ObjectClient, operation: Json) -> Opened:
     """Record it, unless one of its name is recorded. NotFoundError: there is no such namespace."""
     metadata = operation["metadata"]
     for _ in range(OPEN_TRIES):
@@ -102,7 +91,7 @@ async def open_operation(client: LedgerClient, operation: Json) -> Opened:
 
 
 async def delete_on_record(
-    client: LedgerClient, path: ResourcePath, item: Json, record: Callable[[Json], Awaitable[object]]
+    client: ObjectClient, path: ResourcePath, item: Json, record: Callable[[Json], Awaitable[object]]
 ) -> None:
     """Delete this object, once `record` has written down that somebody asked for it. If it was put back just before
     that was written, the one that was put back is meant as well; another one of its name is not."""
@@ -119,7 +108,7 @@ async def delete_on_record(
 
 
 async def finish_operation(
-    client: LedgerClient,
+    client: ObjectClient,
     operation: Json,
     phase: OperationPhase,
     now: datetime,
@@ -132,7 +121,7 @@ async def finish_operation(
     return await patch_operation_status(client, operation, status)
 
 
-async def settle_creation(client: LedgerClient, item: Json, tenant: str, now: datetime) -> None:
+async def settle_creation(client: ObjectClient, item: Json, tenant: str, now: datetime) -> None:
     """Mark the operation that made this object of a tenant, if nobody has yet. Once the object is gone, nothing else
     says that it ever was: the operation would be repeated or forgotten."""
     operation_id = annotations_of(item).get(names.ANNOTATION_OPERATION_ID)
@@ -149,20 +138,20 @@ async def settle_creation(client: LedgerClient, item: Json, tenant: str, now: da
         return
 
 
-async def patch_operation_status(client: LedgerClient, operation: Json, status: OperationStatus) -> Json:
+async def patch_operation_status(client: ObjectClient, operation: Json, status: OperationStatus) -> Json:
     metadata = operation["metadata"]
     path = OPERATIONS.item(metadata["name"], metadata["namespace"], "status")
     return await client.patch(path, {"metadata": as_seen(operation), "status": status.to_json()})
 
 
-async def trim_operation(client: LedgerClient, operation: Json) -> Json:
+async def trim_operation(client: ObjectClient, operation: Json) -> Json:
     """Drops the recorded request of an operation that has ended; a guarded write."""
     metadata = operation["metadata"]
     path = OPERATIONS.item(metadata["name"], metadata["namespace"])
     return await client.patch(path, {"metadata": as_seen(operation), "spec": {"request": None}})
 
 
-async def remove_operation(client: LedgerClient, operation: Json) -> bool:
+async def remove_operation(client: ObjectClient, operation: Json) -> bool:
     """Forget it as it was seen: nothing was accepted, the same operationID may try again. False: somebody was
     faster."""
     metadata = operation["metadata"]

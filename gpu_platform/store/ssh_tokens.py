@@ -7,25 +7,16 @@ the unit from the start, which lists it before it is made (`domain.spare_tokens`
 
 import base64
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from gpu_platform.domain import names
 from gpu_platform.domain.json_text import Json
 from gpu_platform.kube.errors import AlreadyExistsError, ConflictError, NotFoundError
 from gpu_platform.kube.paths import SECRETS
-from gpu_platform.kube.requests import find
+from gpu_platform.kube.requests import ObjectClient, find
 
 TOKEN_KEY = "token"  # noqa: S105 - the name of a field
 TRIES = 5
 """Against the garbage collector, which may be removing a Secret of an earlier owner."""
-
-
-class SecretClient(Protocol):
-    async def get(self, path: str, params: dict[str, str] | None = None) -> Json: ...
-
-    async def create(self, path: str, body: Json) -> Json: ...
-
-    async def replace(self, path: str, body: Json) -> Json: ...
 
 
 @dataclass(frozen=True)
@@ -35,7 +26,7 @@ class UnitToken:
     """By which its Secret is called."""
 
 
-async def ensure_token_secret(client: SecretClient, unit: str, token: UnitToken, owner: Json) -> bool:
+async def ensure_token_secret(client: ObjectClient, unit: str, token: UnitToken, owner: Json) -> bool:
     """Keeps the token for as long as `owner` (an Operation, or the unit itself) or an earlier owner exists. Returns
     whether it was not there before."""
     body = build_token_secret(unit, token, owner)
@@ -74,7 +65,7 @@ def build_token_secret(unit: str, token: UnitToken, owner: Json) -> Json:
     }
 
 
-async def _join_owners(client: SecretClient, live: Json, body: Json) -> None:
+async def _join_owners(client: ObjectClient, live: Json, body: Json) -> None:
     """Which owner is the last one, the garbage collector finds out: one that is gone holds nothing."""
     metadata = live["metadata"]
     [ours] = body["metadata"]["ownerReferences"]

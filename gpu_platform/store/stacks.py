@@ -9,7 +9,6 @@ import os
 import socket
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol
 
 from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.names import SYSTEM_NAMESPACE
@@ -26,7 +25,7 @@ from gpu_platform.domain.stacks import (
 from gpu_platform.kube import ResourcePath
 from gpu_platform.kube.errors import NotFoundError
 from gpu_platform.kube.paths import GPU_FUNCTIONS, GPU_STORAGES, GPU_UNITS, LEASES, OPERATIONS, STOCK_POOLS
-from gpu_platform.kube.requests import Getter, as_seen, find
+from gpu_platform.kube.requests import ObjectClient, as_seen, find
 
 CREATIONS = (
     OperationKind.CREATE_UNIT,
@@ -42,14 +41,6 @@ PATHS: dict[StackKind, ResourcePath] = {
     StackKind.GPU_FUNCTION: GPU_FUNCTIONS,
     StackKind.STOCK_POOL: STOCK_POOLS,
 }
-
-
-class LeaseClient(Protocol):
-    async def create(self, path: str, body: Json) -> Json: ...
-
-    async def replace(self, path: str, body: Json) -> Json: ...
-
-    async def delete(self, path: str, body: Json | None = None) -> Json: ...
 
 
 @dataclass(frozen=True)
@@ -96,13 +87,13 @@ def is_dead(holder: str, own: Holder) -> bool:
     return False
 
 
-async def find_record(client: Getter, address: StackAddress) -> StackRecord | None:
+async def find_record(client: ObjectClient, address: StackAddress) -> StackRecord | None:
     """The stack's entry, asked of the API server."""
     return parse_record(await find(client, LEASES, address.lease, SYSTEM_NAMESPACE))
 
 
 async def take_lease(
-    client: LeaseClient, lease: Json | None, record: StackRecord, holder: Holder, seconds: int, now: datetime
+    client: ObjectClient, lease: Json | None, record: StackRecord, holder: Holder, seconds: int, now: datetime
 ) -> Json:
     """Hold the stack's Lease, a new one or this one as it was seen. AlreadyExistsError or ConflictError: somebody was
     faster."""
@@ -129,18 +120,18 @@ async def take_lease(
     return await client.replace(_path(lease), held)
 
 
-async def renew_lease(client: LeaseClient, lease: Json, now: datetime) -> Json:
+async def renew_lease(client: ObjectClient, lease: Json, now: datetime) -> Json:
     return await client.replace(_path(lease), {**lease, "spec": {**lease["spec"], "renewTime": _stamp(now)}})
 
 
-async def release_lease(client: LeaseClient, lease: Json, record: StackRecord, now: datetime) -> Json:
+async def release_lease(client: ObjectClient, lease: Json, record: StackRecord, now: datetime) -> Json:
     """Write what came of it, and let the next one in."""
     metadata = {**lease["metadata"], "annotations": record_annotations(record)}
     spec = {**lease["spec"], "holderIdentity": None, "renewTime": _stamp(now)}
     return await client.replace(_path(lease), {**lease, "metadata": metadata, "spec": spec})
 
 
-async def remove_lease(client: LeaseClient, lease: Json) -> None:
+async def remove_lease(client: ObjectClient, lease: Json) -> None:
     """The stack is gone, and its entry goes last."""
     try:
         await client.delete(_path(lease), {"preconditions": as_seen(lease)})
@@ -157,7 +148,7 @@ def _stamp(now: datetime) -> str:
     return now.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
-async def look(client: Getter, address: StackAddress, stack: StackRecord) -> Records:
+async def look(client: ObjectClient, address: StackAddress, stack: StackRecord) -> Records:
     """A cache that is behind must not cost anybody a unit."""
     item = await find(client, PATHS[address.kind], address.name, address.namespace)
     deletion = await find(client, OPERATIONS, deletion_name(address, item, stack), address.namespace)

@@ -22,7 +22,6 @@ storage at that moment: then nothing was deleted, and nothing was asked for.
 
 from collections.abc import Awaitable, Callable, Iterable
 from datetime import datetime
-from typing import Protocol
 
 from gpu_platform.domain import names
 from gpu_platform.domain.json_text import Json
@@ -39,21 +38,15 @@ from gpu_platform.domain.mount_holds import (
 from gpu_platform.domain.operations import marks_of
 from gpu_platform.kube.errors import ConflictError, NotFoundError
 from gpu_platform.kube.paths import GPU_STORAGES
-from gpu_platform.kube.requests import Deleter, as_seen, find
+from gpu_platform.kube.requests import ObjectClient, as_seen, find
 from gpu_platform.process import pass_point
-from gpu_platform.store.ledger import LedgerClient, remove_operation
+from gpu_platform.store.ledger import remove_operation
 
 HOLD_TRIES = 8
 """Others write the storage as well: its controller, a few times while it becomes Ready. Chosen by feel."""
 
 DELETE_TRIES = 8
 """Others write the storage as well: its controller, a few times while it becomes Ready. Chosen by feel."""
-
-
-class StorageClient(Protocol):
-    async def get(self, path: str, params: dict[str, str] | None = None) -> Json: ...
-
-    async def patch(self, path: str, body: Json) -> Json: ...
 
 
 class StorageMissingError(Exception):
@@ -74,7 +67,7 @@ class StorageHeldError(Exception):
 
 
 async def hold_storages(
-    client: StorageClient, namespace: str, unit: str, storages: Iterable[str], now: datetime
+    client: ObjectClient, namespace: str, unit: str, storages: Iterable[str], now: datetime
 ) -> tuple[Json, ...]:
     """Take all of these for the unit, or none. Returns those that nobody held before, as they were written: what the
     unit's name already held may belong to a unit that lives, and is not for this caller to give back."""
@@ -88,13 +81,13 @@ async def hold_storages(
     return tuple(taken)
 
 
-async def release_storages(client: StorageClient, taken: Iterable[Json]) -> None:
+async def release_storages(client: ObjectClient, taken: Iterable[Json]) -> None:
     """Give back what was just taken, where nobody has confirmed it or taken it again since."""
     for storage in taken:
         await _release(client, storage)
 
 
-async def try_hold(client: StorageClient, storage: Json, holder: Holder, now: datetime) -> Json | None:
+async def try_hold(client: ObjectClient, storage: Json, holder: Holder, now: datetime) -> Json | None:
     """Take this storage as it was seen; None when somebody took or changed it meanwhile.
 
     The swap is on the resourceVersion: of any number of holders of one storage exactly one succeeds.
@@ -102,18 +95,18 @@ async def try_hold(client: StorageClient, storage: Json, holder: Holder, now: da
     return await _write(client, storage, build_hold(storage, holder, now)) if is_holdable(storage, holder) else None
 
 
-async def apply_hold_plan(client: StorageClient, storage: Json, plan: ConfirmHold | EndHold) -> Json | None:
+async def apply_hold_plan(client: ObjectClient, storage: Json, plan: ConfirmHold | EndHold) -> Json | None:
     """None when somebody changed the storage meanwhile: what was decided may be wrong by now."""
     if isinstance(plan, EndHold):
         return await end_hold(client, storage)
     return await _write(client, storage, {"annotations": {names.ANNOTATION_MOUNTED_UID: plan.uid}})
 
 
-async def end_hold(client: StorageClient, storage: Json) -> Json | None:
+async def end_hold(client: ObjectClient, storage: Json) -> Json | None:
     return await _write(client, storage, build_end_of_hold())
 
 
-async def _hold(client: StorageClient, namespace: str, name: str, holder: Holder, now: datetime) -> tuple[Json, ...]:
+async def _hold(client: ObjectClient, namespace: str, name: str, holder: Holder, now: datetime) -> tuple[Json, ...]:
     """The storage as it was written; nothing when this holder had it before."""
     for _ in range(HOLD_TRIES):
         storage = await find(client, GPU_STORAGES, name, namespace)
@@ -128,7 +121,7 @@ async def _hold(client: StorageClient, namespace: str, name: str, holder: Holder
     raise ConflictError(409, "Conflict", f"storage {name!r} is being written again and again")
 
 
-async def _release(client: StorageClient, taken: Json) -> None:
+async def _release(client: ObjectClient, taken: Json) -> None:
     metadata = taken["metadata"]
     for _ in range(HOLD_TRIES):
         storage = await find(client, GPU_STORAGES, metadata["name"], metadata["namespace"])
@@ -138,7 +131,7 @@ async def _release(client: StorageClient, taken: Json) -> None:
             return
 
 
-async def _write(client: StorageClient, storage: Json, metadata: Json) -> Json | None:
+async def _write(client: ObjectClient, storage: Json, metadata: Json) -> Json | None:
     path = GPU_STORAGES.item(storage["metadata"]["name"], storage["metadata"]["namespace"])
     try:
         return await client.patch(path, {"metadata": {**as_seen(storage), **metadata}})
@@ -146,7 +139,7 @@ async def _write(client: StorageClient, storage: Json, metadata: Json) -> Json |
         return None
 
 
-async def delete_unused_storage(client: LedgerClient, storage: Json, record: Callable[[Json], Awaitable[Json]]) -> None:
+async def delete_unused_storage(client: ObjectClient, storage: Json, record: Callable[[Json], Awaitable[Json]]) -> None:
     """`record` writes the wish down and returns its Operation. StorageHeldError: somebody uses the storage, and no wish
     is left behind. ConflictError: it is written again and again."""
     seen = storage
@@ -169,7 +162,7 @@ async def delete_unused_storage(client: LedgerClient, storage: Json, record: Cal
     raise ConflictError(409, "Conflict", f"storage {storage['metadata']['name']!r} is being written again and again")
 
 
-async def delete_as_seen(client: Deleter, storage: Json) -> None:
+async def delete_as_seen(client: ObjectClient, storage: Json) -> None:
     """Only as it was seen: a hold that came in between wins. It stays, on its way out, until its children are gone."""
     metadata = storage["metadata"]
     body = {"preconditions": as_seen(storage), "propagationPolicy": "Foreground"}

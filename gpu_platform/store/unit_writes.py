@@ -5,34 +5,21 @@ before either.
 """
 
 from datetime import datetime
-from typing import Protocol
 
 from gpu_platform.domain.json_text import Json
 from gpu_platform.kube.errors import KubeError
 from gpu_platform.kube.paths import GPU_UNITS
-from gpu_platform.kube.requests import find
+from gpu_platform.kube.requests import ObjectClient, find
 from gpu_platform.process import pass_point
 from gpu_platform.store.creations import NameTakenError, create_or_adopt
 from gpu_platform.store.storages import hold_storages, release_storages
 
 
-class UnitClient(Protocol):
-    async def get(self, path: str, params: dict[str, str] | None = None) -> Json: ...
-
-    async def create(self, path: str, body: Json) -> Json: ...
-
-    async def replace(self, path: str, body: Json) -> Json: ...
-
-    async def patch(self, path: str, body: Json) -> Json: ...
-
-    async def delete(self, path: str, body: Json | None = None) -> Json: ...
-
-
-async def find_unit(client: UnitClient, namespace: str, name: str) -> Json | None:
+async def find_unit(client: ObjectClient, namespace: str, name: str) -> Json | None:
     return await find(client, GPU_UNITS, name, namespace)
 
 
-async def create_or_adopt_unit(client: UnitClient, body: Json, now: datetime) -> Json:
+async def create_or_adopt_unit(client: ObjectClient, body: Json, now: datetime) -> Json:
     """Create the unit, or take the one that an earlier try of the same request created. StorageMissingError,
     StorageHeldError: it mounts what is not to be had, and nothing was written."""
     metadata = body["metadata"]
@@ -50,12 +37,12 @@ async def create_or_adopt_unit(client: UnitClient, body: Json, now: datetime) ->
         raise
 
 
-async def replace_unit(client: UnitClient, unit: Json) -> Json:
+async def replace_unit(client: ObjectClient, unit: Json) -> Json:
     """As it was seen: uid and resourceVersion stand in the body."""
     return await client.replace(GPU_UNITS.item(unit["metadata"]["name"], unit["metadata"]["namespace"]), unit)
 
 
-async def replace_mounting_unit(client: UnitClient, before: Json, after: Json, now: datetime) -> Json:
+async def replace_mounting_unit(client: ObjectClient, before: Json, after: Json, now: datetime) -> Json:
     """As it was seen, with what it mounts anew. What it mounts no more, the reconciler gives back once that is true.
     Errors as of `create_or_adopt_unit`, and ConflictError or NotFoundError."""
     metadata = after["metadata"]

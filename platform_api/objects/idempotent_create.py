@@ -34,11 +34,10 @@ from gpu_platform.domain.storages import StorageRequest
 from gpu_platform.domain.units import UnitRequest
 from gpu_platform.kube import ConflictError, KubeError, NotFoundError, QuotaBusyError, ResourcePath
 from gpu_platform.kube.paths import OPERATIONS
-from gpu_platform.kube.requests import delete_that, find
+from gpu_platform.kube.requests import ObjectClient, delete_that, find
 from gpu_platform.process import pass_point
 from gpu_platform.store.creations import NameTakenError, create_or_adopt
 from gpu_platform.store.ledger import (
-    LedgerClient,
     Opened,
     build_operation,
     finish_operation,
@@ -104,7 +103,7 @@ def build_act(
     return build_operation(operation_name(caller.tenant, operation_id), caller.namespace, spec)
 
 
-async def open_for_tenant(client: LedgerClient, operation: Json) -> Opened:
+async def open_for_tenant(client: ObjectClient, operation: Json) -> Opened:
     """Record it, unless one of its name is recorded; a 403 that says so when the tenant has no namespace."""
     try:
         return await open_operation(client, operation)

@@ -10,14 +10,14 @@ from gpu_platform.domain.limits import describe_reached, parse_exceeded
 from gpu_platform.domain.stock import Claim, is_from
 from gpu_platform.kube import AlreadyExistsError, KubeError
 from gpu_platform.kube.paths import GPU_FUNCTIONS, GPU_UNITS
-from gpu_platform.kube.requests import find
+from gpu_platform.kube.requests import ObjectClient, find
 from gpu_platform.store.claims import release_claim, try_claim
 from reconciler.child_diff import MANAGER
 from reconciler.expectations import OwnWrites, Place
 from reconciler.functions.observe import Observed
 from reconciler.functions.plan import CreateWorker, Plan, RemoveWorker, ReplaceWorker, Write, status_of
 from reconciler.functions.workers import build_worker, claim_mark
-from reconciler.guarded_writes import ReadingWriter, delete_seen, patch_status
+from reconciler.guarded_writes import delete_seen, patch_status
 
 
 def place_of_unit(namespace: str, name: str) -> Place:
@@ -29,7 +29,7 @@ def place_of(function: Json) -> Place:
 
 
 async def apply_workers(
-    plan: Plan, observed: Observed, client: ReadingWriter, own_writes: OwnWrites, now: Callable[[], datetime]
+    plan: Plan, observed: Observed, client: ObjectClient, own_writes: OwnWrites, now: Callable[[], datetime]
 ) -> str | None:
     """What the API server said when it refused one; None if it took them all. After a refusal no other is made: it
     would be refused as well."""
@@ -53,7 +53,7 @@ def describe_refusal(refusal: KubeError) -> str:
     return describe_reached(reached) if reached else refusal.message
 
 
-async def apply_status(status: GPUFunctionStatus, function: Json, client: ReadingWriter, own_writes: OwnWrites) -> None:
+async def apply_status(status: GPUFunctionStatus, function: Json, client: ObjectClient, own_writes: OwnWrites) -> None:
     if await patch_status(client, GPU_FUNCTIONS, function, status_of(function), status):
         own_writes.remember(place_of(function), function)
 
@@ -62,7 +62,7 @@ async def _apply(
     write: Write,
     observed: Observed,
     free: list[Json],
-    client: ReadingWriter,
+    client: ObjectClient,
     own_writes: OwnWrites,
     now: Callable[[], datetime],
 ) -> None:
@@ -84,7 +84,7 @@ async def _create(
     function: Json,
     spec: GPUFunctionSpec,
     free: list[Json],
-    client: ReadingWriter,
+    client: ObjectClient,
     own_writes: OwnWrites,
     now: Callable[[], datetime],
 ) -> None:
@@ -113,7 +113,7 @@ async def _create(
 
 
 async def _claim(
-    held: tuple[Json, ...], free: list[Json], claim: Claim, client: ReadingWriter, now: datetime
+    held: tuple[Json, ...], free: list[Json], claim: Claim, client: ObjectClient, now: datetime
 ) -> Json | None:
     # What is held is claimed once more: from now on it has another minute, and is not freed under our hands.
     for stock in held:

@@ -11,7 +11,7 @@ from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.tenants import tenant_namespace, tenant_of
 from gpu_platform.kube import AlreadyExistsError, KubeError
 from gpu_platform.kube.paths import GPU_FUNCTIONS
-from gpu_platform.kube.requests import find
+from gpu_platform.kube.requests import ObjectClient, find
 from gpu_platform.nats.errors import QueueUnavailableError
 from gpu_platform.nats.streams import Backlog
 from reconciler.child_diff import MANAGER
@@ -23,7 +23,7 @@ from reconciler.functions.plan import count_workers, find_problem, plan_function
 from reconciler.functions.queue_link import StillConnectingError
 from reconciler.functions.scaling import Scaler
 from reconciler.functions.workers import WorkerStarts
-from reconciler.guarded_writes import ReadingWriter, Recorder
+from reconciler.guarded_writes import Recorder
 from reconciler.informers import World, function_key_of, key_of
 
 EVERYTHING: Key = ("", "queue")
@@ -73,7 +73,7 @@ class FunctionsController:
     def __init__(
         self,
         world: World,
-        client: ReadingWriter,
+        client: ObjectClient,
         events: Recorder,
         queue: Queue,
         signer: Signer,

@@ -10,11 +10,10 @@ from gpu_platform.domain import names
 from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.metadata import annotations_of, find_instant
 from gpu_platform.kube.paths import SECRETS
-from gpu_platform.kube.requests import find
+from gpu_platform.kube.requests import ObjectClient, find
 from gpu_platform.nats.credentials import KeyFormError, KeyRole, check_public_key, mint_sidecar, public_key_of
 from gpu_platform.nats.permissions import sidecar_permissions
 from reconciler.child_diff import MANAGER
-from reconciler.guarded_writes import ReadingWriter
 
 CREDENTIALS_KEY = "nats.creds"
 AUTHORITY_KEY = "ca.crt"
@@ -113,7 +112,7 @@ def plan_secret(
     return ReplaceSecret({**body, "metadata": {**body["metadata"], **kept}})
 
 
-async def ensure_secret(client: ReadingWriter, function: Json, tenant: str, signer: Signer, now: datetime) -> None:
+async def ensure_secret(client: ObjectClient, function: Json, tenant: str, signer: Signer, now: datetime) -> None:
     if not signer.has_content:
         return
     namespace = function["metadata"]["namespace"]

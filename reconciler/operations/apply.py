@@ -5,13 +5,13 @@ from datetime import datetime
 from gpu_platform.domain.operations import FINAL_PHASES
 from gpu_platform.kube import AlreadyExistsError, ConflictError, KubeError, NotFoundError
 from gpu_platform.kube.paths import GPU_FUNCTIONS, GPU_SPECS, GPU_UNITS, STOCK_POOLS, ResourcePath
-from gpu_platform.kube.requests import delete_that
+from gpu_platform.kube.requests import ObjectClient, delete_that
 from gpu_platform.process import pass_point
 from gpu_platform.store.claims import release_claim
 from gpu_platform.store.creations import NameTakenError
 from gpu_platform.store.ledger import patch_operation_status, remove_operation, trim_operation
 from gpu_platform.store.storages import StorageHeldError, StorageMissingError, delete_as_seen
-from gpu_platform.store.unit_writes import UnitClient, create_or_adopt_unit, replace_unit
+from gpu_platform.store.unit_writes import create_or_adopt_unit, replace_unit
 from reconciler.operations.observe import Record
 from reconciler.operations.steps import (
     CreatePool,
@@ -34,7 +34,7 @@ class RefusedError(Exception):
     """The API server will never accept what this step writes."""
 
 
-async def apply_step(step: Step, record: Record, client: UnitClient, now: datetime) -> None:
+async def apply_step(step: Step, record: Record, client: ObjectClient, now: datetime) -> None:
     match step:
         case ReleaseClaims(claims):
             for stock in claims:
@@ -58,7 +58,9 @@ async def apply_step(step: Step, record: Record, client: UnitClient, now: dateti
             await _write_record(step, record, client)
 
 
-async def _write_record(step: WriteStatus | TrimRequest | RemoveOperation, record: Record, client: UnitClient) -> None:
+async def _write_record(
+    step: WriteStatus | TrimRequest | RemoveOperation, record: Record, client: ObjectClient
+) -> None:
     match step:
         case WriteStatus(status):
             await patch_operation_status(client, record.item, status)
@@ -71,7 +73,7 @@ async def _write_record(step: WriteStatus | TrimRequest | RemoveOperation, recor
             pass_point("operations.removed")
 
 
-async def _make(step: CreateUnit | StartUnit | CreateSpec | CreatePool, client: UnitClient, now: datetime) -> None:
+async def _make(step: CreateUnit | StartUnit | CreateSpec | CreatePool, client: ObjectClient, now: datetime) -> None:
     try:
         match step:
             case CreateUnit(body):
@@ -97,7 +99,7 @@ async def _make(step: CreateUnit | StartUnit | CreateSpec | CreatePool, client: 
         raise
 
 
-async def _trim(record: Record, client: UnitClient) -> None:
+async def _trim(record: Record, client: ObjectClient) -> None:
     try:
         await trim_operation(client, record.item)
     except KubeError as error:
@@ -107,14 +109,14 @@ async def _trim(record: Record, client: UnitClient) -> None:
         raise
 
 
-async def _delete(path: ResourcePath, metadata: dict[str, str], client: UnitClient) -> None:
+async def _delete(path: ResourcePath, metadata: dict[str, str], client: ObjectClient) -> None:
     try:
         await delete_that(client, path, metadata)
     except NotFoundError:
         return
 
 
-async def _delete_storage(storage: dict[str, dict[str, str]], client: UnitClient) -> None:
+async def _delete_storage(storage: dict[str, dict[str, str]], client: ObjectClient) -> None:
     try:
         await delete_as_seen(client, storage)
     except (ConflictError, NotFoundError):

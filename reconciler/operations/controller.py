@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from gpu_platform.controller.loop import Done, Key, RequeueAfter, Result, Trigger
 from gpu_platform.domain.json_text import Json
-from gpu_platform.store.unit_writes import UnitClient
+from gpu_platform.kube.requests import ObjectClient
 from reconciler.informers import World, key_of
 from reconciler.operations.apply import RefusedError, apply_step
 from reconciler.operations.observe import Observed, observe_operation
@@ -49,7 +49,7 @@ class TrimPace:
 class OperationsController:
     name = "operations"
 
-    def __init__(self, world: World, client: UnitClient, now: Callable[[], datetime], *, takeover: timedelta) -> None:
+    def __init__(self, world: World, client: ObjectClient, now: Callable[[], datetime], *, takeover: timedelta) -> None:
         """`takeover`: how old an operation is when this controller finishes what the API did not."""
         self._world = world
         self._client = client

@@ -21,10 +21,10 @@ from gpu_platform.domain.stock import Claim, PoolRequest, StockRequest, StockUni
 from gpu_platform.kube import ResourcePath
 from gpu_platform.kube.informer import ObjectCache
 from gpu_platform.kube.paths import GPU_FUNCTIONS, GPU_SPECS, GPU_STORAGES, GPU_UNITS, OPERATIONS, STOCK_POOLS
-from gpu_platform.kube.requests import find
+from gpu_platform.kube.requests import ObjectClient, find
 from gpu_platform.store.claims import list_claims
 from gpu_platform.store.ledger import spec_of, status_of
-from gpu_platform.store.unit_writes import UnitClient, find_unit
+from gpu_platform.store.unit_writes import find_unit
 from reconciler.informers import World
 
 JOBS = (OperationKind.SEED_STOCK_UNITS, OperationKind.CREATE_STOCK_POOL)
@@ -122,7 +122,7 @@ def parse_stock_request(record: Record) -> StockRequest | None:
 
 
 async def observe_operation(
-    world: World, client: UnitClient, namespace: str, name: str, now: datetime, takeover: timedelta
+    world: World, client: ObjectClient, namespace: str, name: str, now: datetime, takeover: timedelta
 ) -> Observed | None:
     """None when there is no such operation, or a newer version wrote it."""
     record = _read(world.operations.get(namespace, name))
@@ -139,7 +139,7 @@ async def observe_operation(
     return await _look(client, record)
 
 
-async def _look(client: UnitClient, record: Record) -> Observed:
+async def _look(client: ObjectClient, record: Record) -> Observed:
     target = record.spec.target
     if record.spec.kind is OperationKind.PREVIEW_UNIT:
         return Observed(record)
@@ -163,7 +163,7 @@ async def _look(client: UnitClient, record: Record) -> Observed:
     return Observed(record, unit=await find_unit(client, target.namespace, target.name), claims=claims)
 
 
-async def _object_exists(world: World, client: UnitClient, record: Record) -> bool:
+async def _object_exists(world: World, client: ObjectClient, record: Record) -> bool:
     """The cache is believed when it shows the object, and asked about when it does not: it may be behind."""
     target = record.spec.target
     kinds: dict[str, tuple[ResourcePath, ObjectCache]] = {

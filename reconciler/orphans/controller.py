@@ -3,16 +3,16 @@
 import logging
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import Protocol
 
 from gpu_platform.controller.loop import Key, RequeueAfter, Result, Trigger
 from gpu_platform.domain import names
 from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.stock import claim_of, is_from
 from gpu_platform.kube import KubeError
+from gpu_platform.kube.requests import ObjectClient
 from gpu_platform.store.claims import release_claim
-from gpu_platform.store.unit_writes import UnitClient, find_unit
-from reconciler.guarded_writes import Writer, delete_seen
+from gpu_platform.store.unit_writes import find_unit
+from reconciler.guarded_writes import delete_seen
 from reconciler.informers import UNIT_CHILDREN, World, key_of
 from reconciler.orphans.plan import (
     DeleteOrphan,
@@ -31,14 +31,10 @@ LOOKS_PER_LIMIT = 3
 """How often everything is looked at within the shortest limit."""
 
 
-class Client(Writer, UnitClient, Protocol):
-    """The guarded writes, and a look at the API server itself."""
-
-
 class OrphansController:
     name = "orphans"
 
-    def __init__(self, world: World, client: Client, now: Callable[[], datetime], limits: OrphanLimits) -> None:
+    def __init__(self, world: World, client: ObjectClient, now: Callable[[], datetime], limits: OrphanLimits) -> None:
         self._world = world
         self._client = client
         self._now = now

@@ -14,9 +14,10 @@ from gpu_platform.domain.stacks import as_accepted
 from gpu_platform.domain.stock import StockPoolSpec, StockPoolStatus
 from gpu_platform.kube import AlreadyExistsError
 from gpu_platform.kube.paths import GPU_UNITS, STOCK_POOLS
+from gpu_platform.kube.requests import ObjectClient
 from reconciler.child_diff import MANAGER
 from reconciler.expectations import PATIENCE, OwnWrites
-from reconciler.guarded_writes import Writer, delete_seen, patch_status
+from reconciler.guarded_writes import delete_seen, patch_status
 from reconciler.informers import World, key_of
 from reconciler.stock.plan import CreateStock, Observed, Plan, RemoveStock, plan_pool
 
@@ -41,7 +42,7 @@ def observe_pool(world: World, namespace: str, name: str) -> Observed | None:
     )
 
 
-async def apply_plan(plan: Plan, pool: Json, writer: Writer) -> bool:
+async def apply_plan(plan: Plan, pool: Json, writer: ObjectClient) -> bool:
     """Whether the pool's own status was written."""
     limit = asyncio.Semaphore(WRITES_AT_ONCE)
 
@@ -60,7 +61,7 @@ async def apply_plan(plan: Plan, pool: Json, writer: Writer) -> bool:
     return await patch_status(writer, STOCK_POOLS, pool, old, plan.status)
 
 
-async def _apply_write(action: CreateStock | RemoveStock, writer: Writer) -> None:
+async def _apply_write(action: CreateStock | RemoveStock, writer: ObjectClient) -> None:
     match action:
         case CreateStock(body):
             try:
@@ -74,7 +75,7 @@ async def _apply_write(action: CreateStock | RemoveStock, writer: Writer) -> Non
 class StockController:
     name = "stock"
 
-    def __init__(self, world: World, writer: Writer, now: Callable[[], datetime]) -> None:
+    def __init__(self, world: World, writer: ObjectClient, now: Callable[[], datetime]) -> None:
         self._world = world
         self._writer = writer
         self._now = now

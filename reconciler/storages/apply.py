@@ -20,12 +20,12 @@ from gpu_platform.kube.paths import (
     PODS,
     SERVICES,
 )
-from gpu_platform.kube.requests import as_seen, find
+from gpu_platform.kube.requests import ObjectClient, as_seen, find
 from gpu_platform.process import pass_point
 from gpu_platform.store.storages import try_hold
 from reconciler.child_diff import CreateChild, DeleteChild, ReplaceChild, StorageChild
 from reconciler.expectations import OwnWrites, Place
-from reconciler.guarded_writes import MOVED, TRANSIENT, ReadingWriter, Recorder, apply_child_write, patch_status
+from reconciler.guarded_writes import MOVED, TRANSIENT, Recorder, apply_child_write, patch_status
 from reconciler.storages.observe import Observed
 from reconciler.storages.plan import PatchClaim, Plan, ResumeJob, SetFinalizers, TakeSource, Write
 from reconciler.storages.status import reason_of, status_of, with_refusal
@@ -79,7 +79,7 @@ def place_of(storage: Json) -> Place:
 
 
 async def apply_plan(
-    plan: Plan, observed: Observed, client: ReadingWriter, events: Recorder, own_writes: OwnWrites, now: datetime
+    plan: Plan, observed: Observed, client: ObjectClient, events: Recorder, own_writes: OwnWrites, now: datetime
 ) -> None:
     failure: KubeError | None = None
     status = plan.status
@@ -107,7 +107,7 @@ async def apply_plan(
 
 
 async def _apply_status(
-    storage: Json, status: GPUStorageStatus, client: ReadingWriter, events: Recorder, own_writes: OwnWrites
+    storage: Json, status: GPUStorageStatus, client: ObjectClient, events: Recorder, own_writes: OwnWrites
 ) -> None:
     old = status_of(storage)
     if not await patch_status(client, GPU_STORAGES, storage, old, status):
@@ -121,7 +121,7 @@ async def _apply_status(
 
 
 async def _apply_write(
-    write: Write, observed: Observed, client: ReadingWriter, own_writes: OwnWrites, now: datetime
+    write: Write, observed: Observed, client: ObjectClient, own_writes: OwnWrites, now: datetime
 ) -> None:
     storage = observed.storage
     namespace = storage["metadata"]["namespace"]
@@ -156,7 +156,7 @@ async def _apply_write(
             pass_point("storages.took-source")
 
 
-async def _create(write: CreateChild[StorageChild], client: ReadingWriter) -> tuple[Place, Json | None]:
+async def _create(write: CreateChild[StorageChild], client: ObjectClient) -> tuple[Place, Json | None]:
     try:
         return await apply_child_write(write, PATHS, client)
     except AlreadyExistsError as error:

@@ -10,8 +10,9 @@ from gpu_platform.domain import names
 from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.metadata import labels_of
 from gpu_platform.domain.mount_holds import HolderKind, hold_of
+from gpu_platform.kube.requests import ObjectClient
 from reconciler.expectations import PATIENCE, OwnWrites
-from reconciler.guarded_writes import ReadingWriter, Recorder
+from reconciler.guarded_writes import Recorder
 from reconciler.informers import World, key_of
 from reconciler.isolation import with_servers
 from reconciler.storages.apply import apply_plan, place_of, places_of
@@ -27,7 +28,7 @@ class StoragesController:
     def __init__(
         self,
         world: World,
-        client: ReadingWriter,
+        client: ObjectClient,
         events: Recorder,
         settings: StorageSettings,
         now: Callable[[], datetime],

@@ -12,15 +12,15 @@ from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.metadata import labels_of
 from gpu_platform.domain.mount_holds import Hold, HolderKind, KeepHold, hold_of, plan_hold, unit_holder
 from gpu_platform.kube.paths import GPU_STORAGES, GPU_UNITS, PODS
-from gpu_platform.kube.requests import find
-from gpu_platform.store.storages import StorageClient, apply_hold_plan, try_hold
+from gpu_platform.kube.requests import ObjectClient, find
+from gpu_platform.store.storages import apply_hold_plan, try_hold
 from reconciler.informers import World
 from reconciler.storages.observe import mounts
 from reconciler.storages.prepare import is_copying
 from reconciler.units.pods import is_finished
 
 
-async def tend_hold(world: World, client: StorageClient, storage: Json, now: datetime) -> tuple[bool, timedelta | None]:
+async def tend_hold(world: World, client: ObjectClient, storage: Json, now: datetime) -> tuple[bool, timedelta | None]:
     """Whether the storage was written, or would have been had nobody else done so; else how long the hold may stay
     unconfirmed."""
     hold = hold_of(storage)
@@ -52,7 +52,7 @@ def find_next_unit(world: World, storage: Json) -> Json | None:
     )
 
 
-async def _mounts_now(client: StorageClient, unit: Json, storage: Json) -> bool:
+async def _mounts_now(client: ObjectClient, unit: Json, storage: Json) -> bool:
     """The cache may still show a unit that has just released the storage. A hold for it would be confirmed by no
     unit, and keep the storage from being deleted for `HOLD_GRACE`. The unit's own event brings the next look."""
     namespace, name = storage["metadata"]["namespace"], storage["metadata"]["name"]
@@ -72,7 +72,7 @@ def _is_seen_to_be_needed(world: World, storage: Json, hold: Hold) -> bool:
     return holder is not None and holder["metadata"]["uid"] == hold.uid and is_copying(holder, name)
 
 
-async def _find_need(world: World, client: StorageClient, storage: Json, hold: Hold) -> str | None:
+async def _find_need(world: World, client: ObjectClient, storage: Json, hold: Hold) -> str | None:
     """The uid of the holder that needs the storage now."""
     namespace, name = storage["metadata"]["namespace"], storage["metadata"]["name"]
     if hold.holder.kind is HolderKind.STORAGE:

@@ -10,9 +10,10 @@ from gpu_platform.domain.names import child_name
 from gpu_platform.domain.units import GPUUnitStatus, Phase
 from gpu_platform.kube import KubeError, NotFoundError
 from gpu_platform.kube.paths import GPU_UNITS, SECRETS
+from gpu_platform.kube.requests import ObjectClient
 from reconciler.child_diff import MANAGER, CreateChild, DeleteChild, ReplaceChild, UnitChild
 from reconciler.expectations import OwnWrites, Place
-from reconciler.guarded_writes import TRANSIENT, Recorder, Writer, apply_child_write, delete_seen, patch_status
+from reconciler.guarded_writes import TRANSIENT, Recorder, apply_child_write, delete_seen, patch_status
 from reconciler.informers import UNIT_CHILDREN
 from reconciler.units.observe import Observed
 from reconciler.units.plan import AdoptSecret, ConsumeStock, DeleteSecret, ListTokens, Plan, Write
@@ -39,7 +40,7 @@ def places_of(observed: Observed) -> Iterator[tuple[Place, Json | None]]:
 
 
 async def apply_plan(
-    plan: Plan, observed: Observed, writer: Writer, events: Recorder, own_writes: OwnWrites, now: datetime
+    plan: Plan, observed: Observed, writer: ObjectClient, events: Recorder, own_writes: OwnWrites, now: datetime
 ) -> None:
     failure: KubeError | None = None
     status = plan.status
@@ -67,7 +68,7 @@ async def apply_plan(
 
 
 async def apply_status(
-    unit: Json, status: GPUUnitStatus, writer: Writer, events: Recorder, own_writes: OwnWrites
+    unit: Json, status: GPUUnitStatus, writer: ObjectClient, events: Recorder, own_writes: OwnWrites
 ) -> None:
     old = status_of(unit)
     if not await patch_status(writer, GPU_UNITS, unit, old, status):
@@ -81,7 +82,7 @@ def _place_of_unit(unit: Json) -> Place:
     return "GPUUnit", unit["metadata"]["namespace"], unit["metadata"]["name"]
 
 
-async def _apply_write(write: Write, writer: Writer, own_writes: OwnWrites) -> None:
+async def _apply_write(write: Write, writer: ObjectClient, own_writes: OwnWrites) -> None:
     match write:
         case CreateChild() | ReplaceChild() | DeleteChild():
             own_writes.remember(*await apply_child_write(write, UNIT_CHILDREN, writer))
@@ -99,7 +100,7 @@ async def _apply_write(write: Write, writer: Writer, own_writes: OwnWrites) -> N
             own_writes.remember(_place_of_unit(body), body)
 
 
-async def _delete_secret(namespace: str, name: str, writer: Writer) -> None:
+async def _delete_secret(namespace: str, name: str, writer: ObjectClient) -> None:
     """By its name: the unit and the token are in it."""
     try:
         await writer.delete(SECRETS.item(name, namespace))

@@ -10,8 +10,9 @@ from gpu_platform.domain import names
 from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.metadata import annotations_of, labels_of
 from gpu_platform.domain.stock import claim_holder_of, is_claimed
+from gpu_platform.kube.requests import ObjectClient
 from reconciler.expectations import PATIENCE, OwnWrites
-from reconciler.guarded_writes import ReadingWriter, Recorder
+from reconciler.guarded_writes import Recorder
 from reconciler.informers import World, key_of
 from reconciler.isolation import with_servers
 from reconciler.metadata_reports import MetadataReports
@@ -25,7 +26,7 @@ class UnitsController:
     name = "units"
 
     def __init__(
-        self, world: World, writer: ReadingWriter, events: Recorder, settings: UnitSettings, now: Callable[[], datetime]
+        self, world: World, writer: ObjectClient, events: Recorder, settings: UnitSettings, now: Callable[[], datetime]
     ) -> None:
         self._world = world
         self._writer = writer

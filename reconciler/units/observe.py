@@ -16,7 +16,7 @@ from gpu_platform.domain.specs import GPUSpecSpec
 from gpu_platform.domain.stacks import as_accepted
 from gpu_platform.domain.stock import claim_holder_of, claimed_at, is_claimed, is_from
 from gpu_platform.kube.paths import SECRETS
-from gpu_platform.kube.requests import Getter, find
+from gpu_platform.kube.requests import ObjectClient, find
 from reconciler.child_diff import UnitChild
 from reconciler.informers import World, function_key_of
 
@@ -122,7 +122,7 @@ def observe_unit(world: World, namespace: str, name: str, now: datetime) -> Obse
     )
 
 
-async def observe_token(client: Getter, observed: Observed) -> Observed:
+async def observe_token(client: ObjectClient, observed: Observed) -> Observed:
     """The same, with the Secret of its FRP token, if it has one."""
     metadata = observed.unit["metadata"]
     ssh = observed.unit.get("spec", {}).get("ssh") or {}

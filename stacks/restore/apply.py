@@ -18,10 +18,10 @@ from gpu_platform.domain.stacks import OBJECT_KINDS, Intent, Recorded, StackKind
 from gpu_platform.domain.stock import PoolRequest, StockPoolSpec, StockRequest, StockUnitsRequest, seed_pool_name
 from gpu_platform.kube import AlreadyExistsError, KubeClient, KubeError, UnreachableError
 from gpu_platform.kube.errors import ConflictError, NotFoundError
-from gpu_platform.kube.requests import find
+from gpu_platform.kube.requests import ObjectClient, find
 from gpu_platform.process import pass_point
 from gpu_platform.pulumi_protocol.resource import describe
-from gpu_platform.store.ledger import LedgerClient, build_operation, finish_operation, open_operation
+from gpu_platform.store.ledger import build_operation, finish_operation, open_operation
 from gpu_platform.store.stacks import PATHS, Holder, holder_of, release_lease, take_lease
 from stacks.programs import build_program
 from stacks.restore.observe import Seen, Snapshot
@@ -37,7 +37,7 @@ LOOK_SECONDS = 0.5
 """Between two looks at a stack on which somebody else works."""
 
 
-async def record_creation(client: LedgerClient, intent: Intent, now: datetime) -> None:
+async def record_creation(client: ObjectClient, intent: Intent, now: datetime) -> None:
     """Unless there is one. What another request has under the name is left as it is."""
     if not (intent.operation_id and intent.request_hash):
         return

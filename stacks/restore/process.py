@@ -28,7 +28,7 @@ from gpu_platform.kube import KubeClient, UnreachableError
 from gpu_platform.kube.connection import open_client
 from gpu_platform.kube.errors import KubeError
 from gpu_platform.kube.paths import RESOURCE_QUOTAS, STOCK_POOLS
-from gpu_platform.kube.requests import Getter
+from gpu_platform.kube.requests import ObjectClient
 from gpu_platform.store.claims import list_free_stock
 from gpu_platform.store.stacks import Holder
 from providers.cluster.servicer import hosted
@@ -77,7 +77,7 @@ WORDS = {
 
 
 async def wait_for_stock(
-    client: Getter, units: Iterable[Kept], telling: Telling, clock: Callable[[], float] = time.monotonic
+    client: ObjectClient, units: Iterable[Kept], telling: Telling, clock: Callable[[], float] = time.monotonic
 ) -> int:
     """How many units will have to do without. A pool gives no more than it holds: what it makes when some of it was
     taken comes while the units are made."""
@@ -103,11 +103,11 @@ def count_wanted(needed: Counter[str], pools: Iterable[Json]) -> Counter[str]:
     return Counter({spec: min(count, held[spec]) for spec, count in needed.items() if held[spec]})
 
 
-async def _list_ready(client: Getter, spec_name: str) -> tuple[Json, ...]:
+async def _list_ready(client: ObjectClient, spec_name: str) -> tuple[Json, ...]:
     return rank_stock(await list_free_stock(client, spec_name), spec_name)
 
 
-async def wait_for_counts(client: Getter, telling: Telling, clock: Callable[[], float] = time.monotonic) -> None:
+async def wait_for_counts(client: ObjectClient, telling: Telling, clock: Callable[[], float] = time.monotonic) -> None:
     """Waits until the objects of every tenant are counted; gives up, and says so, when that takes too long."""
     counted_by = clock() + COUNTED_SECONDS
     heard_by = clock() + SILENT_SECONDS
@@ -133,7 +133,7 @@ async def wait_for_counts(client: Getter, telling: Telling, clock: Callable[[], 
         await asyncio.sleep(COUNTS_LOOK_SECONDS)
 
 
-async def _list_uncounted(client: Getter) -> list[str]:
+async def _list_uncounted(client: ObjectClient) -> list[str]:
     """The namespaces of tenants whose objects are not counted yet."""
     params = {"fieldSelector": f"metadata.name={QUOTA}"}
     quotas = (await client.get(RESOURCE_QUOTAS.collection(), params))["items"]

@@ -8,16 +8,16 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from gpu_platform.clock import Backoff
 from gpu_platform.controller.loop import Done, Key, RequeueAfter, Result, Trigger
 from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.stack_plan import Action, Records, plan_stack
 from gpu_platform.domain.stacks import Intent, Recorded, StackAddress, StackRecord
-from gpu_platform.kube.requests import Getter
+from gpu_platform.kube.requests import ObjectClient
 from gpu_platform.process import pass_point
-from gpu_platform.store.stacks import Holder, LeaseClient, holder_of, look, release_lease, remove_lease, take_lease
+from gpu_platform.store.stacks import Holder, holder_of, look, release_lease, remove_lease, take_lease
 from stacks.programs import build_program
 from stacks.runner import Fault, RunnerStoppedError, StackFailedError, StackRunner
 from stacks.worker.holding import Held, Terms, clear_away, healing, renewed
@@ -40,10 +40,6 @@ PULUMI_ACTIONS = (Action.RECORD, Action.PUT_BACK, Action.REMOVE)
 RETRY = Backoff(first=0.5, longest=60.0)
 
 
-class WorkerClient(Getter, LeaseClient, Protocol):
-    pass
-
-
 @dataclass(frozen=True)
 class Retry:
     """A stack whose last run failed: not before this time, unless something else is wanted by then."""
@@ -59,7 +55,7 @@ class StacksController:
     def __init__(
         self,
         world: StackWorld,
-        client: WorkerClient,
+        client: ObjectClient,
         runner: StackRunner,
         executor: Executor,
         holder: Holder,

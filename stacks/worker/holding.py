@@ -15,7 +15,8 @@ from typing import TypeVar
 from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.stacks import StackAddress
 from gpu_platform.kube.errors import ConflictError, KubeError, NotFoundError
-from gpu_platform.store.stacks import Holder, LeaseClient, holder_of, is_dead, parse_holder, renew_lease
+from gpu_platform.kube.requests import ObjectClient
+from gpu_platform.store.stacks import Holder, holder_of, is_dead, parse_holder, renew_lease
 from stacks.runner import Fault, StackFailedError, StackRunner
 
 log = logging.getLogger(__name__)
@@ -42,7 +43,7 @@ class Held:
 
 @asynccontextmanager
 async def renewed(
-    client: LeaseClient, lease: Json, seconds: float, now: Callable[[], datetime], on_loss: Callable[[], None]
+    client: ObjectClient, lease: Json, seconds: float, now: Callable[[], datetime], on_loss: Callable[[], None]
 ) -> AsyncIterator[Held]:
     """Renew it while the block runs. `on_loss` is called as soon as somebody else may have it."""
     held = Held(lease, on_loss)
@@ -58,7 +59,7 @@ async def renewed(
                 held.lease = await held.renewal
 
 
-async def _keep(client: LeaseClient, held: Held, seconds: float, now: Callable[[], datetime]) -> None:
+async def _keep(client: ObjectClient, held: Held, seconds: float, now: Callable[[], datetime]) -> None:
     sent_at = time.monotonic()
     while not held.is_lost:
         await asyncio.sleep(seconds / 3)

@@ -17,8 +17,8 @@ from gpu_platform.domain.operations import PREVIEW_RETENTION, OperationKind, Ope
 from gpu_platform.domain.stacks import ERROR_LIMIT, Intent, PreviewResult, PreviewStep, PropertyChange, intent_of
 from gpu_platform.kube.errors import ConflictError, NotFoundError
 from gpu_platform.kube.paths import GPU_UNITS
-from gpu_platform.kube.requests import find
-from gpu_platform.store.ledger import LedgerClient, is_final, patch_operation_status, spec_of, status_of
+from gpu_platform.kube.requests import ObjectClient, find
+from gpu_platform.store.ledger import is_final, patch_operation_status, spec_of, status_of
 from stacks.programs import build_program
 from stacks.runner import Fault, Preview, RunnerStoppedError, StackFailedError, StackRunner
 from stacks.worker.metrics import WorkerMetrics
@@ -36,7 +36,7 @@ class PreviewsController:
     def __init__(
         self,
         world: StackWorld,
-        client: LedgerClient,
+        client: ObjectClient,
         runner: StackRunner,
         executor: Executor,
         longest_run: timedelta,

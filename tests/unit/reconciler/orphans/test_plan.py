@@ -7,8 +7,9 @@ import pytest
 
 from gpu_platform.domain import names
 from gpu_platform.domain.json_text import Json
+from gpu_platform.kube.requests import ObjectClient
 from reconciler.informers import World
-from reconciler.orphans.controller import Client, OrphansController
+from reconciler.orphans.controller import OrphansController
 from reconciler.orphans.plan import (
     DeleteOrphan,
     Observed,
@@ -121,6 +122,6 @@ def test_what_belongs_to_a_storage_is_no_orphan_of_a_unit() -> None:
 
 def test_what_is_orphaned_is_gone_within_ninety_seconds() -> None:
     """A limit passes, and the next look comes after at most one interval."""
-    controller = OrphansController(cast("World", None), cast("Client", None), lambda: NOW, LIMITS)
+    controller = OrphansController(cast("World", None), cast("ObjectClient", None), lambda: NOW, LIMITS)
 
     assert max(LIMITS.claim, LIMITS.child) + controller.interval <= timedelta(seconds=90)

@@ -21,7 +21,7 @@ from gpu_platform.domain.stock import PoolRequest, StockPoolSpec, StockUnitsRequ
 from gpu_platform.domain.storages import GPUStorageSpec
 from gpu_platform.domain.units import GPUUnitSpec, accepted_text
 from gpu_platform.domain.value import Value
-from gpu_platform.kube import KubeError, UnreachableError
+from gpu_platform.kube import KubeClient, KubeError, UnreachableError
 from stacks.restore.__main__ import choose_exit_code
 from stacks.restore.apply import build_creation, build_record_to_hold
 from stacks.restore.plan import Kept, NotKept, Outcome, Result, find_salt, parse_checkpoint
@@ -173,7 +173,7 @@ def test_a_pool_gives_no_more_than_it_holds() -> None:
     assert count_wanted(Counter(a=9), pools) == Counter(a=3)
 
 
-class Stock:
+class Stock(KubeClient):
     """Pools of `g1.1` whose free units come as the script says; then no more do."""
 
     def __init__(self, replicas: int, *counts: int) -> None:
@@ -181,7 +181,7 @@ class Stock:
         self._counts = list(counts)
         self.time = 0.0
 
-    async def get(self, path: str, params: dict[str, str] | None = None) -> Json:  # noqa: ARG002 - the client's own
+    async def get(self, path: str, params: Any = None, *, timeout: float = 10.0) -> Json:  # noqa: ARG002 - the client's own
         if path.endswith("stockpools"):
             return {"items": [self._pool]}
         self.time += 1
@@ -206,7 +206,7 @@ async def test_stock_is_waited_for_until_it_is_there_or_no_more_comes(
     assert stock.time <= longest
 
 
-class Quotas:
+class Quotas(KubeClient):
     """A tenant's quota that is counted after so many looks, each a second apart, of which the first fail."""
 
     def __init__(self, uncounted: int, failures: int = 0, error: KubeError = UNANSWERED) -> None:
@@ -223,7 +223,7 @@ class Quotas:
     def say(self, line: str) -> None:
         self.said.append(line)
 
-    async def get(self, path: str, params: dict[str, str] | None = None) -> Json:  # noqa: ARG002 - the client's own
+    async def get(self, path: str, params: Any = None, *, timeout: float = 10.0) -> Json:  # noqa: ARG002 - the client's own
         hard = build_hard(TenantLimits())
         used = dict.fromkeys(hard, "0") if self.time >= self._uncounted else {}
         self.time += 1

@@ -7,11 +7,12 @@ import socket
 import subprocess
 import sys
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
 from gpu_platform.domain.json_text import Json
-from gpu_platform.kube.errors import ConflictError, UnreachableError
+from gpu_platform.kube import ConflictError, KubeClient, UnreachableError
 from gpu_platform.store.stacks import Holder, is_dead, parse_holder
 from stacks.worker.holding import Terms, end_processes_of, renewed
 
@@ -111,20 +112,14 @@ def test_what_runs_for_this_very_process_is_not_ended_with_an_earlier_one_of_its
     assert preview.returncode == 0
 
 
-class Leases:
+class Leases(KubeClient):
     """Answers renewals as it was told to."""
 
     def __init__(self, *answers: Exception | None) -> None:
         self.answers = list(answers)
         self.renewals = 0
 
-    async def create(self, path: str, body: Json) -> Json:
-        raise NotImplementedError
-
-    async def delete(self, path: str, body: Json | None = None) -> Json:
-        raise NotImplementedError
-
-    async def replace(self, path: str, body: Json) -> Json:  # noqa: ARG002 - as the real one
+    async def replace(self, path: str, body: Json, *_: Any, **__: Any) -> Json:  # noqa: ARG002 - as the real one
         self.renewals += 1
         answer = self.answers.pop(0) if self.answers else None
         if answer is not None:
