@@ -5,7 +5,7 @@ import os
 import time
 from typing import Any
 
-from serverless import Context, handler
+from gpu_platform.functions import Context, handler
 
 
 @handler(concurrency=2)

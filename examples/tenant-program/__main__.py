@@ -2,7 +2,7 @@
 
 import pulumi
 
-from providers.dynamic import GpuUnit
+from gpu_platform.pulumi import GpuUnit
 
 config = pulumi.Config()
 
