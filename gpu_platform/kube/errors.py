@@ -39,7 +39,7 @@ class KubeError(Exception):
     def wrote_nothing(self) -> bool:
         """Whether this request wrote nothing for certain. An earlier try of the same creation may have: the API server
         looks at quotas before it looks at names."""
-        return self.is_refusal or isinstance(self, ConflictError | NotFoundError)
+        return self.is_refusal or isinstance(self, AlreadyExistsError | ConflictError | NotFoundError)
 
     @property
     def is_about_quota(self) -> bool:

@@ -27,7 +27,7 @@ from gpu_platform.kube.errors import AlreadyExistsError, ConflictError, KubeErro
 from gpu_platform.kube.paths import OPERATIONS, ResourcePath
 from gpu_platform.kube.requests import ObjectClient, as_seen, delete_that, find
 
-OPEN_TRIES = 5
+CREATE_TRIES = 5
 
 DELETIONS = {
     "GPUUnit": OperationKind.DELETE_UNIT,
@@ -35,6 +35,10 @@ DELETIONS = {
     "GPUStorage": OperationKind.DELETE_STORAGE,
     "StockPool": OperationKind.DELETE_STOCK_POOL,
 }
+
+
+class NameTakenError(Exception):
+    """An object of this name exists, and another operation created it."""
 
 
 @dataclass(frozen=True)
@@ -71,23 +75,36 @@ def build_deletion(item: Json, tenant: str) -> Json:
 
 
 async def open_operation(client: ObjectClient, operation: Json) -> Opened:
-    """Record it, unless one of its name is recorded. NotFoundError: there is no such namespace."""
-    metadata = operation["metadata"]
-    for _ in range(OPEN_TRIES):
+    """Records the operation, unless one of its name is recorded. NotFoundError: there is no such namespace."""
+    return Opened(*await _create_or_find(client, OPERATIONS, operation))
+
+
+async def create_or_adopt(client: ObjectClient, path: ResourcePath, body: Json) -> Json:
+    """Creates the object, or returns the one that an earlier try of the same operation created."""
+    item, is_new = await _create_or_find(client, path, body)
+    if not is_new and (marks_of(item) != marks_of(body) or "deletionTimestamp" in item["metadata"]):
+        raise NameTakenError(body["metadata"]["name"])
+    return item
+
+
+async def _create_or_find(client: ObjectClient, path: ResourcePath, body: Json) -> tuple[Json, bool]:
+    """Returns the object that has the name, and whether this call created it."""
+    name, namespace = body["metadata"]["name"], body["metadata"]["namespace"]
+    for _ in range(CREATE_TRIES):
         try:
-            return Opened(await client.create(OPERATIONS.collection(metadata["namespace"]), operation), is_new=True)
+            return await client.create(path.collection(namespace), body), True
         except KubeError as error:
             is_taken = isinstance(error, AlreadyExistsError)
             # The API server looks at the quota first, which hides that the name is taken.
             if not is_taken and not error.is_about_quota:
                 raise
-            found = await find(client, OPERATIONS, metadata["name"], metadata["namespace"])
-            # None: it was removed between the two looks.
+            found = await find(client, path, name, namespace)
+            # None: it was deleted between the two requests.
             if found is not None:
-                return Opened(found, is_new=False)
+                return found, False
             if not is_taken:
                 raise
-    raise ConflictError(409, "Conflict", f"the operation {metadata['name']} is made and removed again and again")
+    raise ConflictError(409, "Conflict", f"{path.plural}: {name} is created and deleted again and again")
 
 
 async def delete_on_record(

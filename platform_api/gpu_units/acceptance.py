@@ -1,4 +1,17 @@
-"""The storages that a unit mounts: looked at before anything is taken for it, and refused in words for the caller."""
+"""Acceptance of a request for a unit (`POST /api/v1/gpu-units`). The steps that claim stock, hold storages and create
+the unit are those of `store/unit_acquisition`; around them the API records an Operation, and tells the caller in words
+why a unit cannot be had.
+
+| step | what                                                                  | when the process dies right after   |
+| ---- | --------------------------------------------------------------------- | ----------------------------------- |
+| 1    | check and hash the request, check the tenant's limits                 | nothing was written                 |
+| 2    | record an Operation, named after tenant and operationID, if absent    | recovery removes it after 15 s      |
+| 2a   | check catalogue, name and mounts; keep the FRP token in a Secret      | as 2; the Secret is deleted with it |
+| 3–5  | acquire the unit; the stock is one that this process has not tried in | recovery creates the unit           |
+|      | this version                                                          |                                     |
+| 6    | mark the Operation succeeded, with the unit's uid                     | nothing is left to do               |
+| undo | refused: release the claim, then remove the Operation                 | recovery does the rest              |
+"""
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
@@ -22,12 +35,16 @@ from gpu_platform.kube import KubeError
 from gpu_platform.kube.paths import GPU_STORAGES, GPU_UNITS, OPERATIONS
 from gpu_platform.kube.requests import find
 from gpu_platform.process import pass_point
-from gpu_platform.store.claims import list_free_stock, release_claim, try_claim
-from gpu_platform.store.creations import NameTakenError
-from gpu_platform.store.ledger import remove_operation
+from gpu_platform.store.ledger import NameTakenError, remove_operation
 from gpu_platform.store.ssh_tokens import UnitToken, ensure_token_secret
 from gpu_platform.store.storages import StorageHeldError, StorageMissingError
-from gpu_platform.store.unit_writes import create_or_adopt_unit, find_unit
+from gpu_platform.store.unit_acquisition import (
+    create_or_adopt_unit,
+    find_unit,
+    list_free_stock,
+    release_claim,
+    try_claim,
+)
 from platform_api.auth.keys import Caller
 from platform_api.cluster import Cluster
 from platform_api.http.errors import ApiError, invalid_field, no_capacity, not_found, storage_in_use

@@ -39,7 +39,6 @@ from gpu_platform.domain.units import (
 from gpu_platform.kube import ConflictError, NotFoundError
 from gpu_platform.kube.paths import GPU_UNITS
 from gpu_platform.process import pass_point
-from gpu_platform.store.claims import release_claim
 from gpu_platform.store.ledger import (
     build_deletion,
     build_operation,
@@ -50,7 +49,13 @@ from gpu_platform.store.ledger import (
     settle_creation,
 )
 from gpu_platform.store.ssh_tokens import ensure_token_secret
-from gpu_platform.store.unit_writes import find_unit, mounted_storages, replace_mounting_unit, replace_unit
+from gpu_platform.store.unit_acquisition import (
+    find_unit,
+    mounted_storages,
+    release_claim,
+    replace_mounting_unit,
+    replace_unit,
+)
 from platform_api.auth.keys import Caller
 from platform_api.cluster import Cluster
 from platform_api.gpu_units.acceptance import (

@@ -36,10 +36,11 @@ from gpu_platform.kube import ConflictError, KubeError, NotFoundError, QuotaBusy
 from gpu_platform.kube.paths import OPERATIONS
 from gpu_platform.kube.requests import ObjectClient, delete_that, find
 from gpu_platform.process import pass_point
-from gpu_platform.store.creations import NameTakenError, create_or_adopt
 from gpu_platform.store.ledger import (
+    NameTakenError,
     Opened,
     build_operation,
+    create_or_adopt,
     finish_operation,
     is_final,
     open_operation,

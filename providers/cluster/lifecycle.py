@@ -17,7 +17,7 @@ from gpu_platform.domain import names
 from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.mount_holds import RELEASE_SECONDS, Holder, HolderKind, hold_of
 from gpu_platform.domain.operations import OPERATORS, delete_operation_name, operation_name
-from gpu_platform.domain.stock import Claim, is_from, rank_stock
+from gpu_platform.domain.stock import Claim, rank_stock
 from gpu_platform.domain.tenants import tenant_of
 from gpu_platform.domain.units import GPUUnitSpec, build_started
 from gpu_platform.kube import AlreadyExistsError, ConflictError, KubeClient, KubeError, NotFoundError
@@ -36,16 +36,21 @@ from gpu_platform.pulumi_protocol.resource import (
     wait_until,
 )
 from gpu_platform.pulumi_protocol.serving import EngineLog
-from gpu_platform.store.claims import list_claims, list_free_stock, release_claim, try_claim
 from gpu_platform.store.ledger import build_deletion, open_operation, settle_creation
 from gpu_platform.store.storages import (
     StorageHeldError,
     StorageMissingError,
     delete_unused_storage,
     hold_storages,
-    release_storages,
 )
-from gpu_platform.store.unit_writes import mounted_storages
+from gpu_platform.store.unit_acquisition import (
+    Taken,
+    claim_first,
+    given_back_unless_written,
+    list_claims,
+    list_free_stock,
+    mounted_storages,
+)
 from providers.cluster.kinds import Kind, build_id, parse_id
 from providers.cluster.objects import Wanted, build_changed, build_object, build_outputs, build_wanted, observe_object
 from providers.cluster.plan import Keep, Make, Refuse, plan_create, plan_update
@@ -74,19 +79,11 @@ async def claim_stock(client: KubeClient, wanted: Wanted, now: datetime) -> Json
     spec_name = wanted.spec.spec_name
     held = [
         stock
-        for stock in await list_claims(client, _claim(wanted))
+        for stock in await list_claims(client, claim_for(wanted))
         if stock["spec"].get("specName") == spec_name and "deletionTimestamp" not in stock["metadata"]
     ]
-    # Claimed once more: from now on it has another minute, and the janitor does not free it under our hands.
-    for stock in (*held, *rank_stock(await list_free_stock(client, spec_name), spec_name)):
-        taken = await try_claim(client, stock, _claim(wanted), now)
-        if taken is not None:
-            return taken
-    return None
-
-
-async def give_back(client: KubeClient, wanted: Wanted, stock: Json) -> None:
-    await release_claim(client, stock, _claim(wanted))
+    free = rank_stock(await list_free_stock(client, spec_name), spec_name)
+    return await claim_first(client, (*held, *free), claim_for(wanted), now)
 
 
 def claim_mark(wanted: Wanted) -> str:
@@ -96,7 +93,7 @@ def claim_mark(wanted: Wanted) -> str:
     return f"provider-{operation_name(wanted.tenant, wanted.operation_id)}"
 
 
-def _claim(wanted: Wanted) -> Claim:
+def claim_for(wanted: Wanted) -> Claim:
     return Claim(names.claim_holder(wanted.namespace or "", wanted.name), claim_mark(wanted))
 
 
@@ -114,14 +111,6 @@ async def hold_mounts(client: KubeClient, wanted: Wanted, live: Json | None, now
         raise ResourceFailedError(
             f"{wanted.label} mounts the storage {error.name!r}, which {error.holder} uses; one at a time may have it"
         ) from error
-
-
-@dataclass(frozen=True)
-class Taken:
-    """For a unit that is made or changed."""
-
-    stock: Json | None
-    storages: tuple[Json, ...]
 
 
 class Lifecycle:
@@ -209,15 +198,12 @@ class Lifecycle:
         taken = await self._take(resource, wanted, None, needs_stock=wanted.runs)
         pass_point("provider.stock-claimed")
         try:
-            path = self._kind.path.collection(wanted.namespace)
-            made = await self._client.create(path, build_object(wanted, taken.stock))
+            async with given_back_unless_written(self._client, taken):
+                path = self._kind.path.collection(wanted.namespace)
+                made = await self._client.create(path, build_object(wanted, taken.stock))
         except AlreadyExistsError:
-            await self._give_back(wanted, taken)
             return None
         except KubeError as error:
-            # Where it is unknown whether it was created, the claim is left to the unit, or to the orphans controller.
-            if error.wrote_nothing:
-                await self._give_back(wanted, taken)
             raise self._failure(error, wanted.namespace, wanted.name) from error
         # Whoever asks for its end writes that down and looks then, as it is made and looked here: one sees the other.
         if await self._is_ended(wanted):
@@ -246,13 +232,11 @@ class Lifecycle:
         taken = await self._take(resource, wanted, live, needs_stock=starts)
         body = build_changed(wanted, build_started(live, taken.stock) if taken.stock is not None else live)
         try:
-            return await self._client.replace(self._kind.path.item(wanted.name, wanted.namespace), body)
+            async with given_back_unless_written(self._client, taken):
+                return await self._client.replace(self._kind.path.item(wanted.name, wanted.namespace), body)
         except (ConflictError, NotFoundError):
-            await self._give_back(wanted, taken)
             return None
         except KubeError as error:
-            if error.is_refusal:
-                await self._give_back(wanted, taken)
             raise self._failure(error, wanted.namespace, wanted.name) from error
 
     async def _take(self, resource: Resource, wanted: Wanted, live: Json | None, *, needs_stock: bool) -> Taken:
@@ -267,17 +251,7 @@ class Lifecycle:
                 resource.urn,
                 f"there is no free stock for {wanted.label}: it is made without, and runs once its GPUs are free",
             )
-        return Taken(stock, storages)
-
-    async def _give_back(self, wanted: Wanted, taken: Taken) -> None:
-        """Stock unless the unit stands on it: another try for the same unit has the same claim, and may have been
-        faster."""
-        await release_storages(self._client, taken.storages)
-        if taken.stock is None:
-            return
-        live = await self._find(wanted.namespace, wanted.name)
-        if live is None or not is_from(live, taken.stock):
-            await give_back(self._client, wanted, taken.stock)
+        return Taken(stock, claim_for(wanted), storages)
 
     async def _delete_on_record(self, live: Json) -> None:
         """The wish is recorded first: from then on nobody puts the object back."""

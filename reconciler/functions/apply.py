@@ -1,17 +1,18 @@
 """Carries out a function's plan: its workers, and the status that counts them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import datetime
+from itertools import chain
 
 from gpu_platform.domain import names
 from gpu_platform.domain.functions import GPUFunctionSpec, GPUFunctionStatus
 from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.limits import describe_reached, parse_exceeded
-from gpu_platform.domain.stock import Claim, is_from
-from gpu_platform.kube import AlreadyExistsError, KubeError
+from gpu_platform.domain.stock import Claim
+from gpu_platform.kube import KubeError
 from gpu_platform.kube.paths import GPU_FUNCTIONS, GPU_UNITS
-from gpu_platform.kube.requests import ObjectClient, find
-from gpu_platform.store.claims import release_claim, try_claim
+from gpu_platform.kube.requests import ObjectClient
+from gpu_platform.store.unit_acquisition import Taken, claim_first, given_back_unless_written
 from reconciler.child_diff import MANAGER
 from reconciler.expectations import OwnWrites, Place
 from reconciler.functions.observe import Observed
@@ -93,33 +94,22 @@ async def _create(
     name = names.worker_name(function["metadata"]["name"], write.ordinal)
     claim = Claim(names.claim_holder(namespace, name), claim_mark(function))
     woken_at = now()
-    stock = await _claim(write.held, free, claim, client, woken_at)
+    stock = await claim_first(client, chain(write.held, _drain(free)), claim, woken_at)
     if stock is None:
         return
     body = build_worker(function, spec, write.ordinal, stock, woken_at=woken_at, claimed_at=now())
     try:
-        await client.create(GPU_UNITS.collection(namespace), body, MANAGER)
+        async with given_back_unless_written(client, Taken(stock, claim)):
+            await client.create(GPU_UNITS.collection(namespace), body, MANAGER)
     except KubeError as error:
-        if isinstance(error, AlreadyExistsError) or error.wrote_nothing:
-            # The worker may stand on this very stock: an earlier try, whose answer was lost, may have created it.
-            live = await find(client, GPU_UNITS, name, namespace)
-            if live is None or not is_from(live, stock):
-                await release_claim(client, stock, claim)
-        else:
+        if not error.wrote_nothing:
             # It is unknown whether it was created: the next pass waits until the watch had time to show it.
             own_writes.remember(place_of_unit(namespace, name), None)
         raise
     own_writes.remember(place_of_unit(namespace, name), None)
 
 
-async def _claim(
-    held: tuple[Json, ...], free: list[Json], claim: Claim, client: ObjectClient, now: datetime
-) -> Json | None:
-    # What is held is claimed once more: from now on it has another minute, and is not freed under our hands.
-    for stock in held:
-        if taken := await try_claim(client, stock, claim, now):
-            return taken
+def _drain(free: list[Json]) -> Iterator[Json]:
+    """Takes each stock unit out of the list as it is tried: no other worker of this pass tries it."""
     while free:
-        if taken := await try_claim(client, free.pop(0), claim, now):
-            return taken
-    return None
+        yield free.pop(0)

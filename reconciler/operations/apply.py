@@ -7,11 +7,9 @@ from gpu_platform.kube import AlreadyExistsError, ConflictError, KubeError, NotF
 from gpu_platform.kube.paths import GPU_FUNCTIONS, GPU_SPECS, GPU_UNITS, STOCK_POOLS, ResourcePath
 from gpu_platform.kube.requests import ObjectClient, delete_that
 from gpu_platform.process import pass_point
-from gpu_platform.store.claims import release_claim
-from gpu_platform.store.creations import NameTakenError
-from gpu_platform.store.ledger import patch_operation_status, remove_operation, trim_operation
+from gpu_platform.store.ledger import NameTakenError, patch_operation_status, remove_operation, trim_operation
 from gpu_platform.store.storages import StorageHeldError, StorageMissingError, delete_as_seen
-from gpu_platform.store.unit_writes import create_or_adopt_unit, replace_unit
+from gpu_platform.store.unit_acquisition import create_or_adopt_unit, release_claim, replace_unit
 from reconciler.operations.observe import Record
 from reconciler.operations.steps import (
     CreatePool,

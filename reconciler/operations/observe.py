@@ -22,9 +22,8 @@ from gpu_platform.kube import ResourcePath
 from gpu_platform.kube.informer import ObjectCache
 from gpu_platform.kube.paths import GPU_FUNCTIONS, GPU_SPECS, GPU_STORAGES, GPU_UNITS, OPERATIONS, STOCK_POOLS
 from gpu_platform.kube.requests import ObjectClient, find
-from gpu_platform.store.claims import list_claims
 from gpu_platform.store.ledger import spec_of, status_of
-from gpu_platform.store.unit_writes import find_unit
+from gpu_platform.store.unit_acquisition import find_unit, list_claims
 from reconciler.informers import World
 
 JOBS = (OperationKind.SEED_STOCK_UNITS, OperationKind.CREATE_STOCK_POOL)

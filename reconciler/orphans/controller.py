@@ -6,12 +6,10 @@ from datetime import datetime
 
 from gpu_platform.controller.loop import Key, RequeueAfter, Result, Trigger
 from gpu_platform.domain import names
-from gpu_platform.domain.json_text import Json
-from gpu_platform.domain.stock import claim_of, is_from
+from gpu_platform.domain.stock import claim_of
 from gpu_platform.kube import KubeError
 from gpu_platform.kube.requests import ObjectClient
-from gpu_platform.store.claims import release_claim
-from gpu_platform.store.unit_writes import find_unit
+from gpu_platform.store.unit_acquisition import release_unused_claim
 from reconciler.guarded_writes import delete_seen
 from reconciler.informers import UNIT_CHILDREN, World, key_of
 from reconciler.orphans.plan import (
@@ -60,7 +58,9 @@ class OrphansController:
         try:
             match write:
                 case ReleaseClaim(stock):
-                    await self._release(stock)
+                    # A cache may be behind: an operation that was rolled forward late ends before the cache of the
+                    # units shows the result.
+                    await release_unused_claim(self._client, stock, claim_of(stock))
                 case DeleteOrphan(child):
                     await delete_seen(self._client, UNIT_CHILDREN[child["kind"]], child)
         except KubeError as error:
@@ -68,15 +68,6 @@ class OrphansController:
                 raise
             namespace, name = key_of(item)
             log.warning("orphan.refused", extra={"namespace": namespace, "object": name, "error": error.message})
-
-    async def _release(self, stock: Json) -> None:
-        """Releases the claim, unless the unit exists after all: an operation that was rolled forward late ends before
-        the cache of the units shows the result."""
-        claim = claim_of(stock)
-        namespace, _, name = claim.holder.partition("/")
-        unit = await find_unit(self._client, namespace, name) if namespace and name else None
-        if unit is None or not is_from(unit, stock):
-            await release_claim(self._client, stock, claim)
 
     def _observe(self) -> Observed:
         world = self._world

@@ -29,8 +29,8 @@ from gpu_platform.kube.connection import open_client
 from gpu_platform.kube.errors import KubeError
 from gpu_platform.kube.paths import RESOURCE_QUOTAS, STOCK_POOLS
 from gpu_platform.kube.requests import ObjectClient
-from gpu_platform.store.claims import list_free_stock
 from gpu_platform.store.stacks import Holder
+from gpu_platform.store.unit_acquisition import list_free_stock
 from providers.cluster.servicer import hosted
 from stacks.restore.apply import StackRestorer
 from stacks.restore.observe import MisusedError, list_addresses, read_all, take_snapshot

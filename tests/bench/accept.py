@@ -13,7 +13,7 @@ from gpu_platform.domain.tenants import DEFAULT_TENANT, tenant_namespace
 from gpu_platform.domain.units import EnvVar, Template, UnitRequest
 from gpu_platform.kube import KubeClient
 from gpu_platform.kube.paths import GPU_UNITS, NAMESPACES, OPERATIONS
-from gpu_platform.store.claims import release_claim
+from gpu_platform.store.unit_acquisition import release_claim
 from tests.bench.bare_writes import BareWrites, prepare_bare_writes
 from tests.bench.figures import Figure, Goal, p50, p99
 from tests.bench.reconciler_process import nothing_is_written, reconciler_asleep

@@ -10,7 +10,7 @@ from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.stock import Claim, is_available, rank_stock
 from gpu_platform.kube import KubeClient, NotFoundError, PatchType
 from gpu_platform.kube.paths import GPU_SPECS, GPU_UNITS, STOCK_POOLS
-from gpu_platform.store.claims import try_claim
+from gpu_platform.store.unit_acquisition import try_claim
 from tests.support.waiting import NotYet, eventually
 
 INSTANCES = names.DEFAULT_INSTANCE_NAMESPACE

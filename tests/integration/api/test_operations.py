@@ -22,7 +22,7 @@ from gpu_platform.domain.units import UnitRequest, build_unit
 from gpu_platform.kube import KubeClient
 from gpu_platform.kube.paths import GPU_SPECS, GPU_UNITS, OPERATIONS, PODS, STOCK_POOLS
 from gpu_platform.store.ledger import build_operation, finish_operation
-from gpu_platform.store.unit_writes import find_unit
+from gpu_platform.store.unit_acquisition import find_unit
 from tests.support.cluster_processes import frozen
 from tests.support.clusters import TAKEOVER, RunningCluster
 from tests.support.units_and_stock import (

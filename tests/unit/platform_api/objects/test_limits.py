@@ -14,8 +14,7 @@ from gpu_platform.kube import KubeError, UnreachableError
 from gpu_platform.kube.errors import error_from_status
 from gpu_platform.kube.informer import ObjectCache, WatchEvent, WatchTiming
 from gpu_platform.kube.paths import GPU_UNITS, OPERATIONS
-from gpu_platform.store.creations import create_or_adopt
-from gpu_platform.store.ledger import build_deletion, open_operation
+from gpu_platform.store.ledger import build_deletion, create_or_adopt, open_operation
 from platform_api.auth.keys import Caller
 from platform_api.cluster import Cluster
 from platform_api.http.errors import ApiError

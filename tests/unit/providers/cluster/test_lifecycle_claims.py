@@ -11,11 +11,11 @@ from gpu_platform.domain.stock import claim_holder_of
 from gpu_platform.domain.units import GPUUnitSpec, source_annotations
 from gpu_platform.kube import ConflictError, KubeClient, NotFoundError
 from gpu_platform.kube.paths import GPU_UNITS
+from gpu_platform.store.unit_acquisition import Taken, given_back_unless_written
 from providers.cluster.kinds import KINDS
-from providers.cluster.lifecycle import Lifecycle, Taken, claim_mark, claim_stock
+from providers.cluster.lifecycle import claim_for, claim_mark, claim_stock
 from providers.cluster.objects import Wanted
 from providers.cluster.resources import GPU_UNIT
-from providers.cluster.servicer import Sessions
 
 NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)
 HOLDER = "runtime-instance/train"
@@ -108,6 +108,7 @@ async def test_a_claim_is_given_back_unless_the_unit_stands_on_it(source: str | 
     claimed = stock("ours", HOLDER, claim_mark(WANTED))
     unit = {"metadata": {"annotations": source_annotations(stock(source))}} if source else None
     room = StockRoom(claimed, unit=unit)
-    lifecycle = Lifecycle(room, WANTED.kind, Sessions().of("engine"), lambda: NOW)
-    await lifecycle._give_back(WANTED, Taken(claimed, storages=()))
+    with pytest.raises(ConflictError):
+        async with given_back_unless_written(room, Taken(claimed, claim_for(WANTED))):
+            raise ConflictError(409, "Conflict", "the unit was changed meanwhile")
     assert claim_holder_of(room.stock["ours"]) == holder
