@@ -9,20 +9,15 @@ like one of them: which ones we set, an annotation remembers.
 
 import hashlib
 import json
-from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 from gpu_platform.domain import names
 from gpu_platform.domain.json_text import Json
-
-FIELD_MANAGER = "gpu-platform-reconciler"
-MANAGER = {"fieldManager": FIELD_MANAGER}
+from reconciler.guarded_writes import FIELD_MANAGER, CreateObject, DeleteObject, ObjectWrite, ReplaceObject
 
 ALLOCATED_FIELDS = ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy")
 """Of a Service: given by the API server at its creation, and it must be told the same again."""
-
-Kind = TypeVar("Kind", bound=StrEnum)
 
 
 class UnitChild(StrEnum):
@@ -169,28 +164,7 @@ def _find_entry(entries: Any, keys: Json) -> Any:
     return next((entry for entry in entries if keys.items() <= entry.items()), None)
 
 
-@dataclass(frozen=True)
-class CreateChild(Generic[Kind]):
-    kind: Kind
-    body: Json
-
-
-@dataclass(frozen=True)
-class ReplaceChild(Generic[Kind]):
-    kind: Kind
-    body: Json
-
-
-@dataclass(frozen=True)
-class DeleteChild(Generic[Kind]):
-    kind: Kind
-    live: Json
-
-
-ChildWrite = CreateChild[Kind] | ReplaceChild[Kind] | DeleteChild[Kind]
-
-
-def plan_child(kind: Kind, desired: Json | None, live: Json | None) -> tuple[ChildWrite[Kind], ...]:
+def plan_child(kind: str, desired: Json | None, live: Json | None) -> tuple[ObjectWrite, ...]:
     """
     | desired | there                      | write      |
     | ------- | -------------------------- | ---------- |
@@ -204,9 +178,9 @@ def plan_child(kind: Kind, desired: Json | None, live: Json | None) -> tuple[Chi
         return plan_removal(kind, live) if live is not None else ()
     desired = note_fields(desired)
     if live is None:
-        return (CreateChild(kind, desired),)
-    return () if is_as_desired(desired, live) else (ReplaceChild(kind, build_replacement(desired, live)),)
+        return (CreateObject(kind, desired),)
+    return () if is_as_desired(desired, live) else (ReplaceObject(kind, build_replacement(desired, live)),)
 
 
-def plan_removal(kind: Kind, live: Json) -> tuple[ChildWrite[Kind], ...]:
-    return () if "deletionTimestamp" in live["metadata"] else (DeleteChild(kind, live),)
+def plan_removal(kind: str, live: Json) -> tuple[ObjectWrite, ...]:
+    return () if "deletionTimestamp" in live["metadata"] else (DeleteObject(kind, live),)

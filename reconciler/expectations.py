@@ -19,6 +19,10 @@ PATIENCE = timedelta(seconds=5)
 _Version = tuple[str, str] | None
 
 
+def place_of(kind: str, item: Json) -> Place:
+    return kind, item["metadata"].get("namespace", ""), item["metadata"]["name"]
+
+
 class OwnWrites:
     def __init__(self, now: Callable[[], datetime]) -> None:
         self._now = now

@@ -1,9 +1,10 @@
 """Guarded writes: writes on an object as it was seen, so that a change that came in between wins, and a successor of
-its name is safe. Also the ports by which controllers write: every write is fenced by leadership.
+its name is safe. Plans of all controllers name them as values; `apply_write` sends one. Each is fenced by leadership:
+the client raises `NotLeaderError` instead of writing once this process no longer leads.
 """
 
-from collections.abc import Mapping
-from enum import StrEnum
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import Literal, Protocol, TypeVar
 
 from gpu_platform.domain.functions import GPUFunctionStatus
@@ -12,15 +13,56 @@ from gpu_platform.domain.stock import StockPoolStatus
 from gpu_platform.domain.storages import GPUStorageStatus
 from gpu_platform.domain.units import GPUUnitStatus
 from gpu_platform.kube import AlreadyExistsError, ConflictError, NotFoundError, ResourcePath, UnreachableError
+from gpu_platform.kube.paths import PATH_OF_KIND
 from gpu_platform.kube.requests import ObjectClient, as_seen
-from reconciler.child_diff import MANAGER, ChildWrite, CreateChild, DeleteChild, Kind, ReplaceChild
-from reconciler.expectations import Place
+from reconciler.expectations import OwnWrites, Place, place_of
 
 Status = TypeVar("Status", GPUFunctionStatus, GPUStorageStatus, GPUUnitStatus, StockPoolStatus)
+FIELD_MANAGER = "gpu-platform-reconciler"
+MANAGER = {"fieldManager": FIELD_MANAGER}
 MOVED = (ConflictError, NotFoundError, UnreachableError)
 
 TRANSIENT = (AlreadyExistsError, *MOVED)
 """The world moved, or is not there: looked at again, and no fault of what owns the object."""
+
+
+@dataclass(frozen=True)
+class CreateObject:
+    kind: str
+    body: Json
+
+
+@dataclass(frozen=True)
+class ReplaceObject:
+    """Replaces the object as it was seen: uid and resourceVersion are in the body."""
+
+    kind: str
+    body: Json
+
+
+@dataclass(frozen=True)
+class PatchObject:
+    kind: str
+    seen: Json
+    changes: Json
+    unchanged: bool = True
+    """False: whatever another writer changed meanwhile."""
+
+
+@dataclass(frozen=True)
+class DeleteObject:
+    """Deletes this very object. That it is gone, or another one has its name, is no failure."""
+
+    kind: str
+    seen: Json
+    unchanged: bool = False
+    """True: only as it was seen, so that a change that came in between wins."""
+
+    after_children: bool = False
+    """True: it stays, on its way out, until its children are gone."""
+
+
+ObjectWrite = CreateObject | ReplaceObject | PatchObject | DeleteObject
 
 
 class Recorder(Protocol):
@@ -29,48 +71,46 @@ class Recorder(Protocol):
     async def record(self, regarding: Json, type_: Literal["Normal", "Warning"], reason: str, message: str) -> None: ...
 
 
-async def patch_status(writer: ObjectClient, path: ResourcePath, seen: Json, old: Status, new: Status) -> bool:
-    """Write the status if it says something new; whether it did. The time of the last write is nothing new.
+async def write_status(
+    writer: ObjectClient, own_writes: OwnWrites, kind: str, seen: Json, old: Status, new: Status
+) -> bool:
+    """Writes the status if it says something new; returns whether it did. The time of the last write is nothing new.
 
     Null removes a field; fields of the status that are not ours stay untouched.
     """
     if old.model_copy(update={"last_sync_time": None}) == new.model_copy(update={"last_sync_time": None}):
         return False
     metadata = seen["metadata"]
-    fields = new.model_dump(mode="json", by_alias=True)
-    await writer.patch(
-        path.item(metadata["name"], metadata["namespace"], "status"), {"metadata": as_seen(seen), "status": fields}
-    )
+    path = PATH_OF_KIND[kind].item(metadata["name"], metadata["namespace"], "status")
+    await writer.patch(path, {"metadata": as_seen(seen), "status": new.model_dump(mode="json", by_alias=True)})
+    own_writes.remember(place_of(kind, seen), seen)
     return True
 
 
-async def delete_seen(writer: ObjectClient, path: ResourcePath, seen: Json, *, unchanged: bool = False) -> None:
-    """Delete this very object, with `unchanged` only as it was seen. One that is gone or another is no failure."""
-    metadata = seen["metadata"]
-    guard = as_seen(seen) if unchanged else {"uid": metadata["uid"]}
-    body = {"preconditions": guard, "propagationPolicy": "Background"}
-    try:
-        await writer.delete(path.item(metadata["name"], metadata["namespace"]), body)
-    except (ConflictError, NotFoundError):
-        return
-
-
-async def apply_child_write(
-    write: ChildWrite[Kind], paths: Mapping[Kind, ResourcePath], writer: ObjectClient
-) -> tuple[Place, Json | None]:
-    """The place that was written, and what was seen there before."""
+async def apply_write(write: ObjectWrite, writer: ObjectClient) -> tuple[Place, Json | None]:
+    """Sends the write. Returns the place that was written, and what was seen there before."""
+    path = PATH_OF_KIND[write.kind]
     match write:
-        case CreateChild(kind, body):
-            await writer.create(paths[kind].collection(body["metadata"]["namespace"]), body, MANAGER)
-            return _place_of(kind, body), None
-        case ReplaceChild(kind, body):
-            metadata = body["metadata"]
-            await writer.replace(paths[kind].item(metadata["name"], metadata["namespace"]), body, MANAGER)
-            return _place_of(kind, body), body
-        case DeleteChild(kind, live):
-            await delete_seen(writer, paths[kind], live)
-            return _place_of(kind, live), live
+        case CreateObject(kind, body):
+            await writer.create(path.collection(body["metadata"].get("namespace")), body, MANAGER)
+            return place_of(kind, body), None
+        case ReplaceObject(kind, seen):
+            await writer.replace(_item_path(path, seen), seen, MANAGER)
+        case PatchObject(kind, seen, changes):
+            metadata = {**_guard(seen, unchanged=write.unchanged), **changes.get("metadata", {})}
+            await writer.patch(_item_path(path, seen), {**changes, "metadata": metadata})
+        case DeleteObject(kind, seen):
+            preconditions = _guard(seen, unchanged=write.unchanged)
+            with suppress(ConflictError, NotFoundError):
+                propagation = "Foreground" if write.after_children else "Background"
+                body = {"preconditions": preconditions, "propagationPolicy": propagation}
+                await writer.delete(_item_path(path, seen), body)
+    return place_of(kind, seen), seen
 
 
-def _place_of(kind: StrEnum, child: Json) -> Place:
-    return kind, child["metadata"]["namespace"], child["metadata"]["name"]
+def _guard(seen: Json, *, unchanged: bool) -> Json:
+    return as_seen(seen) if unchanged else {"uid": seen["metadata"]["uid"]}
+
+
+def _item_path(path: ResourcePath, item: Json) -> str:
+    return path.item(item["metadata"]["name"], item["metadata"].get("namespace"))

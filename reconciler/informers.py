@@ -3,7 +3,7 @@
 Objects are shared and read-only.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from pydantic import ValidationError
 
@@ -16,23 +16,18 @@ from gpu_platform.domain.stock import is_available, is_claimed
 from gpu_platform.kube import KubeClient, ResourcePath
 from gpu_platform.kube.informer import ObjectCache, WatchTiming
 from gpu_platform.kube.paths import (
-    CONFIG_MAPS,
-    DEPLOYMENTS,
     ENDPOINT_SLICES,
     GPU_FUNCTIONS,
     GPU_SPECS,
     GPU_STORAGES,
     GPU_UNITS,
-    HTTP_ROUTES,
-    INGRESSES,
     JOBS,
     NAMESPACES,
-    NETWORK_POLICIES,
     NODES,
     OPERATIONS,
+    PATH_OF_KIND,
     PERSISTENT_VOLUME_CLAIMS,
     PODS,
-    SERVICES,
     STOCK_POOLS,
     STORAGE_CLASSES,
 )
@@ -46,16 +41,6 @@ API_SERVER = "kubernetes.io/service-name=kubernetes"
 
 CLAIMED = "claimed"
 WAITING = "waiting"
-
-
-UNIT_CHILDREN: Mapping[UnitChild, ResourcePath] = {
-    UnitChild.NETWORK_POLICY: NETWORK_POLICIES,
-    UnitChild.SERVICE: SERVICES,
-    UnitChild.CONFIG_MAP: CONFIG_MAPS,
-    UnitChild.INGRESS: INGRESSES,
-    UnitChild.HTTP_ROUTE: HTTP_ROUTES,
-    UnitChild.DEPLOYMENT: DEPLOYMENTS,
-}
 
 
 class World:
@@ -86,8 +71,8 @@ class World:
         self.namespaces = ObjectCache(client, NAMESPACES, timing=timing)
         self.nodes = ObjectCache(client, NODES, timing=timing)
         self.unit_children = {
-            kind: _child_cache(client, path, timing)
-            for kind, path in UNIT_CHILDREN.items()
+            kind: _child_cache(client, PATH_OF_KIND[kind], timing)
+            for kind in UnitChild
             if with_http_routes or kind is not UnitChild.HTTP_ROUTE
         }
         self.deployments = self.unit_children[UnitChild.DEPLOYMENT]

@@ -61,3 +61,22 @@ SERVICE_ACCOUNTS = ResourcePath("v1", "serviceaccounts")
 SERVICES = ResourcePath("v1", "services")
 STORAGE_CLASSES = ResourcePath("storage.k8s.io/v1", "storageclasses", namespaced=False)
 STOCK_POOLS = ResourcePath(API_VERSION, "stockpools")
+
+PATH_OF_KIND = {
+    "ConfigMap": CONFIG_MAPS,
+    "Deployment": DEPLOYMENTS,
+    "GPUFunction": GPU_FUNCTIONS,
+    "GPUSpec": GPU_SPECS,
+    "GPUStorage": GPU_STORAGES,
+    "GPUUnit": GPU_UNITS,
+    "HTTPRoute": HTTP_ROUTES,
+    "Ingress": INGRESSES,
+    "Job": JOBS,
+    "NetworkPolicy": NETWORK_POLICIES,
+    "PersistentVolumeClaim": PERSISTENT_VOLUME_CLAIMS,
+    "Pod": PODS,
+    "Secret": SECRETS,
+    "Service": SERVICES,
+    "StockPool": STOCK_POOLS,
+}
+"""Of the kinds that plans name in their writes."""

@@ -5,28 +5,18 @@ from datetime import datetime
 from itertools import chain
 
 from gpu_platform.domain import names
-from gpu_platform.domain.functions import GPUFunctionSpec, GPUFunctionStatus
+from gpu_platform.domain.functions import GPUFunctionSpec
 from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.limits import describe_reached, parse_exceeded
 from gpu_platform.domain.stock import Claim
 from gpu_platform.kube import KubeError
-from gpu_platform.kube.paths import GPU_FUNCTIONS, GPU_UNITS
 from gpu_platform.kube.requests import ObjectClient
 from gpu_platform.store.unit_acquisition import Taken, claim_first, given_back_unless_written
-from reconciler.child_diff import MANAGER
-from reconciler.expectations import OwnWrites, Place
+from reconciler.expectations import OwnWrites, place_of
 from reconciler.functions.observe import Observed
-from reconciler.functions.plan import CreateWorker, Plan, RemoveWorker, ReplaceWorker, Write, status_of
+from reconciler.functions.plan import CreateWorker, Plan, Write
 from reconciler.functions.workers import build_worker, claim_mark
-from reconciler.guarded_writes import delete_seen, patch_status
-
-
-def place_of_unit(namespace: str, name: str) -> Place:
-    return "GPUUnit", namespace, name
-
-
-def place_of(function: Json) -> Place:
-    return "GPUFunction", function["metadata"]["namespace"], function["metadata"]["name"]
+from reconciler.guarded_writes import CreateObject, apply_write
 
 
 async def apply_workers(
@@ -54,11 +44,6 @@ def describe_refusal(refusal: KubeError) -> str:
     return describe_reached(reached) if reached else refusal.message
 
 
-async def apply_status(status: GPUFunctionStatus, function: Json, client: ObjectClient, own_writes: OwnWrites) -> None:
-    if await patch_status(client, GPU_FUNCTIONS, function, status_of(function), status):
-        own_writes.remember(place_of(function), function)
-
-
 async def _apply(
     write: Write,
     observed: Observed,
@@ -67,17 +52,10 @@ async def _apply(
     own_writes: OwnWrites,
     now: Callable[[], datetime],
 ) -> None:
-    namespace = observed.function["metadata"]["namespace"]
-    match write:
-        case RemoveWorker(unit):
-            await delete_seen(client, GPU_UNITS, unit)
-            own_writes.remember(place_of_unit(namespace, unit["metadata"]["name"]), unit)
-        case ReplaceWorker(body):
-            name = body["metadata"]["name"]
-            await client.replace(GPU_UNITS.item(name, namespace), body, MANAGER)
-            own_writes.remember(place_of_unit(namespace, name), body)
-        case CreateWorker() if observed.spec is not None:
-            await _create(write, observed.function, observed.spec, free, client, own_writes, now)
+    if not isinstance(write, CreateWorker):
+        own_writes.remember(*await apply_write(write, client))
+    elif observed.spec is not None:
+        await _create(write, observed.function, observed.spec, free, client, own_writes, now)
 
 
 async def _create(
@@ -100,13 +78,12 @@ async def _create(
     body = build_worker(function, spec, write.ordinal, stock, woken_at=woken_at, claimed_at=now())
     try:
         async with given_back_unless_written(client, Taken(stock, claim)):
-            await client.create(GPU_UNITS.collection(namespace), body, MANAGER)
+            own_writes.remember(*await apply_write(CreateObject("GPUUnit", body), client))
     except KubeError as error:
         if not error.wrote_nothing:
             # It is unknown whether it was created: the next pass waits until the watch had time to show it.
-            own_writes.remember(place_of_unit(namespace, name), None)
+            own_writes.remember(place_of("GPUUnit", body), None)
         raise
-    own_writes.remember(place_of_unit(namespace, name), None)
 
 
 def _drain(free: list[Json]) -> Iterator[Json]:

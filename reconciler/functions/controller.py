@@ -14,16 +14,15 @@ from gpu_platform.kube.paths import GPU_FUNCTIONS
 from gpu_platform.kube.requests import ObjectClient, find
 from gpu_platform.nats.errors import QueueUnavailableError
 from gpu_platform.nats.streams import Backlog
-from reconciler.child_diff import MANAGER
-from reconciler.expectations import PATIENCE, OwnWrites, Place
-from reconciler.functions.apply import apply_status, apply_workers, describe_refusal, place_of, place_of_unit
+from reconciler.expectations import PATIENCE, OwnWrites, Place, place_of
+from reconciler.functions.apply import apply_workers, describe_refusal
 from reconciler.functions.credentials import CredentialsError, Signer, ensure_secret
 from reconciler.functions.observe import Observed, build_after_unit, is_put_back, observe_function
-from reconciler.functions.plan import count_workers, find_problem, plan_function
+from reconciler.functions.plan import count_workers, find_problem, plan_function, status_of
 from reconciler.functions.queue_link import StillConnectingError
 from reconciler.functions.scaling import Scaler
 from reconciler.functions.workers import WorkerStarts
-from reconciler.guarded_writes import Recorder
+from reconciler.guarded_writes import CreateObject, Recorder, apply_write, write_status
 from reconciler.informers import World, function_key_of, key_of
 
 EVERYTHING: Key = ("", "queue")
@@ -130,7 +129,7 @@ class FunctionsController:
             refusal = Refusal(words, function["metadata"].get("generation"), now + REFUSED)
             self._refusals[key_of(function)] = refusal
             plan = plan_function(observed, wanted, queue_problem, now, words)
-        await apply_status(plan.status, function, self._client, self._own_writes)
+        await write_status(self._client, self._own_writes, "GPUFunction", function, status_of(function), plan.status)
         if refusal is not None:
             return RequeueAfter(refusal.until - now, refusal.words)
         return RequeueAfter(STOCK_PATIENCE, "there is no free stock") if plan.lacks_stock else Done()
@@ -224,15 +223,15 @@ class FunctionsController:
         return Done()
 
     async def _make(self, unit: Json, function: Json) -> Result:
-        metadata = function["metadata"]
         try:
-            await self._client.create(GPU_FUNCTIONS.collection(metadata["namespace"]), function, MANAGER)
+            await apply_write(CreateObject("GPUFunction", function), self._client)
         except AlreadyExistsError:
             return RequeueAfter(PATIENCE, "the watch has not shown the function yet")
         except KubeError as error:
             if not error.is_refusal:
                 raise
-            words = f"the function {metadata['name']!r} cannot be created for this unit: {describe_refusal(error)}"
+            name = function["metadata"]["name"]
+            words = f"the function {name!r} cannot be created for this unit: {describe_refusal(error)}"
             await self._events.record(unit, "Warning", "FunctionRefused", words)
             return RequeueAfter(REFUSED, words)
         return Done()
@@ -272,10 +271,10 @@ class FunctionsController:
 def _places_of(observed: Observed) -> Iterator[tuple[Place, Json | None]]:
     """Every object that the plan may write, as it was seen."""
     function = observed.function
-    yield place_of(function), function
+    yield place_of("GPUFunction", function), function
     namespace, name = key_of(function)
     seen = {unit["metadata"]["name"]: unit for unit in (*observed.own, *observed.strangers)}
     most = observed.spec.max_workers if observed.spec else 0
     ordinals = range(most + len(observed.strangers))
     for unit in {*seen, *(names.worker_name(name, ordinal) for ordinal in ordinals)}:
-        yield place_of_unit(namespace, unit), seen.get(unit)
+        yield ("GPUUnit", namespace, unit), seen.get(unit)

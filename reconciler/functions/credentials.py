@@ -13,7 +13,7 @@ from gpu_platform.kube.paths import SECRETS
 from gpu_platform.kube.requests import ObjectClient, find
 from gpu_platform.nats.credentials import KeyFormError, KeyRole, check_public_key, mint_sidecar, public_key_of
 from gpu_platform.nats.permissions import sidecar_permissions
-from reconciler.child_diff import MANAGER
+from reconciler.guarded_writes import CreateObject, ReplaceObject, apply_write
 
 CREDENTIALS_KEY = "nats.creds"
 AUTHORITY_KEY = "ca.crt"
@@ -68,24 +68,9 @@ class Signing:
         return hashlib.sha256(repr((key, permissions, self.authority)).encode()).hexdigest()[:16]
 
 
-@dataclass(frozen=True)
-class CreateSecret:
-    body: Json
-
-
-@dataclass(frozen=True)
-class ReplaceSecret:
-    body: Json
-
-
-@dataclass(frozen=True)
-class Nothing:
-    pass
-
-
 def plan_secret(
     function: Json, tenant: str, live: Json | None, signing: Signing, now: datetime
-) -> CreateSecret | ReplaceSecret | Nothing:
+) -> CreateObject | ReplaceObject | None:
     """CredentialsError when the name is taken.
 
     | the Secret of the name                            | →                              |
@@ -99,17 +84,17 @@ def plan_secret(
     metadata = function["metadata"]
     purpose = signing.purpose_of(tenant, metadata["name"])
     if live is None:
-        return CreateSecret(_build_secret(function, tenant, signing, purpose, now))
+        return CreateObject("Secret", _build_secret(function, tenant, signing, purpose, now))
     owners = [owner["uid"] for owner in live["metadata"].get("ownerReferences") or []]
     if metadata["uid"] not in owners:
         raise CredentialsError(f"the Secret {live['metadata']['name']} is not of this function: it has to go first")
     said = annotations_of(live)
     minted_at = find_instant(live, ANNOTATION_MINTED_AT, now)
     if said.get(ANNOTATION_MINTED_FOR) == purpose and minted_at is not None and now - minted_at < RENEWAL:
-        return Nothing()
+        return None
     body = _build_secret(function, tenant, signing, purpose, now)
     kept = {key: live["metadata"][key] for key in ("uid", "resourceVersion")}
-    return ReplaceSecret({**body, "metadata": {**body["metadata"], **kept}})
+    return ReplaceObject("Secret", {**body, "metadata": {**body["metadata"], **kept}})
 
 
 async def ensure_secret(client: ObjectClient, function: Json, tenant: str, signer: Signer, now: datetime) -> None:
@@ -118,11 +103,9 @@ async def ensure_secret(client: ObjectClient, function: Json, tenant: str, signe
     namespace = function["metadata"]["namespace"]
     name = names.function_secret(function["metadata"]["name"])
     live = await find(client, SECRETS, name, namespace)
-    match plan_secret(function, tenant, live, signer.read(), now):
-        case CreateSecret(body):
-            await client.create(SECRETS.collection(namespace), body, MANAGER)
-        case ReplaceSecret(body):
-            await client.replace(SECRETS.item(name, namespace), body, MANAGER)
+    write = plan_secret(function, tenant, live, signer.read(), now)
+    if write is not None:
+        await apply_write(write, client)
 
 
 def _build_secret(function: Json, tenant: str, signing: Signing, purpose: str, now: datetime) -> Json:

@@ -15,6 +15,7 @@ from gpu_platform.domain.tenants import tenant_of
 from gpu_platform.domain.units import Phase
 from reconciler.functions.observe import Observed
 from reconciler.functions.workers import find_ordinal, is_leftover, is_replaced, renew_worker
+from reconciler.guarded_writes import DeleteObject, ReplaceObject
 
 READY = "Ready"
 
@@ -26,19 +27,7 @@ class CreateWorker:
     """Stock that a try that died has claimed for it."""
 
 
-@dataclass(frozen=True)
-class ReplaceWorker:
-    """As it was seen: uid and resourceVersion stand in the body."""
-
-    body: Json
-
-
-@dataclass(frozen=True)
-class RemoveWorker:
-    unit: Json
-
-
-Write = CreateWorker | ReplaceWorker | RemoveWorker
+Write = CreateWorker | ReplaceObject | DeleteObject
 
 
 @dataclass(frozen=True)
@@ -120,7 +109,7 @@ def plan_function(
         *_plan_slots(observed, observed.spec, own_wanted),
     )
     if refusal is not None:
-        removals = tuple(write for write in writes if isinstance(write, RemoveWorker))
+        removals = tuple(write for write in writes if isinstance(write, DeleteObject))
         refusal = refusal if removals != writes else None
         writes = removals
     lacks_stock = _lacks_stock(observed, writes)
@@ -152,12 +141,12 @@ def _judge(
     return Verdict(FunctionPhase.PROGRESSING, FunctionReason.WORKERS_STARTING, so_far)
 
 
-def _plan_surplus(observed: Observed, own_wanted: int) -> Iterator[RemoveWorker]:
+def _plan_surplus(observed: Observed, own_wanted: int) -> Iterator[DeleteObject]:
     wanted = set(_wanted_ordinals(observed, own_wanted))
     by_ordinal = sorted(((_ordinal_of(observed, unit), unit) for unit in observed.own), key=lambda pair: -pair[0])
     for ordinal, unit in by_ordinal:
         if ordinal not in wanted and not _is_going(unit):
-            yield RemoveWorker(unit)
+            yield DeleteObject("GPUUnit", unit)
 
 
 def _plan_slots(observed: Observed, spec: GPUFunctionSpec, own_wanted: int) -> Iterator[Write]:
@@ -171,9 +160,9 @@ def _plan_slots(observed: Observed, spec: GPUFunctionSpec, own_wanted: int) -> I
         elif _is_going(unit):
             continue
         elif is_replaced(unit, spec):
-            yield RemoveWorker(unit)
+            yield DeleteObject("GPUUnit", unit)
         elif (body := renew_worker(unit, observed.function, spec)) is not None:
-            yield ReplaceWorker(body)
+            yield ReplaceObject("GPUUnit", body)
 
 
 def _wanted_ordinals(observed: Observed, own_wanted: int) -> Iterator[int]:

@@ -3,63 +3,40 @@
 from datetime import datetime
 
 from gpu_platform.domain.operations import FINAL_PHASES
-from gpu_platform.kube import AlreadyExistsError, ConflictError, KubeError, NotFoundError
-from gpu_platform.kube.paths import GPU_FUNCTIONS, GPU_SPECS, GPU_UNITS, STOCK_POOLS, ResourcePath
-from gpu_platform.kube.requests import ObjectClient, delete_that
+from gpu_platform.kube import AlreadyExistsError, KubeError
+from gpu_platform.kube.requests import ObjectClient
 from gpu_platform.process import pass_point
 from gpu_platform.store.ledger import NameTakenError, patch_operation_status, remove_operation, trim_operation
-from gpu_platform.store.storages import StorageHeldError, StorageMissingError, delete_as_seen
-from gpu_platform.store.unit_acquisition import create_or_adopt_unit, release_claim, replace_unit
+from gpu_platform.store.storages import StorageHeldError, StorageMissingError
+from gpu_platform.store.unit_acquisition import create_or_adopt_unit, release_claim
+from reconciler.guarded_writes import CreateObject, DeleteObject, ReplaceObject, apply_write
 from reconciler.operations.observe import Record
-from reconciler.operations.steps import (
-    CreatePool,
-    CreateSpec,
-    CreateUnit,
-    DeleteFunction,
-    DeletePool,
-    DeleteStorage,
-    DeleteUnit,
-    ReleaseClaims,
-    RemoveOperation,
-    StartUnit,
-    Step,
-    TrimRequest,
-    WriteStatus,
-)
+from reconciler.operations.plan import ObjectStep, ReleaseClaims, RemoveOperation, Step, TrimRequest, WriteStatus
+
+NOUNS = {"GPUFunction": "Function", "GPUSpec": "Spec", "GPUStorage": "Storage", "GPUUnit": "Unit", "StockPool": "Pool"}
+VERBS = {CreateObject: "Create", ReplaceObject: "Start", DeleteObject: "Delete"}
+PAST = {CreateObject: "created", ReplaceObject: "started", DeleteObject: "deleted"}
 
 
 class RefusedError(Exception):
     """The API server will never accept what this step writes."""
 
 
+def name_of(step: Step) -> str:
+    """The step in the log, such as `DeleteUnit`."""
+    if isinstance(step, ObjectStep):
+        return f"{VERBS[type(step)]}{NOUNS[step.kind]}"
+    return type(step).__name__
+
+
 async def apply_step(step: Step, record: Record, client: ObjectClient, now: datetime) -> None:
     match step:
+        case CreateObject() | ReplaceObject() | DeleteObject():
+            await _write_object(step, client, now)
         case ReleaseClaims(claims):
             for stock in claims:
                 await release_claim(client, stock, record.claim)
             pass_point("operations.released")
-        case CreateUnit() | StartUnit() | CreateSpec() | CreatePool():
-            await _make(step, client, now)
-        case DeleteUnit(unit):
-            await _delete(GPU_UNITS, unit["metadata"], client)
-            pass_point("operations.unit-deleted")
-        case DeletePool(pool):
-            await _delete(STOCK_POOLS, pool["metadata"], client)
-            pass_point("operations.pool-deleted")
-        case DeleteFunction(function):
-            await _delete(GPU_FUNCTIONS, function["metadata"], client)
-            pass_point("operations.function-deleted")
-        case DeleteStorage(storage):
-            await _delete_storage(storage, client)
-            pass_point("operations.storage-deleted")
-        case WriteStatus() | TrimRequest() | RemoveOperation():
-            await _write_record(step, record, client)
-
-
-async def _write_record(
-    step: WriteStatus | TrimRequest | RemoveOperation, record: Record, client: ObjectClient
-) -> None:
-    match step:
         case WriteStatus(status):
             await patch_operation_status(client, record.item, status)
             pass_point("operations.finished" if status.phase in FINAL_PHASES else "operations.begun")
@@ -71,30 +48,22 @@ async def _write_record(
             pass_point("operations.removed")
 
 
-async def _make(step: CreateUnit | StartUnit | CreateSpec | CreatePool, client: ObjectClient, now: datetime) -> None:
+async def _write_object(step: ObjectStep, client: ObjectClient, now: datetime) -> None:
     try:
-        match step:
-            case CreateUnit(body):
-                await create_or_adopt_unit(client, body, now)
-                pass_point("operations.unit-created")
-            case StartUnit(body):
-                await replace_unit(client, body)
-                pass_point("operations.unit-started")
-            case CreateSpec(body):
-                await client.create(GPU_SPECS.collection(), body)
-                pass_point("operations.spec-created")
-            case CreatePool(body):
-                await client.create(STOCK_POOLS.collection(body["metadata"]["namespace"]), body)
-                pass_point("operations.pool-created")
+        if isinstance(step, CreateObject) and step.kind == "GPUUnit":
+            await create_or_adopt_unit(client, step.body, now)
+        else:
+            await apply_write(step, client)
     except (AlreadyExistsError, NameTakenError):
-        # Somebody was faster; the next look says who.
+        # Another writer was faster; the next look says which one.
         return
     except (StorageMissingError, StorageHeldError) as error:
         raise RefusedError(str(error)) from error
     except KubeError as error:
-        if error.is_refusal:
+        if error.is_refusal and not isinstance(step, DeleteObject):
             raise RefusedError(error.message) from error
         raise
+    pass_point(f"operations.{NOUNS[step.kind].lower()}-{PAST[type(step)]}")
 
 
 async def _trim(record: Record, client: ObjectClient) -> None:
@@ -105,18 +74,3 @@ async def _trim(record: Record, client: ObjectClient) -> None:
         if error.is_refusal:
             raise RefusedError(error.message) from error
         raise
-
-
-async def _delete(path: ResourcePath, metadata: dict[str, str], client: ObjectClient) -> None:
-    try:
-        await delete_that(client, path, metadata)
-    except NotFoundError:
-        return
-
-
-async def _delete_storage(storage: dict[str, dict[str, str]], client: ObjectClient) -> None:
-    try:
-        await delete_as_seen(client, storage)
-    except (ConflictError, NotFoundError):
-        # The next look says who uses it by now, or that it is gone.
-        return

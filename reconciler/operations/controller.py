@@ -9,10 +9,9 @@ from gpu_platform.controller.loop import Done, Key, RequeueAfter, Result, Trigge
 from gpu_platform.domain.json_text import Json
 from gpu_platform.kube.requests import ObjectClient
 from reconciler.informers import World, key_of
-from reconciler.operations.apply import RefusedError, apply_step
+from reconciler.operations.apply import RefusedError, apply_step, name_of
 from reconciler.operations.observe import Observed, observe_operation
-from reconciler.operations.plan import plan_operation
-from reconciler.operations.steps import Plan, TrimRequest
+from reconciler.operations.plan import Plan, TrimRequest, plan_operation
 
 log = logging.getLogger(__name__)
 
@@ -99,7 +98,7 @@ class OperationsController:
         await apply_step(plan.step, record, self._client, self._now())
         namespace, name = key_of(record.item)
         fields = {"namespace": namespace, "object": name, "operation": record.spec.operation_id}
-        log.info("operation.step", extra=fields | {"step": type(plan.step).__name__, "why": plan.why})
+        log.info("operation.step", extra=fields | {"step": name_of(plan.step), "why": plan.why})
 
     def _keys_of_object(self, item: Json) -> Iterable[Key]:
         return [key_of(operation) for operation in self._world.operations_of(item["metadata"]["uid"])]

@@ -3,6 +3,7 @@
 A pass takes one step and the next one looks again: whoever dies between two steps leaves a state that a row is for.
 """
 
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from pydantic import ValidationError
@@ -19,6 +20,7 @@ from gpu_platform.domain.operations import (
     TAKEOVER,
     OperationKind,
     OperationPhase,
+    OperationStatus,
     is_made_by,
     is_trimmable,
 )
@@ -34,6 +36,8 @@ from gpu_platform.domain.stock import (
     is_from,
 )
 from gpu_platform.domain.units import UnitRequest, build_started, build_unit
+from gpu_platform.store.ledger import DELETIONS
+from reconciler.guarded_writes import CreateObject, DeleteObject, ReplaceObject
 from reconciler.operations.observe import (
     OF_FUNCTIONS,
     OF_STOCK,
@@ -43,25 +47,54 @@ from reconciler.operations.observe import (
     due_at,
     parse_stock_request,
 )
-from reconciler.operations.steps import (
-    CreatePool,
-    CreateSpec,
-    CreateUnit,
-    DeleteFunction,
-    DeletePool,
-    DeleteStorage,
-    DeleteUnit,
-    Plan,
-    ReleaseClaims,
-    RemoveOperation,
-    StartUnit,
-    Step,
-    TrimRequest,
-    WriteStatus,
-)
+
+DELETED_KINDS = {kind: name for name, kind in DELETIONS.items()}
 
 LONGEST_WAIT = timedelta(hours=1)
 """Between two looks at an operation that is only kept: clocks are set, and a week is long."""
+
+
+@dataclass(frozen=True)
+class ReleaseClaims:
+    claims: tuple[Json, ...]
+
+
+@dataclass(frozen=True)
+class WriteStatus:
+    status: OperationStatus
+
+
+@dataclass(frozen=True)
+class TrimRequest:
+    """Its end keeps the request's hash only."""
+
+
+@dataclass(frozen=True)
+class RemoveOperation:
+    pass
+
+
+ObjectStep = CreateObject | ReplaceObject | DeleteObject
+Step = ObjectStep | ReleaseClaims | WriteStatus | TrimRequest | RemoveOperation
+
+
+@dataclass(frozen=True)
+class Plan:
+    step: Step | None = None
+    wait: timedelta | None = None
+    """Without a step: when to look again. None: a change of its object brings the next look."""
+
+    why: str = ""
+
+    @property
+    def is_last(self) -> bool:
+        """No further step follows from this one, until something changes."""
+        match self.step:
+            case None | RemoveOperation() | TrimRequest():
+                return True
+            case WriteStatus(status):
+                return status.phase in FINAL_PHASES
+        return False
 
 
 def plan_operation(observed: Observed, now: datetime, takeover: timedelta = TAKEOVER) -> Plan:
@@ -214,7 +247,8 @@ def _plan_create(observed: Observed, now: datetime) -> Plan:
     if observed.unit is not None or observed.refusal is not None or request is None:
         return Plan(ReleaseClaims(observed.claims), why=observed.refusal or "no unit can come of it")
     stock = _oldest(observed.claims, now)
-    return Plan(CreateUnit(build_unit(request, spec.target.namespace, stock, spec.operation_id, spec.request_hash)))
+    body = build_unit(request, spec.target.namespace, stock, spec.operation_id, spec.request_hash)
+    return Plan(CreateObject("GPUUnit", body))
 
 
 def _plan_start(observed: Observed, now: datetime) -> Plan:
@@ -231,7 +265,7 @@ def _plan_start(observed: Observed, now: datetime) -> Plan:
         return Plan(RemoveOperation(), why="nothing was accepted")
     if observed.refusal is not None or _was_changed_since(unit, record):
         return Plan(ReleaseClaims(observed.claims), why=observed.refusal or "the unit was changed since")
-    return Plan(StartUnit(build_started(unit, _oldest(observed.claims, now))))
+    return Plan(ReplaceObject("GPUUnit", build_started(unit, _oldest(observed.claims, now))))
 
 
 def _plan_persisted(observed: Observed, unit: Json, now: datetime) -> Plan:
@@ -264,15 +298,10 @@ def _plan_delete(observed: Observed, now: datetime) -> Plan:
         return Plan(why="it is on its way out")
     if observed.record.spec.kind in OF_STORAGES and hold_of(target) is not None:
         return Plan(RemoveOperation(), why="somebody was faster, and holds the storage: its end was not accepted")
-    return Plan(_build_deletion(observed.record.spec.kind, target))
-
-
-def _build_deletion(kind: OperationKind, target: Json) -> Step:
-    if kind in OF_FUNCTIONS:
-        return DeleteFunction(target)
-    if kind in OF_STORAGES:
-        return DeleteStorage(target)
-    return DeletePool(target) if kind in OF_STOCK else DeleteUnit(target)
+    # A storage only as it was seen: a hold that came in between wins.
+    is_storage = observed.record.spec.kind in OF_STORAGES
+    kind = DELETED_KINDS[observed.record.spec.kind]
+    return Plan(DeleteObject(kind, target, unchanged=is_storage, after_children=True))
 
 
 def _plan_job(observed: Observed, now: datetime) -> Plan:
@@ -289,11 +318,12 @@ def _plan_job(observed: Observed, now: datetime) -> Plan:
     if problem := find_size_problem(request, _parse_catalogue(observed.catalogue)):
         return _fail(record, now, "InvalidSpec", problem)
     if observed.catalogue is None and (body := build_spec(request, spec.operation_id, spec.request_hash)) is not None:
-        return Plan(CreateSpec(body))
+        return Plan(CreateObject("GPUSpec", body))
     if observed.pool is None or record.status.target_uid not in (None, observed.pool["metadata"]["uid"]):
         if record.status.target_uid is not None:
             return _fail(record, now, "PoolDeleted", "the pool was deleted before it was filled")
-        return Plan(CreatePool(build_pool(request, spec.target.name, spec.operation_id, spec.request_hash)))
+        pool = build_pool(request, spec.target.name, spec.operation_id, spec.request_hash)
+        return Plan(CreateObject("StockPool", pool))
     if annotations_of(observed.pool).get(names.ANNOTATION_OPERATION_ID) != spec.operation_id:
         return _fail(record, now, "NameTaken", f"the pool {spec.target.name} exists, and is not of this operation")
     return _plan_filling(record, request, observed.pool, now)

@@ -10,10 +10,9 @@ from gpu_platform.domain.stock import claim_of
 from gpu_platform.kube import KubeError
 from gpu_platform.kube.requests import ObjectClient
 from gpu_platform.store.unit_acquisition import release_unused_claim
-from reconciler.guarded_writes import delete_seen
-from reconciler.informers import UNIT_CHILDREN, World, key_of
+from reconciler.guarded_writes import DeleteObject, apply_write
+from reconciler.informers import World, key_of
 from reconciler.orphans.plan import (
-    DeleteOrphan,
     Observed,
     OrphanLimits,
     ReleaseClaim,
@@ -51,18 +50,18 @@ class OrphansController:
     def triggers(self) -> tuple[Trigger, ...]:
         return (Trigger(self._world.namespaces, lambda _: [EVERYTHING]),)
 
-    async def _apply(self, write: ReleaseClaim | DeleteOrphan) -> None:
+    async def _apply(self, write: ReleaseClaim | DeleteObject) -> None:
         """Carries out one write. An object whose write the API server refuses is logged, and does not keep the pass
         from the others."""
-        item = write.stock if isinstance(write, ReleaseClaim) else write.child
+        item = write.stock if isinstance(write, ReleaseClaim) else write.seen
         try:
             match write:
                 case ReleaseClaim(stock):
                     # A cache may be behind: an operation that was rolled forward late ends before the cache of the
                     # units shows the result.
                     await release_unused_claim(self._client, stock, claim_of(stock))
-                case DeleteOrphan(child):
-                    await delete_seen(self._client, UNIT_CHILDREN[child["kind"]], child)
+                case DeleteObject():
+                    await apply_write(write, self._client)
         except KubeError as error:
             if not error.is_refusal:
                 raise

@@ -9,6 +9,7 @@ from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.metadata import labels_of
 from gpu_platform.domain.operations import FINAL_PHASES
 from gpu_platform.domain.stock import claim_of, claimed_at, is_claimed, is_from
+from reconciler.guarded_writes import DeleteObject
 
 
 @dataclass(frozen=True)
@@ -44,13 +45,8 @@ class ReleaseClaim:
 
 
 @dataclass(frozen=True)
-class DeleteOrphan:
-    child: Json
-
-
-@dataclass(frozen=True)
 class Plan:
-    writes: tuple[ReleaseClaim | DeleteOrphan, ...]
+    writes: tuple[ReleaseClaim | DeleteObject, ...]
     orphaned_since: Mapping[str, datetime]
 
 
@@ -71,7 +67,9 @@ def plan_orphans(observed: Observed, now: datetime, limits: OrphanLimits = DEFAU
     of_units = [child for child in observed.children if names.LABEL_UNIT in labels_of(child)]
     orphans = [child for child in of_units if _unit_of(child) not in observed.units]
     since = {child["metadata"]["uid"]: observed.orphaned_since.get(child["metadata"]["uid"], now) for child in orphans}
-    deletes = [DeleteOrphan(child) for child in orphans if now - since[child["metadata"]["uid"]] > limits.child]
+    deletes = [
+        DeleteObject(child["kind"], child) for child in orphans if now - since[child["metadata"]["uid"]] > limits.child
+    ]
     return Plan((*releases, *deletes), since)
 
 

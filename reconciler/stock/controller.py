@@ -4,6 +4,7 @@ first, then the status that counts them.
 
 import asyncio
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from datetime import datetime, timedelta
 
 from gpu_platform.controller.loop import Done, Key, RequeueAfter, Result, Trigger
@@ -13,14 +14,13 @@ from gpu_platform.domain.metadata import labels_of
 from gpu_platform.domain.stacks import as_accepted
 from gpu_platform.domain.stock import StockPoolSpec, StockPoolStatus
 from gpu_platform.kube import AlreadyExistsError
-from gpu_platform.kube.paths import GPU_UNITS, STOCK_POOLS
 from gpu_platform.kube.requests import ObjectClient
-from reconciler.child_diff import MANAGER
-from reconciler.expectations import PATIENCE, OwnWrites
-from reconciler.guarded_writes import delete_seen, patch_status
+from reconciler.expectations import PATIENCE, OwnWrites, place_of
+from reconciler.guarded_writes import ObjectWrite, apply_write, write_status
 from reconciler.informers import World, key_of
-from reconciler.stock.plan import CreateStock, Observed, Plan, RemoveStock, plan_pool
+from reconciler.stock.plan import Observed, Plan, plan_pool
 
+POOL = "StockPool"
 WRITES_AT_ONCE = 10
 
 NEXT_BATCH = timedelta(milliseconds=50)
@@ -42,13 +42,14 @@ def observe_pool(world: World, namespace: str, name: str) -> Observed | None:
     )
 
 
-async def apply_plan(plan: Plan, pool: Json, writer: ObjectClient) -> bool:
-    """Whether the pool's own status was written."""
+async def apply_plan(plan: Plan, pool: Json, writer: ObjectClient, own_writes: OwnWrites) -> None:
     limit = asyncio.Semaphore(WRITES_AT_ONCE)
 
-    async def write(action: CreateStock | RemoveStock) -> None:
+    async def write(action: ObjectWrite) -> None:
+        # One that is there by now was created by an earlier pass.
         async with limit:
-            await _apply_write(action, writer)
+            with suppress(AlreadyExistsError):
+                await apply_write(action, writer)
 
     try:
         async with asyncio.TaskGroup() as group:
@@ -58,18 +59,7 @@ async def apply_plan(plan: Plan, pool: Json, writer: ObjectClient) -> bool:
         # The loop knows what each error means, but not what a group of them does.
         raise failures.exceptions[0] from failures
     old = StockPoolStatus.model_validate(pool.get("status", {}))
-    return await patch_status(writer, STOCK_POOLS, pool, old, plan.status)
-
-
-async def _apply_write(action: CreateStock | RemoveStock, writer: ObjectClient) -> None:
-    match action:
-        case CreateStock(body):
-            try:
-                await writer.create(GPU_UNITS.collection(body["metadata"]["namespace"]), body, MANAGER)
-            except AlreadyExistsError:
-                return
-        case RemoveStock(stock):
-            await delete_seen(writer, GPU_UNITS, stock, unchanged=True)
+    await write_status(writer, own_writes, POOL, pool, old, plan.status)
 
 
 class StockController:
@@ -85,12 +75,10 @@ class StockController:
         observed = observe_pool(self._world, namespace, name)
         if observed is None:
             return Done()
-        place = ("StockPool", namespace, name)
-        if self._own_writes.are_outdated([(place, observed.pool)]):
+        if self._own_writes.are_outdated([(place_of(POOL, observed.pool), observed.pool)]):
             return RequeueAfter(PATIENCE, "the watch has not shown the last write yet")
         plan = plan_pool(observed, self._now())
-        if await apply_plan(plan, observed.pool, self._writer):
-            self._own_writes.remember(place, observed.pool)
+        await apply_plan(plan, observed.pool, self._writer, self._own_writes)
         if plan.wait is not None:
             return RequeueAfter(plan.wait, "a hand-off is under way")
         return Done() if plan.is_complete else RequeueAfter(NEXT_BATCH, "the batch was full")

@@ -22,6 +22,7 @@ from gpu_platform.domain.stock import (
     is_claimed,
 )
 from gpu_platform.domain.units import GPUUnitSpec, Phase
+from reconciler.guarded_writes import CreateObject, DeleteObject
 
 BATCH = 50
 """Units made or removed in one pass: a large pool fills in steps, and a wrong number can be corrected in between."""
@@ -38,20 +39,8 @@ class Observed:
 
 
 @dataclass(frozen=True)
-class CreateStock:
-    body: Json
-
-
-@dataclass(frozen=True)
-class RemoveStock:
-    """Only as it was seen: a claim that came in between wins."""
-
-    stock: Json
-
-
-@dataclass(frozen=True)
 class Plan:
-    writes: tuple[CreateStock | RemoveStock, ...]
+    writes: tuple[CreateObject | DeleteObject, ...]
     status: StockPoolStatus
     is_complete: bool
     """False: the batch was full, look again at once."""
@@ -91,8 +80,8 @@ def _plan_level(observed: Observed, now: datetime) -> Plan:
     if missing > 0 and (wait := _handoff_wait(observed, now)) is not None:
         return Plan((), _status_of(observed.pool), is_complete=True, wait=wait)
     creates = [_create(observed, ordinal) for ordinal in islice(_free_ordinals(observed), max(0, missing))]
-    removals = [RemoveStock(unit) for unit in _expendable(free)[: max(0, -missing)]]
-    writes: tuple[CreateStock | RemoveStock, ...] = (*creates, *removals)
+    removals = [_remove(unit) for unit in _expendable(free)[: max(0, -missing)]]
+    writes: tuple[CreateObject | DeleteObject, ...] = (*creates, *removals)
     status = _status(observed, now, expected=observed.spec.replicas)
     return Plan(writes[:BATCH], status, is_complete=len(writes) <= BATCH)
 
@@ -157,11 +146,11 @@ def _expendable(free: list[Json]) -> list[Json]:
     return sorted(youngest, key=is_available)
 
 
-def _create(observed: Observed, ordinal: int) -> CreateStock:
+def _create(observed: Observed, ordinal: int) -> CreateObject:
     return _create_named(observed, names.stock_unit_name(observed.pool["metadata"]["name"], ordinal))
 
 
-def _create_named(observed: Observed, name: str) -> CreateStock:
+def _create_named(observed: Observed, name: str) -> CreateObject:
     pool = observed.pool["metadata"]
     catalogue = observed.catalogue
     owner = names.owner_reference("StockPool", pool["name"], pool["uid"])
@@ -177,9 +166,13 @@ def _create_named(observed: Observed, name: str) -> CreateStock:
         names.LABEL_STOCK_STATE: names.STOCK_FREE,
     }
     metadata = {"name": name, "namespace": pool["namespace"], "labels": labels, "ownerReferences": [owner]}
-    return CreateStock(
-        {"apiVersion": names.API_VERSION, "kind": "GPUUnit", "metadata": metadata, "spec": spec.to_json()}
-    )
+    body = {"apiVersion": names.API_VERSION, "kind": "GPUUnit", "metadata": metadata, "spec": spec.to_json()}
+    return CreateObject("GPUUnit", body)
+
+
+def _remove(unit: Json) -> DeleteObject:
+    """Only as it was seen: a claim that came in between wins."""
+    return DeleteObject("GPUUnit", unit, unchanged=True)
 
 
 def _loan(unit: Json) -> str:

@@ -10,35 +10,29 @@ from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.metadata import labels_of
 from gpu_platform.domain.mount_holds import Holder, HolderKind
 from gpu_platform.domain.storages import ACCESSOR_READY, PREPARED, READY, GPUStorageStatus, StorageReason
-from gpu_platform.kube import AlreadyExistsError, KubeError, ResourcePath
-from gpu_platform.kube.paths import (
-    DEPLOYMENTS,
-    GPU_STORAGES,
-    JOBS,
-    NETWORK_POLICIES,
-    PERSISTENT_VOLUME_CLAIMS,
-    PODS,
-    SERVICES,
-)
-from gpu_platform.kube.requests import ObjectClient, as_seen, find
+from gpu_platform.kube import AlreadyExistsError, KubeError
+from gpu_platform.kube.paths import PERSISTENT_VOLUME_CLAIMS
+from gpu_platform.kube.requests import ObjectClient, find
 from gpu_platform.process import pass_point
 from gpu_platform.store.storages import try_hold
-from reconciler.child_diff import CreateChild, DeleteChild, ReplaceChild, StorageChild
-from reconciler.expectations import OwnWrites, Place
-from reconciler.guarded_writes import MOVED, TRANSIENT, Recorder, apply_child_write, patch_status
+from reconciler.child_diff import StorageChild
+from reconciler.expectations import OwnWrites, Place, place_of
+from reconciler.guarded_writes import (
+    MOVED,
+    TRANSIENT,
+    CreateObject,
+    DeleteObject,
+    ObjectWrite,
+    PatchObject,
+    Recorder,
+    apply_write,
+    write_status,
+)
 from reconciler.storages.observe import Observed
-from reconciler.storages.plan import PatchClaim, Plan, ResumeJob, SetFinalizers, TakeSource, Write
+from reconciler.storages.plan import Plan, TakeSource, Write
 from reconciler.storages.status import reason_of, status_of, with_refusal
 
-PATHS: dict[StorageChild, ResourcePath] = {
-    StorageChild.CLAIM: PERSISTENT_VOLUME_CLAIMS,
-    StorageChild.NETWORK_POLICY: NETWORK_POLICIES,
-    StorageChild.JOB: JOBS,
-    StorageChild.SERVICE: SERVICES,
-    StorageChild.DEPLOYMENT: DEPLOYMENTS,
-    StorageChild.POD: PODS,
-}
-
+STORAGE = "GPUStorage"
 TOLD: dict[str, Literal["Normal", "Warning"]] = {
     StorageReason.READY: "Normal",
     StorageReason.PREPARE_READY: "Normal",
@@ -59,7 +53,7 @@ class RefusedError(Exception):
 
 def places_of(observed: Observed) -> Iterator[tuple[Place, Json | None]]:
     """Every object that a storage's plan may write, as it was seen."""
-    yield place_of(observed.storage), observed.storage
+    yield place_of(STORAGE, observed.storage), observed.storage
     namespace, name = observed.storage["metadata"]["namespace"], observed.storage["metadata"]["name"]
     single = {
         StorageChild.CLAIM: name,
@@ -74,10 +68,6 @@ def places_of(observed: Observed) -> Iterator[tuple[Place, Json | None]]:
             yield (kind, namespace, item["metadata"]["name"]), item
 
 
-def place_of(storage: Json) -> Place:
-    return "GPUStorage", storage["metadata"]["namespace"], storage["metadata"]["name"]
-
-
 async def apply_plan(
     plan: Plan, observed: Observed, client: ObjectClient, events: Recorder, own_writes: OwnWrites, now: datetime
 ) -> None:
@@ -86,7 +76,7 @@ async def apply_plan(
     is_unguarded = False
     for write in plan.writes:
         # No pod may run without the policy, or with an old one. What is to go may go.
-        if is_unguarded and not isinstance(write, DeleteChild):
+        if is_unguarded and not isinstance(write, DeleteObject):
             continue
         try:
             await _apply_write(write, observed, client, own_writes, now)
@@ -110,9 +100,8 @@ async def _apply_status(
     storage: Json, status: GPUStorageStatus, client: ObjectClient, events: Recorder, own_writes: OwnWrites
 ) -> None:
     old = status_of(storage)
-    if not await patch_status(client, GPU_STORAGES, storage, old, status):
+    if not await write_status(client, own_writes, STORAGE, storage, old, status):
         return
-    own_writes.remember(place_of(storage), storage)
     pass_point(f"storages.status-{status.prepare.phase.lower()}")
     for type_ in (READY, PREPARED, ACCESSOR_READY):
         condition = find_condition(status.conditions, type_)
@@ -123,44 +112,30 @@ async def _apply_status(
 async def _apply_write(
     write: Write, observed: Observed, client: ObjectClient, own_writes: OwnWrites, now: datetime
 ) -> None:
-    storage = observed.storage
-    namespace = storage["metadata"]["namespace"]
+    if isinstance(write, TakeSource):
+        holder = Holder(HolderKind.STORAGE, observed.storage["metadata"]["name"])
+        await try_hold(client, write.source, holder, now)
+        pass_point("storages.took-source")
+        return
+    if write.kind == STORAGE:
+        pass_point("storages.before-finalizers")
+    own_writes.remember(*await _send(write, client))
     match write:
-        case SetFinalizers(finalizers):
-            body = {"metadata": {**as_seen(storage), "finalizers": list(finalizers)}}
-            pass_point("storages.before-finalizers")
-            await client.patch(GPU_STORAGES.item(storage["metadata"]["name"], namespace), body)
-            own_writes.remember(place_of(storage), storage)
-        case CreateChild(kind):
-            own_writes.remember(*await _create(write, client))
+        case CreateObject(kind):
             pass_point(f"storages.made-{kind.lower()}")
-        case ReplaceChild():
-            own_writes.remember(*await apply_child_write(write, PATHS, client))
-        case DeleteChild(kind):
-            own_writes.remember(*await apply_child_write(write, PATHS, client))
+        case DeleteObject(kind):
             pass_point(f"storages.deleted-{kind.lower()}")
-        case PatchClaim(claim, changes):
-            metadata = {**as_seen(claim), **changes.get("metadata", {})}
-            path = PERSISTENT_VOLUME_CLAIMS.item(claim["metadata"]["name"], namespace)
-            await client.patch(path, {**changes, "metadata": metadata})
-            own_writes.remember((StorageChild.CLAIM, namespace, claim["metadata"]["name"]), claim)
+        case PatchObject(StorageChild.CLAIM):
             pass_point("storages.patched-claim")
-        case ResumeJob(job):
-            # Whatever its controller wrote to it meanwhile.
-            body = {"metadata": {"uid": job["metadata"]["uid"]}, "spec": {"suspend": False}}
-            await client.patch(JOBS.item(job["metadata"]["name"], namespace), body)
-            own_writes.remember((StorageChild.JOB, namespace, job["metadata"]["name"]), job)
+        case PatchObject(StorageChild.JOB):
             pass_point("storages.resumed-job")
-        case TakeSource(source):
-            await try_hold(client, source, Holder(HolderKind.STORAGE, storage["metadata"]["name"]), now)
-            pass_point("storages.took-source")
 
 
-async def _create(write: CreateChild[StorageChild], client: ObjectClient) -> tuple[Place, Json | None]:
+async def _send(write: ObjectWrite, client: ObjectClient) -> tuple[Place, Json | None]:
     try:
-        return await apply_child_write(write, PATHS, client)
+        return await apply_write(write, client)
     except AlreadyExistsError as error:
-        if write.kind is not StorageChild.CLAIM:
+        if not isinstance(write, CreateObject) or write.kind != StorageChild.CLAIM:
             raise
         metadata = write.body["metadata"]
         live = await find(client, PERSISTENT_VOLUME_CLAIMS, metadata["name"], metadata["namespace"])
@@ -171,11 +146,7 @@ async def _create(write: CreateChild[StorageChild], client: ObjectClient) -> tup
 
 
 def _kind_of(write: Write) -> StorageChild | None:
-    match write:
-        case CreateChild(kind) | ReplaceChild(kind):
-            return kind
-        case PatchClaim():
-            return StorageChild.CLAIM
-        case ResumeJob():
-            return StorageChild.JOB
-    return None
+    """The child that a refused write is about; None for one after which nothing else is done."""
+    if isinstance(write, TakeSource | DeleteObject) or write.kind == STORAGE:
+        return None
+    return StorageChild(write.kind)

@@ -11,11 +11,11 @@ from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.metadata import labels_of
 from gpu_platform.domain.mount_holds import HolderKind, hold_of
 from gpu_platform.kube.requests import ObjectClient
-from reconciler.expectations import PATIENCE, OwnWrites
+from reconciler.expectations import PATIENCE, OwnWrites, place_of
 from reconciler.guarded_writes import Recorder
 from reconciler.informers import World, key_of
 from reconciler.isolation import with_servers
-from reconciler.storages.apply import apply_plan, place_of, places_of
+from reconciler.storages.apply import apply_plan, places_of
 from reconciler.storages.holds import claim_of, tend_hold
 from reconciler.storages.observe import observe_storage
 from reconciler.storages.plan import plan_storage
@@ -49,7 +49,7 @@ class StoragesController:
         now = self._now()
         was_written, wait = await tend_hold(self._world, self._client, observed.storage, now)
         if was_written:
-            self._own_writes.remember(place_of(observed.storage), observed.storage)
+            self._own_writes.remember(place_of("GPUStorage", observed.storage), observed.storage)
             return RequeueAfter(PATIENCE, "the watch has not shown the hold yet")
         blocked = with_servers(self._settings.blocked_egress, self._world.api_servers())
         plan = plan_storage(observed, replace(self._settings, blocked_egress=blocked), now)

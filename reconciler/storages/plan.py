@@ -17,7 +17,8 @@ from gpu_platform.domain.storages import (
     check_prepare,
 )
 from gpu_platform.domain.units import RequestError
-from reconciler.child_diff import ChildWrite, CreateChild, StorageChild, plan_child, plan_removal
+from reconciler.child_diff import StorageChild, plan_child, plan_removal
+from reconciler.guarded_writes import CreateObject, ObjectWrite, PatchObject
 from reconciler.storages.observe import Observed
 from reconciler.storages.prepare import PreparePlan, plan_prepare
 from reconciler.storages.resources import (
@@ -47,33 +48,13 @@ RETAINED = "retained"
 
 
 @dataclass(frozen=True)
-class SetFinalizers:
-    finalizers: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class PatchClaim:
-    """As it was seen. It grows, remembers that it was prepared, or forgets that."""
-
-    claim: Json
-    changes: Json
-
-
-@dataclass(frozen=True)
 class TakeSource:
     """The storage to copy, so that no unit writes to it meanwhile."""
 
     source: Json
 
 
-@dataclass(frozen=True)
-class ResumeJob:
-    """It was made suspended."""
-
-    job: Json
-
-
-Write = SetFinalizers | ChildWrite[StorageChild] | PatchClaim | TakeSource | ResumeJob
+Write = ObjectWrite | TakeSource
 
 
 @dataclass(frozen=True)
@@ -106,7 +87,8 @@ def plan_storage(observed: Observed, settings: StorageSettings, now: datetime) -
     if "deletionTimestamp" in metadata:
         return _plan_deletion(observed, finalizers, now)
     if names.STORAGE_FINALIZER not in finalizers:
-        return Plan((SetFinalizers((*finalizers, names.STORAGE_FINALIZER)),), status_of(observed.storage))
+        with_ours = (*finalizers, names.STORAGE_FINALIZER)
+        return Plan((_set_finalizers(observed.storage, with_ours),), status_of(observed.storage))
     problem = find_problem(observed.spec)
     if observed.spec is None or problem is not None:
         return Plan((), _plain_status(observed, problem or _invalid("spec does not fit this version"), now))
@@ -171,7 +153,11 @@ def _plan_deletion(observed: Observed, finalizers: tuple[str, ...], now: datetim
         mark = _mark_prepared(observed.claim, RETAINED)
         return Plan((mark,), _terminating(observed, StorageReason.TERMINATING, "leaves its claim behind", now))
     left = tuple(finalizer for finalizer in finalizers if finalizer != names.STORAGE_FINALIZER)
-    return Plan((SetFinalizers(left),), None)
+    return Plan((_set_finalizers(observed.storage, left),), None)
+
+
+def _set_finalizers(storage: Json, finalizers: tuple[str, ...]) -> PatchObject:
+    return PatchObject("GPUStorage", storage, {"metadata": {"finalizers": list(finalizers)}})
 
 
 def _may_hold_data_unmarked(observed: Observed, claim: Json) -> bool:
@@ -238,7 +224,7 @@ def _claim_writes(observed: Observed, build: StorageBuild, prepare: PreparePlan)
     claim = observed.claim
     desired = build_claim(build)
     if claim is None:
-        return (CreateChild(StorageChild.CLAIM, desired),)
+        return (CreateObject(StorageChild.CLAIM, desired),)
     if prepare.marks_claim and prepare.digest is not None:
         # Alone: a growth that is refused must not take the mark with it. It comes with the next pass.
         return (_mark_prepared(claim, prepare.digest),)
@@ -246,13 +232,14 @@ def _claim_writes(observed: Observed, build: StorageBuild, prepare: PreparePlan)
         return (_mark_prepared(claim, None),)
     wanted = desired["spec"]["resources"]["requests"]["storage"]
     if parse_quantity(claim["spec"]["resources"]["requests"]["storage"]) < parse_quantity(wanted):
-        return (PatchClaim(claim, {"spec": {"resources": {"requests": {"storage": wanted}}}}),)
+        return (PatchObject(StorageChild.CLAIM, claim, {"spec": {"resources": {"requests": {"storage": wanted}}}}),)
     return ()
 
 
-def _mark_prepared(claim: Json, digest: str | None) -> PatchClaim:
+def _mark_prepared(claim: Json, digest: str | None) -> PatchObject:
     """From now on no storage on this claim is prepared before somebody asks for it. None takes the mark away."""
-    return PatchClaim(claim, {"metadata": {"annotations": {names.ANNOTATION_PREPARED_DIGEST: digest}}})
+    mark = {"metadata": {"annotations": {names.ANNOTATION_PREPARED_DIGEST: digest}}}
+    return PatchObject(StorageChild.CLAIM, claim, mark)
 
 
 def _policy_writes(observed: Observed, build: StorageBuild) -> tuple[Write, ...]:
@@ -266,7 +253,9 @@ def _prepare_writes(observed: Observed, build: StorageBuild, prepare: PreparePla
     if prepare.takes_source and observed.source is not None:
         writes.append(TakeSource(observed.source))
     if prepare.starts_job and build.spec.prepare is not None and prepare.digest is not None:
-        writes.append(CreateChild(StorageChild.JOB, build_job(build, build.spec.prepare, prepare.digest)))
+        writes.append(CreateObject(StorageChild.JOB, build_job(build, build.spec.prepare, prepare.digest)))
     if prepare.resumes_job is not None:
-        writes.append(ResumeJob(prepare.resumes_job))
+        # It was made suspended. Its controller may have written to it meanwhile.
+        resumed = {"spec": {"suspend": False}}
+        writes.append(PatchObject(StorageChild.JOB, prepare.resumes_job, resumed, unchanged=False))
     return tuple(writes)

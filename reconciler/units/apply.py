@@ -1,6 +1,7 @@
 """Carries out a unit's plan: children in order, then the status, last and only if it changed."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import datetime
 from typing import Literal
 
@@ -9,17 +10,17 @@ from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.names import child_name
 from gpu_platform.domain.units import GPUUnitStatus, Phase
 from gpu_platform.kube import KubeError, NotFoundError
-from gpu_platform.kube.paths import GPU_UNITS, SECRETS
+from gpu_platform.kube.paths import SECRETS
 from gpu_platform.kube.requests import ObjectClient
-from reconciler.child_diff import MANAGER, CreateChild, DeleteChild, ReplaceChild, UnitChild
-from reconciler.expectations import OwnWrites, Place
-from reconciler.guarded_writes import TRANSIENT, Recorder, apply_child_write, delete_seen, patch_status
-from reconciler.informers import UNIT_CHILDREN
+from reconciler.child_diff import UnitChild
+from reconciler.expectations import OwnWrites, Place, place_of
+from reconciler.guarded_writes import TRANSIENT, DeleteObject, Recorder, ReplaceObject, apply_write, write_status
 from reconciler.units.observe import Observed
-from reconciler.units.plan import AdoptSecret, ConsumeStock, DeleteSecret, ListTokens, Plan, Write
+from reconciler.units.plan import DeleteSecret, Plan, Write
 from reconciler.units.route_resources import ROUTES
 from reconciler.units.status import READY, reason_of, status_of, with_refused_route, with_sync_failure
 
+UNIT = "GPUUnit"
 QUIET_PHASES = (Phase.PROGRESSING, Phase.TERMINATING)
 """No Event for what only passes by."""
 
@@ -30,13 +31,13 @@ class SyncFailedError(Exception):
 
 def places_of(observed: Observed) -> Iterator[tuple[Place, Json | None]]:
     """Every object that a unit's plan may write, as it was seen."""
-    yield _place_of_unit(observed.unit), observed.unit
+    yield place_of(UNIT, observed.unit), observed.unit
     namespace = observed.unit["metadata"]["namespace"]
     name = child_name(observed.unit["metadata"]["name"])
     for kind in UnitChild:
         yield (kind, namespace, name), observed.live(kind)
     if observed.source is not None:
-        yield _place_of_unit(observed.source.unit), observed.source.unit
+        yield place_of(UNIT, observed.source.unit), observed.source.unit
 
 
 async def apply_plan(
@@ -50,10 +51,10 @@ async def apply_plan(
         except TRANSIENT:
             raise
         except KubeError as error:
-            if isinstance(write, ConsumeStock):
+            if isinstance(write, DeleteObject) and write.kind == UNIT:
                 raise
-            kind = None if isinstance(write, AdoptSecret | DeleteSecret | ListTokens) else write.kind
             failure = error
+            kind = UnitChild(write.kind) if write.kind in set(UnitChild) else None
             if kind in ROUTES:
                 # The unit runs without its route, which is the last of its objects.
                 status = with_refused_route(status, observed, error.message, now)
@@ -61,7 +62,7 @@ async def apply_plan(
                 status = with_sync_failure(observed, kind, error.message, now)
                 break
     # The status is guarded by the version of the unit: after a write on the unit, it is for the next pass.
-    if not any(isinstance(write, ListTokens) for write in plan.writes):
+    if not any(isinstance(write, ReplaceObject) and write.kind == UNIT for write in plan.writes):
         await apply_status(observed.unit, status, writer, events, own_writes)
     if failure is not None:
         raise SyncFailedError(str(failure)) from failure
@@ -71,41 +72,19 @@ async def apply_status(
     unit: Json, status: GPUUnitStatus, writer: ObjectClient, events: Recorder, own_writes: OwnWrites
 ) -> None:
     old = status_of(unit)
-    if not await patch_status(writer, GPU_UNITS, unit, old, status):
+    if not await write_status(writer, own_writes, UNIT, unit, old, status):
         return
-    own_writes.remember(_place_of_unit(unit), unit)
     if reason_of(old) != reason_of(status) and status.phase not in QUIET_PHASES:
         await _record(unit, status, events)
 
 
-def _place_of_unit(unit: Json) -> Place:
-    return "GPUUnit", unit["metadata"]["namespace"], unit["metadata"]["name"]
-
-
 async def _apply_write(write: Write, writer: ObjectClient, own_writes: OwnWrites) -> None:
-    match write:
-        case CreateChild() | ReplaceChild() | DeleteChild():
-            own_writes.remember(*await apply_child_write(write, UNIT_CHILDREN, writer))
-        case ConsumeStock(stock):
-            await delete_seen(writer, GPU_UNITS, stock)
-            own_writes.remember(_place_of_unit(stock), stock)
-        case AdoptSecret(body):
-            metadata = body["metadata"]
-            await writer.replace(SECRETS.item(metadata["name"], metadata["namespace"]), body, MANAGER)
-        case DeleteSecret(namespace, name):
-            await _delete_secret(namespace, name, writer)
-        case ListTokens(body):
-            metadata = body["metadata"]
-            await writer.replace(GPU_UNITS.item(metadata["name"], metadata["namespace"]), body, MANAGER)
-            own_writes.remember(_place_of_unit(body), body)
-
-
-async def _delete_secret(namespace: str, name: str, writer: ObjectClient) -> None:
-    """By its name: the unit and the token are in it."""
-    try:
-        await writer.delete(SECRETS.item(name, namespace))
-    except NotFoundError:
-        return
+    if isinstance(write, DeleteSecret):
+        # By its name: the unit and the token are in it.
+        with suppress(NotFoundError):
+            await writer.delete(SECRETS.item(write.name, write.namespace))
+    else:
+        own_writes.remember(*await apply_write(write, writer))
 
 
 async def _record(unit: Json, status: GPUUnitStatus, events: Recorder) -> None:

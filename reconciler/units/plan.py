@@ -7,6 +7,7 @@ A unit's pod is given a storage only while the unit holds it (`gpu_platform.doma
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import chain
+from typing import ClassVar
 
 from pydantic import ValidationError
 
@@ -21,7 +22,8 @@ from gpu_platform.domain.ssh import plan_spare_tokens, read_spare_tokens, with_s
 from gpu_platform.domain.stock import HANDOFF_LIMIT, claimed_at
 from gpu_platform.domain.storages import GPUStorageStatus, is_mountable
 from gpu_platform.domain.units import GPUUnitSpec, GPUUnitStatus, Phase, Reason, RequestError, normalise_mounts
-from reconciler.child_diff import ChildWrite, UnitChild, plan_child, plan_removal
+from reconciler.child_diff import UnitChild, plan_child, plan_removal
+from reconciler.guarded_writes import DeleteObject, ObjectWrite, ReplaceObject
 from reconciler.templates import choose_template
 from reconciler.units.observe import Observed
 from reconciler.units.pods import find_away, find_node, find_trial, find_unschedulable, is_finished
@@ -67,63 +69,43 @@ TOKEN_INTERVAL = timedelta(seconds=15)
 
 
 @dataclass(frozen=True)
-class AdoptSecret:
-    """The token of the unit's SSH becomes the unit's own, and goes with it."""
-
-    body: Json
-
-
-@dataclass(frozen=True)
 class DeleteSecret:
     """The unit has another token by now, or none."""
 
     namespace: str
     name: str
+    kind: ClassVar[str] = "Secret"
 
 
-@dataclass(frozen=True)
-class ListTokens:
-    """The unit lists other tokens as spare, in a write on it as it was seen."""
-
-    body: Json
+Write = ObjectWrite | DeleteSecret
 
 
-TokenWrite = AdoptSecret | DeleteSecret | ListTokens
-
-
-def plan_token_secrets(observed: Observed, build: UnitBuild) -> tuple[TokenWrite, ...]:
+def plan_token_secrets(observed: Observed, build: UnitBuild) -> tuple[Write, ...]:
     """Before the Deployment, which says by its template which Secret is the last one that was dealt with."""
-    writes: list[TokenWrite] = []
+    writes: list[Write] = []
     used = find_token_secret(observed.deployment)
     if used is not None and used != (build.ssh.token_secret if build.ssh else None):
         writes.append(DeleteSecret(build.namespace, used))
     secret = observed.token_secret
     owner = names.owner_reference("GPUUnit", build.name, build.uid)
     if secret is not None and secret["metadata"].get("ownerReferences") != [owner]:
-        writes.append(AdoptSecret({**secret, "metadata": {**secret["metadata"], "ownerReferences": [owner]}}))
+        # From now on it is deleted with the unit.
+        adopted = {**secret["metadata"], "ownerReferences": [owner]}
+        writes.append(ReplaceObject("Secret", {**secret, "metadata": adopted}))
     return tuple(writes)
 
 
 def plan_spare_secrets(
     observed: Observed, spec: GPUUnitSpec, now: datetime
-) -> tuple[tuple[TokenWrite, ...], timedelta | None]:
+) -> tuple[tuple[Write, ...], timedelta | None]:
     """Returns what is done about spare tokens, and when to look again."""
     digest = spec.ssh.token_hash if spec.ssh is not None else None
     spare = plan_spare_tokens(observed.unit, digest, find_token_secret(observed.deployment), now)
-    writes = list[TokenWrite](DeleteSecret(observed.unit["metadata"]["namespace"], name) for name in spare.deleted)
+    writes = list[Write](DeleteSecret(observed.unit["metadata"]["namespace"], name) for name in spare.deleted)
     if spare.listed != read_spare_tokens(observed.unit, now):
-        writes.append(ListTokens(with_spare_tokens(observed.stored or observed.unit, spare.listed)))
+        listed = with_spare_tokens(observed.stored or observed.unit, spare.listed)
+        writes.append(ReplaceObject("GPUUnit", listed))
     return tuple(writes), spare.wait
-
-
-@dataclass(frozen=True)
-class ConsumeStock:
-    """The unit has its place: the stock object has done its work."""
-
-    stock: Json
-
-
-Write = ChildWrite[UnitChild] | ConsumeStock | TokenWrite
 
 
 @dataclass(frozen=True)
@@ -260,18 +242,23 @@ def _plan_claimed_stock(observed: Observed, stopped: UnitBuild, now: datetime) -
     if observed.holder is not None and _gives_up(observed.holder):
         left = since + CONSUME_LIMIT - now
         if left <= timedelta():
-            return Plan((ConsumeStock(observed.unit),), status)
+            return _consume(observed.unit, status)
         return Plan(_child_writes(observed, stopped), status, left, "its holder no longer wants it")
     # A holder that was stopped and starts again may still have a pod of its earlier life.
     pods = [pod for pod in observed.holder_pods if "deletionTimestamp" not in pod["metadata"]]
     if observed.holder is not None and find_node(pods) is not None:
         left = since + CONSUME_LIMIT - now
         if status_of(observed.holder).phase is Phase.READY or left <= timedelta():
-            return Plan((ConsumeStock(observed.unit),), status)
+            return _consume(observed.unit, status)
         return Plan((), status, left, "its holder is about to be ready")
     if observed.stock_lurks and (left := since + LURKER_LIMIT - now) > timedelta():
         return Plan((), status, left, "other stock lurks for its GPUs")
     return Plan(_child_writes(observed, stopped), status)
+
+
+def _consume(stock: Json, status: GPUUnitStatus) -> Plan:
+    """The holder has its place: the stock object has done its work."""
+    return Plan((DeleteObject("GPUUnit", stock),), status)
 
 
 def _gives_up(holder: Json) -> bool:

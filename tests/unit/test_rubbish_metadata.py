@@ -46,17 +46,18 @@ from platform_api.storages.views import view_storage
 from providers.cluster.kinds import KINDS
 from providers.cluster.objects import accepted_hash_of, accepted_spec_of
 from reconciler.functions import credentials
-from reconciler.functions.credentials import CreateSecret, Signing, plan_secret
+from reconciler.functions.credentials import Signing, plan_secret
 from reconciler.functions.observe import build_after_unit, observe_function
 from reconciler.functions.plan import plan_function
 from reconciler.functions.workers import measure_start
+from reconciler.guarded_writes import CreateObject
 from reconciler.informers import World, key_of
 from reconciler.operations.observe import Observed as ObservedOperation
 from reconciler.operations.plan import plan_operation
 from reconciler.orphans.plan import Observed as ObservedOrphans
 from reconciler.orphans.plan import plan_orphans
 from reconciler.stock.controller import StockController, observe_pool
-from reconciler.stock.plan import CreateStock, plan_pool
+from reconciler.stock.plan import plan_pool
 from reconciler.storages.controller import StoragesController
 from reconciler.storages.observe import observe_storage
 from reconciler.storages.plan import plan_storage
@@ -101,7 +102,7 @@ ADDRESS = StackAddress(StackKind.GPU_UNIT, "default", "demo")
 SIGNING = Signing(build_seed(KeyRole.ACCOUNT, bytes(32)), "the authority")
 
 MADE = plan_secret(make_function(), "default", None, SIGNING, NOW)
-assert isinstance(MADE, CreateSecret)
+assert isinstance(MADE, CreateObject)
 SECRET = {**MADE.body, "metadata": {**MADE.body["metadata"], "uid": "uid-secret", "resourceVersion": "1"}}
 
 
@@ -400,4 +401,4 @@ def test_a_pool_with_an_unreadable_instance_still_gets_its_stock() -> None:
 
     observed = observe_pool(world, STOCK, "pool")
     assert observed is not None
-    assert [type(write) for write in plan_pool(observed, NOW).writes] == [CreateStock, CreateStock]
+    assert [type(write) for write in plan_pool(observed, NOW).writes] == [CreateObject, CreateObject]

@@ -15,7 +15,7 @@ from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.metadata import annotations_of
 from gpu_platform.kube import KubeClient, PatchType
 from gpu_platform.kube.paths import DEPLOYMENTS, GPU_UNITS, PODS
-from reconciler.child_diff import MANAGER
+from reconciler.guarded_writes import MANAGER
 from tests.support.audit_log import AuditLog
 from tests.support.cluster_processes import frozen, restart_reconciler
 from tests.support.clusters import RunningCluster

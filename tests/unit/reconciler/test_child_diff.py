@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from gpu_platform.domain.json_text import Json
-from reconciler.child_diff import CreateChild, DeleteChild, ReplaceChild, note_fields, plan_child
+from reconciler.child_diff import note_fields, plan_child
+from reconciler.guarded_writes import CreateObject, DeleteObject, ReplaceObject
 
 
 class Kind(StrEnum):
@@ -35,12 +36,12 @@ LEAVING = make_service(80, deletionTimestamp="2030-01-01T00:00:00Z")
     [
         pytest.param(None, None, (), id="not wanted, not there"),
         pytest.param(None, LEAVING, (), id="not wanted, on its way out"),
-        pytest.param(None, THERE, (DeleteChild(Kind.SERVICE, THERE),), id="not wanted, there"),
-        pytest.param(WANTED, None, (CreateChild(Kind.SERVICE, NOTED),), id="wanted, not there"),
+        pytest.param(None, THERE, (DeleteObject(Kind.SERVICE, THERE),), id="not wanted, there"),
+        pytest.param(WANTED, None, (CreateObject(Kind.SERVICE, NOTED),), id="wanted, not there"),
         pytest.param(WANTED, THERE, (), id="wanted, as desired"),
         pytest.param(WANTED, DEFAULTED, (), id="wanted, as desired, with a default"),
-        pytest.param(WANTED, LARGER, (ReplaceChild(Kind.SERVICE, THERE),), id="wanted, with a field that we set once"),
-        pytest.param(WANTED, OTHER, (ReplaceChild(Kind.SERVICE, THERE),), id="wanted, as somebody else wants it"),
+        pytest.param(WANTED, LARGER, (ReplaceObject(Kind.SERVICE, THERE),), id="wanted, with a field that we set once"),
+        pytest.param(WANTED, OTHER, (ReplaceObject(Kind.SERVICE, THERE),), id="wanted, as somebody else wants it"),
     ],
 )
 def test_an_object_becomes_what_is_wanted(desired: Json | None, live: Json | None, writes: tuple[object, ...]) -> None:

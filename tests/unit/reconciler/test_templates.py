@@ -12,7 +12,8 @@ from gpu_platform.domain import names
 from gpu_platform.domain.functions import GPUFunctionSpec
 from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.units import Phase, Reason
-from reconciler.child_diff import CreateChild, ReplaceChild, UnitChild
+from reconciler.child_diff import UnitChild
+from reconciler.guarded_writes import CreateObject, ReplaceObject
 from reconciler.templates import RECORD_LIMIT, PodTemplate, choose_template, with_template
 from reconciler.units.observe import Observed
 from reconciler.units.plan import Plan, UnitSettings, is_made_for_spec, plan_unit
@@ -156,7 +157,7 @@ def plan(observed: Observed) -> Plan:
 
 
 def written_deployments(result: Plan) -> list[Json]:
-    writes = [write for write in result.writes if isinstance(write, CreateChild | ReplaceChild)]
+    writes = [write for write in result.writes if isinstance(write, CreateObject | ReplaceObject)]
     return [write.body for write in writes if write.kind is UnitChild.DEPLOYMENT]
 
 

@@ -11,14 +11,12 @@ from gpu_platform.nats.credentials import KeyRole, build_seed, parse_credentials
 from reconciler.functions.credentials import (
     LIFETIME,
     RENEWAL,
-    CreateSecret,
     CredentialsError,
-    Nothing,
-    ReplaceSecret,
     Signer,
     Signing,
     plan_secret,
 )
+from reconciler.guarded_writes import CreateObject, ReplaceObject
 from tests.support.builders import NOW, make_function
 
 FUNCTION = make_function()
@@ -29,7 +27,7 @@ SIGNING = Signing(SEED, "the authority")
 
 def created(signing: Signing = SIGNING) -> Json:
     plan = plan_secret(FUNCTION, "default", None, signing, NOW)
-    assert isinstance(plan, CreateSecret)
+    assert isinstance(plan, CreateObject)
     return plan.body
 
 
@@ -49,7 +47,7 @@ def test_a_missing_secret_is_made_and_belongs_to_the_function() -> None:
 
 
 def test_a_secret_that_is_as_it_should_be_is_left_alone() -> None:
-    assert plan_secret(FUNCTION, "default", stored(), SIGNING, NOW + RENEWAL / 2) == Nothing()
+    assert plan_secret(FUNCTION, "default", stored(), SIGNING, NOW + RENEWAL / 2) is None
 
 
 @pytest.mark.parametrize(
@@ -65,7 +63,7 @@ def test_a_secret_that_is_as_it_should_be_is_left_alone() -> None:
 def test_a_secret_is_made_anew_as_it_was_seen(signing: Signing, age: timedelta) -> None:
     plan = plan_secret(FUNCTION, "default", stored(), signing, NOW + age)
 
-    assert isinstance(plan, ReplaceSecret)
+    assert isinstance(plan, ReplaceObject)
     assert (plan.body["metadata"]["uid"], plan.body["metadata"]["resourceVersion"]) == ("uid-secret", "1")
 
 
@@ -73,7 +71,7 @@ def test_a_secret_that_somebody_spoilt_is_made_anew() -> None:
     spoilt = stored()
     spoilt["metadata"] = {**spoilt["metadata"], "annotations": None}
 
-    assert isinstance(plan_secret(FUNCTION, "default", spoilt, SIGNING, NOW), ReplaceSecret)
+    assert isinstance(plan_secret(FUNCTION, "default", spoilt, SIGNING, NOW), ReplaceObject)
 
 
 def test_a_secret_of_somebody_else_is_not_touched() -> None:

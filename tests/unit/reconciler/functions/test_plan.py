@@ -12,8 +12,9 @@ from gpu_platform.domain.functions import FunctionPhase, FunctionReason, GPUFunc
 from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.units import GPUUnitSpec
 from reconciler.functions.observe import Observed
-from reconciler.functions.plan import CreateWorker, Plan, RemoveWorker, ReplaceWorker, plan_function
+from reconciler.functions.plan import CreateWorker, Plan, plan_function
 from reconciler.functions.workers import build_worker, claim_mark, find_ordinal
+from reconciler.guarded_writes import DeleteObject, ReplaceObject
 from tests.support.builders import NOW, make_function, make_stock, make_unit
 
 FUNCTION = make_function()
@@ -87,7 +88,7 @@ def test_workers_beyond_are_removed_highest_first() -> None:
 
     planned = plan(observed(own=workers), 1)
 
-    assert [find_ordinal(FUNCTION, write.unit) for write in planned.writes if isinstance(write, RemoveWorker)] == [
+    assert [find_ordinal(FUNCTION, write.seen) for write in planned.writes if isinstance(write, DeleteObject)] == [
         10,
         2,
         1,
@@ -119,7 +120,7 @@ def test_a_worker_with_another_spec_is_changed_in_place_and_keeps_its_size() -> 
 
     [write] = plan(seen).writes
 
-    assert isinstance(write, ReplaceWorker)
+    assert isinstance(write, ReplaceObject)
     assert write.body["metadata"] == worker(0)["metadata"]
     spec = GPUUnitSpec.model_validate(write.body["spec"])
     assert (spec.image, spec.memory, spec.gpu) == ("example/words:2", "16Gi", 1)
@@ -134,13 +135,13 @@ def test_a_worker_that_cannot_become_what_is_wanted_is_made_anew(edit: Json) -> 
 
     planned = plan(observed(own=(unit,), free=STOCK))
 
-    assert planned.writes == (RemoveWorker(unit),)
+    assert planned.writes == (DeleteObject("GPUUnit", unit),)
 
 
 def test_units_that_joined_are_workers_too() -> None:
     planned = plan(observed(joined=(joined(),), own=(worker(0), worker(1)), free=STOCK), 2)
 
-    assert planned.writes == (RemoveWorker(worker(1)),)
+    assert planned.writes == (DeleteObject("GPUUnit", worker(1)),)
     assert (planned.status.workers, planned.status.ready_workers) == (3, 3)
 
 
@@ -161,7 +162,7 @@ def test_where_no_worker_could_take_a_call_none_takes_stock() -> None:
 def test_after_a_refusal_only_what_is_too_much_is_written() -> None:
     planned = plan(observed(own=(worker(5),), free=STOCK), 1, refusal="exceeded quota")
 
-    assert planned.writes == (RemoveWorker(worker(5)),)
+    assert planned.writes == (DeleteObject("GPUUnit", worker(5)),)
     assert verdict(planned)[:2] == (FunctionPhase.FAILED, FunctionReason.WORKER_FAILED)
     assert "exceeded quota" in verdict(planned)[2]
 

@@ -6,8 +6,7 @@ from gpu_platform.domain import names
 from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.operations import TAKEOVER, OperationPhase, OperationSpec, OperationStatus
 from reconciler.operations.observe import Observed, Record
-from reconciler.operations.plan import plan_operation
-from reconciler.operations.steps import Plan, WriteStatus
+from reconciler.operations.plan import Plan, WriteStatus, plan_operation
 from tests.support.builders import NOW, make_stock
 
 HASH = "a" * 64

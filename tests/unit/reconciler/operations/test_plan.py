@@ -9,19 +9,16 @@ import pytest
 from gpu_platform.domain import names
 from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.operations import FINAL_PHASES, RETENTION, TAKEOVER, OperationPhase, OperationStatus
+from reconciler.guarded_writes import CreateObject, DeleteObject, ReplaceObject
 from reconciler.operations.observe import DELETE_GRACE, Observed
-from reconciler.operations.plan import LONGEST_WAIT, plan_operation
-from reconciler.operations.steps import (
-    CreatePool,
-    CreateSpec,
-    CreateUnit,
-    DeleteUnit,
+from reconciler.operations.plan import (
+    LONGEST_WAIT,
     Plan,
     ReleaseClaims,
     RemoveOperation,
-    StartUnit,
     TrimRequest,
     WriteStatus,
+    plan_operation,
 )
 from tests.support.builders import NOW, make_unit
 from tests.unit.reconciler.operations.records import (
@@ -171,7 +168,8 @@ def test_a_name_that_another_operation_took_ends_this_one_without_a_trace() -> N
 def test_a_claim_without_a_unit_is_rolled_forward_from_the_oldest_claim() -> None:
     young, old = claim("pool-0", NOW - SECOND), claim("pool-9", NOW - TAKEOVER)
     result = plan(create(claims=(young, old)))
-    assert isinstance(result.step, CreateUnit)
+    assert isinstance(result.step, CreateObject)
+    assert result.step.kind == "GPUUnit"
     body = result.step.body
     assert (body["metadata"]["name"], body["metadata"]["namespace"]) == ("demo", "runtime-instance")
     assert body["metadata"]["annotations"][names.ANNOTATION_SOURCE_STOCK_NAME] == "pool-9"
@@ -217,7 +215,8 @@ def test_a_unit_that_runs_already_is_started() -> None:
 def test_a_stopped_unit_is_started_on_the_oldest_claim() -> None:
     claims = (claim("pool-3", NOW - SECOND), claim("pool-2", NOW - TAKEOVER))
     result = plan(start(unit=unit_of("earlier", source="long-gone", running=False), claims=claims))
-    assert isinstance(result.step, StartUnit)
+    assert isinstance(result.step, ReplaceObject)
+    assert result.step.kind == "GPUUnit"
     started = result.step.body
     assert started["spec"]["running"] is True
     assert started["metadata"]["annotations"][names.ANNOTATION_SOURCE_STOCK_NAME] == "pool-2"
@@ -234,7 +233,7 @@ def test_a_start_that_came_to_nothing_is_forgotten() -> None:
 def test_a_unit_that_was_changed_since_stays_stopped() -> None:
     unit = unit_of(running=False)
     as_it_was = start({"generation": 1}, unit=unit, claims=(claim(),))
-    assert isinstance(plan(as_it_was).step, StartUnit)
+    assert isinstance(plan(as_it_was).step, ReplaceObject)
     unit["metadata"]["generation"] = 3
     assert plan(as_it_was).step == ReleaseClaims(as_it_was.claims)
 
@@ -249,7 +248,7 @@ def test_deleting_is_left_to_the_api_for_a_moment() -> None:
 
 def test_that_unit_is_deleted_and_waited_for() -> None:
     unit = unit_of()
-    assert plan(delete(unit=unit)).step == DeleteUnit(unit)
+    assert plan(delete(unit=unit)).step == DeleteObject("GPUUnit", unit, after_children=True)
     assert not plan(delete(unit=unit)).is_last
     waiting = plan(delete(unit=unit_of(going=True)))
     assert (waiting.step, waiting.wait) == (None, None)
@@ -300,14 +299,16 @@ def test_a_job_with_the_wrong_size_fails(request_: Json, catalogue: Json | None)
 
 def test_an_unknown_spec_is_made_before_the_pool() -> None:
     step = plan(job(catalogue=None)).step
-    assert isinstance(step, CreateSpec)
+    assert isinstance(step, CreateObject)
+    assert step.kind == "GPUSpec"
     assert step.body["spec"]["memory"] == "16Gi"
 
 
 @every_job
 def test_the_pool_is_made_under_the_targets_name(kind: str) -> None:
     step = plan(job(kind)).step
-    assert isinstance(step, CreatePool)
+    assert isinstance(step, CreateObject)
+    assert step.kind == "StockPool"
     assert (step.body["metadata"]["name"], step.body["spec"]["replicas"]) == ("pool", 2)
     assert step.body["spec"]["replenish"] == ("Never" if kind == "SeedStockUnits" else "Always")
 

@@ -10,8 +10,9 @@ import pytest
 from gpu_platform.domain import names
 from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.operations import RETENTION, TAKEOVER, OperationPhase
+from reconciler.guarded_writes import DeleteObject
 from reconciler.operations.observe import DELETE_GRACE, Observed
-from reconciler.operations.steps import DeleteFunction, RemoveOperation, WriteStatus
+from reconciler.operations.plan import RemoveOperation, WriteStatus
 from tests.support.builders import NOW, make_function
 from tests.unit.reconciler.operations.records import HASH, SECOND, make_record, outcome, plan, status_after
 
@@ -57,7 +58,7 @@ def test_deleting_is_left_to_the_api_for_a_moment() -> None:
 
 def test_that_function_is_deleted_and_waited_for() -> None:
     function = function_of()
-    assert plan(delete(function=function)).step == DeleteFunction(function)
+    assert plan(delete(function=function)).step == DeleteObject("GPUFunction", function, after_children=True)
     assert not plan(delete(function=function)).is_last
     waiting = plan(delete(function=function_of(going=True)))
     assert (waiting.step, waiting.wait) == (None, None)
@@ -77,9 +78,9 @@ def test_no_combination_touches_a_function_of_somebody_else_or_too_early() -> No
         step = plan(observed).step
         due = DELETE_GRACE if kind == "DeleteFunction" else TAKEOVER
         assert (step is None) >= (age < due)
-        if isinstance(step, DeleteFunction):
+        if isinstance(step, DeleteObject):
             assert kind == "DeleteFunction"
-            assert step.function["metadata"]["uid"] == "uid-demo"
+            assert step.seen["metadata"]["uid"] == "uid-demo"
         if isinstance(step, WriteStatus):
             assert step.status.phase is OperationPhase.SUCCEEDED
 

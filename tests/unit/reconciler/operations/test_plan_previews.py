@@ -9,7 +9,7 @@ import pytest
 from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.operations import PREVIEW_PATIENCE, PREVIEW_RETENTION, OperationPhase, OperationStatus
 from reconciler.operations.observe import Observed
-from reconciler.operations.steps import RemoveOperation
+from reconciler.operations.plan import RemoveOperation
 from tests.support.builders import NOW
 from tests.unit.reconciler.operations.records import RUNNING, SECOND, make_record, outcome, plan, status_after
 

@@ -10,8 +10,9 @@ import pytest
 from gpu_platform.domain import names
 from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.operations import RETENTION, TAKEOVER, OperationPhase
+from reconciler.guarded_writes import DeleteObject
 from reconciler.operations.observe import DELETE_GRACE, Observed
-from reconciler.operations.steps import DeleteStorage, RemoveOperation, WriteStatus
+from reconciler.operations.plan import RemoveOperation, WriteStatus
 from tests.support.builders import NOW, make_storage
 from tests.unit.reconciler.operations.records import HASH, SECOND, make_record, outcome, plan, status_after
 
@@ -80,7 +81,9 @@ def test_a_recovery_that_the_storage_does_not_know_can_be_asked_for_again(storag
 
 def test_that_storage_is_deleted_as_it_was_seen_and_waited_for() -> None:
     storage = storage_of()
-    assert plan(delete(storage=storage)).step == DeleteStorage(storage)
+    assert plan(delete(storage=storage)).step == DeleteObject(
+        "GPUStorage", storage, unchanged=True, after_children=True
+    )
     assert not plan(delete(storage=storage)).is_last
     waiting = plan(delete(storage=storage_of(going=True, holder="unit/web")))
     assert (waiting.step, waiting.wait) == (None, None)
@@ -113,10 +116,10 @@ def test_no_combination_touches_a_storage_of_somebody_else_or_in_use_or_too_earl
         step = plan(observed).step
         due = DELETE_GRACE if kind == "DeleteStorage" else TAKEOVER
         assert (step is None) >= (age < due)
-        if isinstance(step, DeleteStorage):
+        if isinstance(step, DeleteObject):
             assert kind == "DeleteStorage"
-            assert step.storage["metadata"]["uid"] == "uid-demo"
-            assert names.ANNOTATION_MOUNTED_BY not in step.storage["metadata"]["annotations"]
+            assert step.seen["metadata"]["uid"] == "uid-demo"
+            assert names.ANNOTATION_MOUNTED_BY not in step.seen["metadata"]["annotations"]
         if isinstance(step, WriteStatus):
             assert step.status.phase is OperationPhase.SUCCEEDED
 

@@ -8,10 +8,10 @@ import pytest
 from gpu_platform.domain import names
 from gpu_platform.domain.json_text import Json
 from gpu_platform.kube.requests import ObjectClient
+from reconciler.guarded_writes import DeleteObject
 from reconciler.informers import World
 from reconciler.orphans.controller import OrphansController
 from reconciler.orphans.plan import (
-    DeleteOrphan,
     Observed,
     OrphanLimits,
     ReleaseClaim,
@@ -94,7 +94,7 @@ def test_an_object_without_its_unit_is_remembered_first_and_deleted_later() -> N
     first = plan_orphans(observe(children=(child,)), NOW)
     assert first.writes == ()
     later = plan_orphans(observe(children=(child,), orphaned_since=first.orphaned_since), NOW + LIMITS.child + SECOND)
-    assert later.writes == (DeleteOrphan(child),)
+    assert later.writes == (DeleteObject("Service", child),)
     adopted = plan_orphans(
         observe(children=(child,), units={"a/x": make_unit()}, orphaned_since=first.orphaned_since), NOW
     )

@@ -10,7 +10,8 @@ from gpu_platform.domain.conditions import find_condition
 from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.specs import GPUSpecSpec
 from gpu_platform.domain.stock import HANDOFF_LIMIT, PoolPhase, PoolReason, StockPoolSpec, rank_stock
-from reconciler.stock.plan import BATCH, CreateStock, Observed, Plan, RemoveStock, plan_pool
+from reconciler.guarded_writes import CreateObject, DeleteObject
+from reconciler.stock.plan import BATCH, Observed, Plan, plan_pool
 from tests.support.builders import NOW, make_pool, make_stock, make_unit
 
 CATALOGUE = GPUSpecSpec(memory="16Gi", gpu=1)
@@ -27,11 +28,13 @@ def observe(pool: Json, *stock: Json, instances: tuple[Json, ...] = ()) -> Obser
 
 
 def created(plan: Plan) -> list[str]:
-    return [write.body["metadata"]["name"] for write in plan.writes if isinstance(write, CreateStock)]
+    return [write.body["metadata"]["name"] for write in plan.writes if isinstance(write, CreateObject)]
 
 
 def removed(plan: Plan) -> list[str]:
-    return [write.stock["metadata"]["name"] for write in plan.writes if isinstance(write, RemoveStock)]
+    return [
+        write.seen["metadata"]["name"] for write in plan.writes if isinstance(write, DeleteObject) and write.unchanged
+    ]
 
 
 def reason_of(plan: Plan) -> tuple[PoolPhase | None, str]:
@@ -49,7 +52,7 @@ def instance_from(stock: str, uid: str) -> Json:
 def test_an_empty_pool_makes_the_lowest_ordinals_with_the_specs_size() -> None:
     plan = plan_pool(observe(make_pool(2)), NOW)
     assert created(plan) == ["pool-0", "pool-1"]
-    [first, _] = [write.body for write in plan.writes if isinstance(write, CreateStock)]
+    [first, _] = [write.body for write in plan.writes if isinstance(write, CreateObject)]
     assert first["spec"]["memory"] == "16Gi"
     assert first["spec"]["gpu"] == 1
     assert first["metadata"]["labels"][names.LABEL_STOCK_STATE] == names.STOCK_FREE

@@ -10,8 +10,9 @@ from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.storages import GPUStorageStatus
 from gpu_platform.kube import KubeError
 from gpu_platform.kube.paths import DEPLOYMENTS, GPU_STORAGES, JOBS, NETWORK_POLICIES, SERVICES
-from reconciler.child_diff import CreateChild, StorageChild
+from reconciler.child_diff import StorageChild
 from reconciler.expectations import OwnWrites
+from reconciler.guarded_writes import CreateObject
 from reconciler.storages.apply import RefusedError, apply_plan
 from reconciler.storages.observe import Observed
 from reconciler.storages.plan import plan_storage
@@ -70,7 +71,7 @@ async def test_no_job_is_made_while_the_policy_is_refused() -> None:
 async def test_no_job_is_let_run_while_the_policy_is_refused() -> None:
     observed = observe(make_storage(prepare=FILLED))
     writes = plan_storage(observed, SETTINGS, NOW).writes
-    [made] = [write.body for write in writes if isinstance(write, CreateChild) and write.kind is StorageChild.JOB]
+    [made] = [write.body for write in writes if isinstance(write, CreateObject) and write.kind is StorageChild.JOB]
     job = as_stored(made)
     begun = plan_storage(replace(observed, jobs=(job,)), SETTINGS, NOW).status
     assert begun is not None

@@ -12,9 +12,10 @@ from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.mount_holds import Hold, Holder, HolderKind, unit_holder
 from gpu_platform.domain.specs import Toleration
 from gpu_platform.domain.storages import GPUStorageSpec, Prepare, StoragePhase, prepare_digest
-from reconciler.child_diff import CreateChild, DeleteChild, ReplaceChild, StorageChild
+from reconciler.child_diff import StorageChild
+from reconciler.guarded_writes import CreateObject, DeleteObject, PatchObject, ReplaceObject
 from reconciler.storages.observe import Observed
-from reconciler.storages.plan import PatchClaim, Plan, ResumeJob, SetFinalizers, plan_storage
+from reconciler.storages.plan import Plan, plan_storage
 from reconciler.storages.resources import StorageSettings
 from reconciler.storages.status import with_refusal
 from tests.support.builders import NOW, as_stored, make_pod, make_storage
@@ -62,17 +63,21 @@ def ready_reason(result: Plan) -> tuple[StoragePhase | None, str]:
     return result.status.phase, condition.reason
 
 
+def finalizers_of(storage: Json, *finalizers: str) -> PatchObject:
+    return PatchObject("GPUStorage", storage, {"metadata": {"finalizers": list(finalizers)}})
+
+
 def test_protection_comes_before_anything_that_needs_it() -> None:
     storage = make_storage()
     storage["metadata"]["finalizers"] = ["example.com/other"]
     result = plan(observe(storage, claim=None))
-    assert result.writes == (SetFinalizers(("example.com/other", names.STORAGE_FINALIZER)),)
+    assert result.writes == (finalizers_of(storage, "example.com/other", names.STORAGE_FINALIZER),)
 
 
 def test_a_new_storage_gets_a_claim_of_the_clusters_default_class_and_no_owner() -> None:
     result = plan(observe(make_storage(), claim=None))
     [write] = result.writes
-    assert isinstance(write, CreateChild)
+    assert isinstance(write, CreateObject)
     assert write.kind is StorageChild.CLAIM
     assert "ownerReferences" not in write.body["metadata"]
     assert write.body["spec"] == {
@@ -93,7 +98,7 @@ def test_a_new_storage_gets_a_claim_of_the_clusters_default_class_and_no_owner()
 def test_the_class_is_the_storages_or_else_the_platforms(spec: Json, setting: str | None, wanted: str) -> None:
     result = plan_storage(observe(make_storage(**spec), claim=None), replace(SETTINGS, storage_class=setting), NOW)
     [write] = result.writes
-    assert isinstance(write, CreateChild)
+    assert isinstance(write, CreateObject)
     assert write.body["spec"]["storageClassName"] == wanted
 
 
@@ -137,7 +142,7 @@ def test_a_claim_that_is_gone_with_its_data_is_not_made_anew() -> None:
 
 def test_a_claim_grows_and_never_shrinks() -> None:
     [grows] = plan(observe(make_storage(size="2048Mi"))).writes
-    assert grows == PatchClaim(claim(), {"spec": {"resources": {"requests": {"storage": "2Gi"}}}})
+    assert grows == PatchObject(StorageChild.CLAIM, claim(), {"spec": {"resources": {"requests": {"storage": "2Gi"}}}})
     assert plan(observe(make_storage(), claim=claim("2Gi"))).writes == ()
 
 
@@ -162,7 +167,7 @@ def test_a_file_browser_that_cannot_be_made_blocks_nobody(kind: StorageChild) ->
 def settled(storage: Json, **changes: Any) -> Observed:
     """The same storage after its planned objects were written."""
     observed = observe(storage, **changes)
-    written = {write.kind: write.body for write in plan(observed).writes if isinstance(write, CreateChild)}
+    written = {write.kind: write.body for write in plan(observed).writes if isinstance(write, CreateObject)}
     return replace(
         observed,
         network_policy=as_stored(written[StorageChild.NETWORK_POLICY]),
@@ -175,7 +180,7 @@ def test_the_file_browser_comes_with_policy_and_service_and_goes_when_switched_o
     observed = settled(make_storage(**ENABLED))
     assert plan(observed).writes == ()
     off = replace(observed, storage=make_storage(), spec=GPUStorageSpec(size="1Gi"))
-    assert [write.kind for write in plan(off).writes if isinstance(write, DeleteChild)] == [
+    assert [write.kind for write in plan(off).writes if isinstance(write, DeleteObject)] == [
         StorageChild.NETWORK_POLICY,
         StorageChild.SERVICE,
         StorageChild.DEPLOYMENT,
@@ -188,7 +193,7 @@ def test_the_file_browser_only_reads_and_waits_for_the_volume() -> None:
     [container] = observed.deployment["spec"]["template"]["spec"]["containers"]
     assert container["volumeMounts"] == [{"name": "data", "mountPath": "/data", "readOnly": True}]
     early = plan(observe(make_storage(**ENABLED), claim=claim(phase="Pending")))
-    assert [write.kind for write in early.writes if isinstance(write, CreateChild)] == [StorageChild.NETWORK_POLICY]
+    assert [write.kind for write in early.writes if isinstance(write, CreateObject)] == [StorageChild.NETWORK_POLICY]
 
 
 def test_the_file_browser_is_asked_whether_it_is_there_without_listing_a_directory() -> None:
@@ -202,7 +207,7 @@ def test_the_file_browser_is_asked_whether_it_is_there_without_listing_a_directo
 def test_the_file_browser_does_not_choose_the_place_of_a_volume_that_binds_late() -> None:
     result = plan(observe(make_storage(**ENABLED), claim=claim(phase="Pending"), binds_late=True))
     assert ready_reason(result) == (StoragePhase.READY, "StorageReady")
-    assert [write.kind for write in result.writes if isinstance(write, CreateChild)] == [StorageChild.NETWORK_POLICY]
+    assert [write.kind for write in result.writes if isinstance(write, CreateObject)] == [StorageChild.NETWORK_POLICY]
     assert result.status is not None
     assert result.status.accessor.phase == "Pending"
 
@@ -215,7 +220,7 @@ def test_the_file_browser_is_on_the_node_of_the_unit_that_runs_with_the_storage(
     mounted = replace(observed, storage=storage, hold=hold)
     assert plan(mounted).writes == ()
     [moved] = plan(replace(mounted, is_unit_running=True)).writes
-    assert isinstance(moved, ReplaceChild)
+    assert isinstance(moved, ReplaceObject)
     affinity = moved.body["spec"]["template"]["spec"]["affinity"]["podAffinity"]
     [term] = affinity["requiredDuringSchedulingIgnoredDuringExecution"]
     assert term["labelSelector"] == {"matchLabels": {names.LABEL_UNIT: "train"}}
@@ -231,14 +236,14 @@ def test_a_newer_version_does_not_restart_the_file_browser(has_record: bool) -> 
     newer = replace(SETTINGS, accessor_image="dufs:2")
 
     writes = plan_storage(observed, newer, NOW).writes
-    bodies = [write.body for write in writes if isinstance(write, ReplaceChild)]
+    bodies = [write.body for write in writes if isinstance(write, ReplaceObject)]
     assert len(bodies) == (0 if has_record else 1)
     assert all(body["spec"]["template"] == observed.deployment["spec"]["template"] for body in bodies)
 
     storage["metadata"]["annotations"] = {names.ANNOTATION_MOUNTED_BY: "unit/train"}
     mounted = replace(observed, storage=storage, hold=Hold(unit_holder("train"), NOW, "u"), is_unit_running=True)
     [moved] = plan_storage(mounted, newer, NOW).writes
-    assert isinstance(moved, ReplaceChild)
+    assert isinstance(moved, ReplaceObject)
     assert moved.body["spec"]["template"]["spec"]["containers"][0]["image"] == "dufs:2"
 
 
@@ -247,7 +252,7 @@ def test_the_file_browser_is_away_while_another_storage_is_filled_from_this_one(
     observed = settled(make_storage(**ENABLED))
     copied = replace(observed, hold=Hold(Holder(HolderKind.STORAGE, "copy"), NOW, "uid-copy"))
     result = plan(copied)
-    assert [write.kind for write in result.writes if isinstance(write, DeleteChild)] == [
+    assert [write.kind for write in result.writes if isinstance(write, DeleteObject)] == [
         StorageChild.SERVICE,
         StorageChild.DEPLOYMENT,
     ]
@@ -266,7 +271,7 @@ def test_what_prepares_and_shows_runs_where_the_settings_say() -> None:
     [deployment] = [
         write.body
         for write in result.writes
-        if isinstance(write, CreateChild) and write.kind is StorageChild.DEPLOYMENT
+        if isinstance(write, CreateObject) and write.kind is StorageChild.DEPLOYMENT
     ]
     pod = deployment["spec"]["template"]["spec"]
     assert pod["nodeSelector"] == {"disk": "fast"}
@@ -295,15 +300,15 @@ def test_a_held_storage_is_not_deleted() -> None:
 def test_deletion_takes_the_workers_then_their_pods_then_the_claim_then_the_protection() -> None:
     item = {"metadata": {"name": "x", "namespace": "runtime-instance", "uid": "x", "resourceVersion": "1"}}
     observed = observe(leaving(), jobs=(item,), deployment=item, pods=(item,))
-    assert plan(observed).writes == (DeleteChild(StorageChild.DEPLOYMENT, item), DeleteChild(StorageChild.JOB, item))
+    assert plan(observed).writes == (DeleteObject(StorageChild.DEPLOYMENT, item), DeleteObject(StorageChild.JOB, item))
     observed = replace(observed, jobs=(), deployment=None)
-    assert plan(observed).writes == (DeleteChild(StorageChild.POD, item),)
+    assert plan(observed).writes == (DeleteObject(StorageChild.POD, item),)
     observed = replace(observed, pods=())
-    assert plan(observed).writes == (DeleteChild(StorageChild.CLAIM, claim()),)
+    assert plan(observed).writes == (DeleteObject(StorageChild.CLAIM, claim()),)
     going = claim(deletionTimestamp="now")
     assert plan(replace(observed, claim=going)).writes == ()
     last = plan(replace(observed, claim=None))
-    assert last.writes == (SetFinalizers(()),)
+    assert last.writes == (finalizers_of(observed.storage),)
     assert last.status is None
 
 
@@ -313,8 +318,8 @@ FILLED: Json = {"fromImage": "example/fetch", "command": ["fetch"]}
 
 def test_a_retained_claim_stays() -> None:
     marked = claim(**MARKED)
-    assert plan(observe(leaving(retain=True), claim=marked)).writes == (SetFinalizers(()),)
-    assert plan(observe(leaving(), spec=None, claim=marked)).writes == (SetFinalizers(()),)
+    assert plan(observe(leaving(retain=True), claim=marked)).writes == (finalizers_of(leaving(retain=True)),)
+    assert plan(observe(leaving(), spec=None, claim=marked)).writes == (finalizers_of(leaving()),)
 
 
 @pytest.mark.parametrize(
@@ -329,12 +334,12 @@ def test_a_claim_that_is_left_behind_with_data_is_marked_so_that_nothing_is_prep
     [write] = plan(observe(storage)).writes
 
     mark = {"metadata": {"annotations": {names.ANNOTATION_PREPARED_DIGEST: "retained"}}}
-    assert write == (PatchClaim(claim(), mark) if is_marked else SetFinalizers(()))
+    assert write == (PatchObject(StorageChild.CLAIM, claim(), mark) if is_marked else finalizers_of(storage))
 
 
 def test_a_claim_that_goes_is_not_marked() -> None:
     going = claim(deletionTimestamp="now")
-    assert plan(observe(leaving(retain=True), claim=going)).writes == (SetFinalizers(()),)
+    assert plan(observe(leaving(retain=True), claim=going)).writes == (finalizers_of(leaving(retain=True)),)
 
 
 def test_the_mark_comes_alone_and_the_growth_after_it() -> None:
@@ -348,7 +353,11 @@ def test_the_mark_comes_alone_and_the_growth_after_it() -> None:
     growth = {"spec": {"resources": {"requests": {"storage": "2Gi"}}}}
 
     def patches(seen: Observed) -> list[Json]:
-        return [write.changes for write in plan(seen).writes if isinstance(write, PatchClaim)]
+        return [
+            write.changes
+            for write in plan(seen).writes
+            if isinstance(write, PatchObject) and write.kind is StorageChild.CLAIM
+        ]
 
     assert patches(observed) == [mark]
     status = plan(observed).status
@@ -360,14 +369,15 @@ def test_the_mark_comes_alone_and_the_growth_after_it() -> None:
 def test_a_job_is_made_suspended_and_let_run_when_that_is_recorded() -> None:
     storage = make_storage(prepare=FILLED)
     writes = plan(observe(storage)).writes
-    [made] = [write.body for write in writes if isinstance(write, CreateChild) and write.kind is StorageChild.JOB]
+    [made] = [write.body for write in writes if isinstance(write, CreateObject) and write.kind is StorageChild.JOB]
     assert made["spec"]["suspend"] is True
     observed = observe(storage, jobs=(as_stored(made),))
     first = plan(observed)
     assert first.status is not None
-    assert ResumeJob(as_stored(made)) not in first.writes
+    resumed = PatchObject(StorageChild.JOB, as_stored(made), {"spec": {"suspend": False}}, unchanged=False)
+    assert resumed not in first.writes
     recorded = {**storage, "status": first.status.to_json()}
-    assert ResumeJob(as_stored(made)) in plan(replace(observed, storage=recorded)).writes
+    assert resumed in plan(replace(observed, storage=recorded)).writes
 
 
 def test_a_failed_preparation_leaves_a_claim_that_remembers_none() -> None:
@@ -375,9 +385,9 @@ def test_a_failed_preparation_leaves_a_claim_that_remembers_none() -> None:
     storage = make_storage(prepare=FILLED)
     storage["metadata"]["annotations"] = {names.ANNOTATION_RECOVERY_NONCE: "again"}
     result = plan(observe(storage, claim=claim(**MARKED)))
-    [patch] = [write for write in result.writes if isinstance(write, PatchClaim)]
+    [patch] = [write for write in result.writes if isinstance(write, PatchObject) and write.kind is StorageChild.CLAIM]
     assert patch.changes == {"metadata": {"annotations": {names.ANNOTATION_PREPARED_DIGEST: None}}}
-    assert StorageChild.JOB not in [write.kind for write in result.writes if isinstance(write, CreateChild)]
+    assert StorageChild.JOB not in [write.kind for write in result.writes if isinstance(write, CreateObject)]
 
 
 def test_what_others_protect_is_left_to_them() -> None:

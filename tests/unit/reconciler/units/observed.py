@@ -7,7 +7,8 @@ from gpu_platform.domain.conditions import find_condition
 from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.specs import GPUSpecSpec
 from gpu_platform.domain.units import Phase
-from reconciler.child_diff import CreateChild, UnitChild
+from reconciler.child_diff import UnitChild
+from reconciler.guarded_writes import CreateObject
 from reconciler.units.observe import Observed
 from reconciler.units.plan import Plan, UnitSettings, plan_unit
 from reconciler.units.ssh_resources import SshSettings
@@ -44,7 +45,9 @@ def settle(observed: Observed, *, is_ready: bool = False) -> Observed:
 
 
 def with_written(observed: Observed, planned: Plan, *, is_ready: bool) -> Observed:
-    written = {write.kind: as_stored(write.body) for write in planned.writes if isinstance(write, CreateChild)}
+    written = {
+        UnitChild(write.kind): as_stored(write.body) for write in planned.writes if isinstance(write, CreateObject)
+    }
     template = written[UnitChild.DEPLOYMENT]["spec"]["template"]
     pod = make_pod(conditions=READY, labels=template["metadata"]["labels"])
     return replace(observed, children=written, pods=(pod,) if is_ready else ())

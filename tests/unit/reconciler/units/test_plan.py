@@ -11,7 +11,8 @@ from gpu_platform.domain import names
 from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.stock import HANDOFF_LIMIT
 from gpu_platform.domain.units import Phase, Reason
-from reconciler.child_diff import CreateChild, DeleteChild, ReplaceChild, UnitChild
+from reconciler.child_diff import UnitChild
+from reconciler.guarded_writes import CreateObject, DeleteObject, ReplaceObject
 from reconciler.units.observe import Observed, SourceStock
 from reconciler.units.plan import LURKER_LIMIT, QUIET_START, plan_unit
 from reconciler.units.pods import find_trial
@@ -41,7 +42,7 @@ def foreign_container_field(field: str) -> Json:
 
 def test_a_new_unit_gets_its_policy_before_its_service_before_its_deployment() -> None:
     result = plan(observe(make_unit(template=HTTP)))
-    assert [write.kind for write in result.writes if isinstance(write, CreateChild)] == [
+    assert [write.kind for write in result.writes if isinstance(write, CreateObject)] == [
         UnitChild.NETWORK_POLICY,
         UnitChild.SERVICE,
         UnitChild.DEPLOYMENT,
@@ -70,7 +71,7 @@ def test_available_unit_is_ready_and_shows_its_address() -> None:
 def test_an_old_pod_that_still_answers_does_not_make_the_new_template_ready() -> None:
     running = settle(observe(make_unit(template=HTTP)), is_ready=True)
     edited = plan(replace(running, unit=make_unit(template=HTTP, image="example/other")))
-    assert [type(write) for write in edited.writes] == [ReplaceChild]
+    assert [type(write) for write in edited.writes] == [ReplaceObject]
     assert edited.status.phase is Phase.PROGRESSING
 
 
@@ -90,7 +91,7 @@ def test_address_is_hidden_while_the_unit_is_not_ready() -> None:
 def test_ports_removed_takes_the_service_away() -> None:
     with_ports = settle(observe(make_unit(template=HTTP)), **AVAILABLE)
     result = plan(replace(with_ports, unit=make_unit()))
-    assert [write.kind for write in result.writes if isinstance(write, DeleteChild)] == [UnitChild.SERVICE]
+    assert [write.kind for write in result.writes if isinstance(write, DeleteObject)] == [UnitChild.SERVICE]
     assert result.status.service_name is None
 
 
@@ -138,14 +139,14 @@ def test_objects_of_an_earlier_unit_with_the_same_name_go_before_ours_come() -> 
     assert settled.deployment is not None
     ours_is_missing = with_child(settled, UnitChild.DEPLOYMENT, None)
     result = plan(replace(ours_is_missing, leftovers={UnitChild.DEPLOYMENT: settled.deployment}))
-    assert result.writes == (DeleteChild(UnitChild.DEPLOYMENT, settled.deployment),)
+    assert result.writes == (DeleteObject(UnitChild.DEPLOYMENT, settled.deployment),)
     assert result.status.phase is Phase.PROGRESSING
 
 
 def test_a_stopped_unit_keeps_its_objects_with_no_replica() -> None:
     running = settle(observe(make_unit(template=HTTP)), **AVAILABLE)
     result = plan(replace(running, unit=make_unit(template=HTTP, running=False)))
-    [scaled] = [write for write in result.writes if isinstance(write, ReplaceChild)]
+    [scaled] = [write for write in result.writes if isinstance(write, ReplaceObject)]
     assert scaled.body["spec"]["replicas"] == 0
     assert ready_reason(result) == (Phase.PROGRESSING, Reason.STOPPING)
     assert result.status.access_url is None
@@ -173,7 +174,7 @@ def handed_off(*, with_pod: bool) -> Observed:
 
 def test_the_deployment_waits_for_the_stocks_pod_to_go() -> None:
     result = plan(handed_off(with_pod=True))
-    assert [write.kind for write in result.writes if isinstance(write, CreateChild)] == [UnitChild.NETWORK_POLICY]
+    assert [write.kind for write in result.writes if isinstance(write, CreateObject)] == [UnitChild.NETWORK_POLICY]
     assert result.requeue_after == HANDOFF_LIMIT - timedelta(seconds=1)
 
 
@@ -182,7 +183,7 @@ def test_the_deployment_does_not_wait_for_ever() -> None:
     assert observed.source is not None
     late = replace(observed.source, claimed_at=NOW - HANDOFF_LIMIT)
     result = plan(replace(observed, source=late))
-    assert UnitChild.DEPLOYMENT in [write.kind for write in result.writes if isinstance(write, CreateChild)]
+    assert UnitChild.DEPLOYMENT in [write.kind for write in result.writes if isinstance(write, CreateObject)]
 
 
 def test_the_unit_prefers_its_stocks_node_and_keeps_that_wish_when_the_stock_is_gone() -> None:
@@ -199,7 +200,7 @@ def test_claimed_stock_gives_its_gpus_back_and_keeps_its_status() -> None:
     ready = settle(observe(stock), **AVAILABLE)
     claimed = make_stock(claimed_by="runtime-instance/demo")
     result = plan(replace(ready, unit=claimed, is_claimed_stock=True))
-    [scaled] = [write for write in result.writes if isinstance(write, ReplaceChild)]
+    [scaled] = [write for write in result.writes if isinstance(write, ReplaceObject)]
     assert scaled.body["spec"]["replicas"] == 0
     assert result.status.phase is Phase.READY
 
@@ -212,27 +213,27 @@ def test_claimed_stock_keeps_its_gpus_while_other_stock_lurks_but_not_for_ever()
     assert result.writes == ()
     assert result.requeue_after == LURKER_LIMIT - timedelta(seconds=1)
     late = plan_unit(lurked, SETTINGS, NOW + LURKER_LIMIT)
-    assert [type(write) for write in late.writes] == [ReplaceChild]
+    assert [type(write) for write in late.writes] == [ReplaceObject]
 
 
 def test_new_stock_gets_no_pod_while_a_hand_off_is_under_way() -> None:
     during = observe(make_stock("pool-9", phase="Progressing"), claims_under_way=(NOW - timedelta(seconds=1),))
     result = plan(during)
-    assert [write.kind for write in result.writes if isinstance(write, CreateChild)] == [UnitChild.NETWORK_POLICY]
+    assert [write.kind for write in result.writes if isinstance(write, CreateObject)] == [UnitChild.NETWORK_POLICY]
     assert result.requeue_after == HANDOFF_LIMIT - timedelta(seconds=1)
     after = plan_unit(during, SETTINGS, NOW + HANDOFF_LIMIT)
-    assert UnitChild.DEPLOYMENT in [write.kind for write in after.writes if isinstance(write, CreateChild)]
+    assert UnitChild.DEPLOYMENT in [write.kind for write in after.writes if isinstance(write, CreateObject)]
 
 
 def test_lurking_stock_steps_back_during_a_hand_off_and_comes_again_after_it() -> None:
     unplaced = make_pod(node=None, conditions=[{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}])
     lurker = replace(settle(observe(make_stock("pool-9"))), pods=(unplaced,))
     during = replace(lurker, claims_under_way=(NOW,))
-    [scaled] = [write for write in plan(during).writes if isinstance(write, ReplaceChild)]
+    [scaled] = [write for write in plan(during).writes if isinstance(write, ReplaceObject)]
     assert scaled.body["spec"]["replicas"] == 0
     held = replace(with_child(during, UnitChild.DEPLOYMENT, as_stored({**scaled.body})), pods=())
     assert plan(held).writes == ()
-    [again] = [write for write in plan(replace(held, claims_under_way=())).writes if isinstance(write, ReplaceChild)]
+    [again] = [write for write in plan(replace(held, claims_under_way=())).writes if isinstance(write, ReplaceObject)]
     assert again.body["spec"]["replicas"] == 1
 
 
@@ -367,7 +368,7 @@ def test_any_foreign_change_of_a_child_is_put_back(edit: Any) -> None:
     live = copy.deepcopy(observed.deployment)
     edit(live)
     [write] = plan(with_child(observed, UnitChild.DEPLOYMENT, live)).writes
-    assert isinstance(write, ReplaceChild)
+    assert isinstance(write, ReplaceObject)
     assert write.body["metadata"]["resourceVersion"] == "9"
     assert "managedFields" not in write.body["metadata"]
     assert observed.deployment is not None

@@ -8,7 +8,8 @@ import pytest
 from gpu_platform.domain import names
 from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.units import Phase, Reason
-from reconciler.child_diff import CreateChild, ReplaceChild, UnitChild
+from reconciler.child_diff import UnitChild
+from reconciler.guarded_writes import CreateObject, ReplaceObject
 from tests.support.builders import make_storage, make_unit
 from tests.unit.reconciler.units.observed import message, observe, plan, ready_reason, settle
 
@@ -28,7 +29,7 @@ def test_a_held_and_ready_storage_is_a_volume_of_the_pod() -> None:
     unit = make_unit(storageMounts=mounts, gpu=0)
     observed = observe(unit, storages={"weights": storage(), "logs": storage("logs")})
     [deployment] = [write for write in plan(observed).writes if write_kind(write) is UnitChild.DEPLOYMENT]
-    assert isinstance(deployment, CreateChild)
+    assert isinstance(deployment, CreateObject)
     pod = deployment.body["spec"]["template"]["spec"]
     assert pod["volumes"][1:] == [
         {"name": "storage-0", "persistentVolumeClaim": {"claimName": "weights"}},
@@ -90,7 +91,7 @@ def test_another_mount_is_another_pod() -> None:
     ready = settle(observe(make_unit()), is_ready=True)
     mounted = replace(ready, unit=make_unit(storageMounts=MOUNTS), storages={"weights": storage()})
     [write] = plan(mounted).writes
-    assert isinstance(write, ReplaceChild)
+    assert isinstance(write, ReplaceObject)
     assert write.kind is UnitChild.DEPLOYMENT
 
 

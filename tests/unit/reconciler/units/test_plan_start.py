@@ -6,7 +6,8 @@ from datetime import timedelta
 from gpu_platform.domain import names
 from gpu_platform.domain.stock import HANDOFF_LIMIT
 from gpu_platform.domain.units import Phase
-from reconciler.child_diff import ReplaceChild, UnitChild
+from reconciler.child_diff import UnitChild
+from reconciler.guarded_writes import ReplaceObject
 from reconciler.units.observe import Observed, SourceStock
 from reconciler.units.plan import Plan, plan_unit
 from tests.support.builders import NOW, as_stored, make_pod, make_stock, make_unit
@@ -24,7 +25,7 @@ def started(*, stock_has_pod: bool) -> Observed:
     first["status"]["nodeName"] = FIRST_NODE
     ran = settle(observe(unit, source=SourceStock(first, (), NOW)), is_ready=True)
     stopped = replace(ran, unit=make_unit(template=HTTP, running=False), source=None, pods=())
-    [scaled] = [write for write in plan(stopped).writes if isinstance(write, ReplaceChild)]
+    [scaled] = [write for write in plan(stopped).writes if isinstance(write, ReplaceObject)]
     stock = make_stock("pool-7", claimed_by="runtime-instance/demo")
     pods = (make_pod("stock-pod"),) if stock_has_pod else ()
     source = SourceStock(stock, pods, claimed_at=NOW - timedelta(seconds=1))
@@ -36,7 +37,7 @@ def scaled_up(result: Plan) -> bool:
     return any(
         write.kind is UnitChild.DEPLOYMENT and write.body["spec"]["replicas"] == 1
         for write in result.writes
-        if isinstance(write, ReplaceChild)
+        if isinstance(write, ReplaceObject)
     )
 
 
@@ -54,7 +55,7 @@ def test_a_started_unit_does_not_wait_for_ever() -> None:
 
 def test_a_started_unit_prefers_the_node_of_its_new_stock_and_keeps_that_wish() -> None:
     observed = started(stock_has_pod=False)
-    [write] = [write for write in plan(observed).writes if isinstance(write, ReplaceChild)]
+    [write] = [write for write in plan(observed).writes if isinstance(write, ReplaceObject)]
     wish = str(write.body["spec"]["template"]["spec"]["affinity"])
     assert NEXT_NODE in wish
     assert FIRST_NODE not in wish
@@ -64,7 +65,7 @@ def test_a_started_unit_prefers_the_node_of_its_new_stock_and_keeps_that_wish() 
 
 def test_a_unit_that_starts_without_stock_is_scaled_up_at_once_and_prefers_what_it_did() -> None:
     [write] = plan(replace(started(stock_has_pod=False), source=None)).writes
-    assert isinstance(write, ReplaceChild)
+    assert isinstance(write, ReplaceObject)
     assert FIRST_NODE in str(write.body["spec"]["template"]["spec"]["affinity"])
 
 

@@ -10,7 +10,8 @@ from gpu_platform.domain import names
 from gpu_platform.domain.conditions import find_condition
 from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.units import GPUUnitStatus, Phase, Reason
-from reconciler.child_diff import CreateChild, DeleteChild, ReplaceChild, UnitChild
+from reconciler.child_diff import UnitChild
+from reconciler.guarded_writes import CreateObject, DeleteObject, ReplaceObject
 from reconciler.units.observe import Observed
 from reconciler.units.plan import Plan, UnitSettings, plan_unit
 from reconciler.units.route_resources import Gateway, IngressClass, RouteSettings, find_route_wait
@@ -48,7 +49,7 @@ def plan(observed: Observed, route: RouteSettings | None = INGRESS) -> Plan:
 
 
 def created(result: Plan, kind: UnitChild) -> Json:
-    [body] = [write.body for write in result.writes if isinstance(write, CreateChild) and write.kind is kind]
+    [body] = [write.body for write in result.writes if isinstance(write, CreateObject) and write.kind is kind]
     return body
 
 
@@ -69,7 +70,7 @@ def published(status: GPUUnitStatus) -> tuple[str, str, str]:
 
 
 def test_a_unit_is_private_unless_it_asks() -> None:
-    kinds = {write.kind for write in plan(observe(make_unit(template=HTTP))).writes if isinstance(write, CreateChild)}
+    kinds = {write.kind for write in plan(observe(make_unit(template=HTTP))).writes if isinstance(write, CreateObject)}
 
     assert kinds == {UnitChild.NETWORK_POLICY, UnitChild.SERVICE, UnitChild.DEPLOYMENT}
 
@@ -167,7 +168,7 @@ def test_stock_is_never_public() -> None:
     stock = make_stock("host-0", template=HTTP, access=PUBLIC)
 
     writes = plan(observe(stock)).writes
-    assert UnitChild.INGRESS not in {write.kind for write in writes if isinstance(write, CreateChild)}
+    assert UnitChild.INGRESS not in {write.kind for write in writes if isinstance(write, CreateObject)}
 
 
 def test_the_address_is_shown_once_the_controller_has_taken_up_the_ingress() -> None:
@@ -209,8 +210,8 @@ def test_a_unit_that_does_not_run_has_no_public_address() -> None:
 def test_who_becomes_private_again_loses_the_route_and_the_hole(spec: Json) -> None:
     result = plan(replace(running(TAKEN_UP), unit=public_unit(**spec)))
 
-    assert [write.kind for write in result.writes if isinstance(write, DeleteChild)] == [UnitChild.INGRESS]
-    [policy] = [write.body for write in result.writes if isinstance(write, ReplaceChild)]
+    assert [write.kind for write in result.writes if isinstance(write, DeleteObject)] == [UnitChild.INGRESS]
+    [policy] = [write.body for write in result.writes if isinstance(write, ReplaceObject)]
     assert len(policy["spec"]["ingress"]) == 1
     assert result.status.public_url is None
     assert find_condition(result.status.conditions, "Published") is None
@@ -219,7 +220,7 @@ def test_who_becomes_private_again_loses_the_route_and_the_hole(spec: Json) -> N
 def test_another_kind_of_route_takes_the_old_one_away() -> None:
     result = plan(running(TAKEN_UP), HTTP_ROUTE)
 
-    assert [write.kind for write in result.writes if isinstance(write, DeleteChild)] == [UnitChild.INGRESS]
+    assert [write.kind for write in result.writes if isinstance(write, DeleteObject)] == [UnitChild.INGRESS]
     assert created(result, UnitChild.HTTP_ROUTE)
 
 
@@ -235,7 +236,7 @@ def test_another_annotation_in_the_settings_reaches_the_routes_and_the_old_one_g
 
     other = replace(INGRESS, annotations={"example.com/size": "1g"})
     [write] = plan(with_child(observed, UnitChild.INGRESS, live), other).writes
-    assert isinstance(write, ReplaceChild)
+    assert isinstance(write, ReplaceObject)
     annotations = write.body["metadata"]["annotations"]
     assert annotations.pop(names.ANNOTATION_FIELDS)
     assert annotations == {"example.com/size": "1g", "controller.example.com/seen": "yes"}
@@ -244,7 +245,7 @@ def test_another_annotation_in_the_settings_reaches_the_routes_and_the_old_one_g
 def test_where_no_routes_are_set_up_a_public_unit_runs_and_says_whom_to_ask() -> None:
     result = plan(replace(observe(public_unit()), pods=()), None)
 
-    assert UnitChild.DEPLOYMENT in {write.kind for write in result.writes if isinstance(write, CreateChild)}
+    assert UnitChild.DEPLOYMENT in {write.kind for write in result.writes if isinstance(write, CreateObject)}
     assert published(result.status)[:2] == ("False", Reason.UNIT_NOT_PUBLISHED)
     assert "routeKind" in published(result.status)[2]
 
@@ -254,8 +255,8 @@ def test_routes_that_are_turned_off_go_from_the_units_that_had_one(running_: boo
     observed = running(TAKEN_UP)
     result = plan(replace(observed, unit=public_unit(running=running_)), None)
 
-    assert [write.kind for write in result.writes if isinstance(write, DeleteChild)] == [UnitChild.INGRESS]
-    replaced = {write.kind: write.body for write in result.writes if isinstance(write, ReplaceChild)}
+    assert [write.kind for write in result.writes if isinstance(write, DeleteObject)] == [UnitChild.INGRESS]
+    replaced = {write.kind: write.body for write in result.writes if isinstance(write, ReplaceObject)}
     assert len(replaced[UnitChild.NETWORK_POLICY]["spec"]["ingress"]) == 1
     assert (UnitChild.DEPLOYMENT in replaced) is not running_
     assert result.status.public_url is None
@@ -266,12 +267,12 @@ def test_who_becomes_private_again_loses_the_route_also_while_something_else_is_
     assert plan(observed).writes == ()
 
     result = plan(replace(observed, unit=public_unit(access=None)))
-    assert result.writes == (DeleteChild(UnitChild.INGRESS, observed.children[UnitChild.INGRESS]),)
+    assert result.writes == (DeleteObject(UnitChild.INGRESS, observed.children[UnitChild.INGRESS]),)
     assert ready_reason(result) == (Phase.FAILED, Reason.INVALID_SPEC)
 
 
 def test_a_route_comes_after_everything_that_the_unit_needs_to_run() -> None:
-    kinds = [write.kind for write in plan(observe(public_unit())).writes if isinstance(write, CreateChild)]
+    kinds = [write.kind for write in plan(observe(public_unit())).writes if isinstance(write, CreateObject)]
 
     assert kinds[-2:] == [UnitChild.DEPLOYMENT, UnitChild.INGRESS]
 
@@ -292,7 +293,7 @@ def test_what_a_route_no_longer_says_is_taken_out_of_it(
     result = plan(observed, after)
 
     [write] = result.writes
-    assert isinstance(write, ReplaceChild)
+    assert isinstance(write, ReplaceObject)
     assert dropped in str(observed.children[before.kind]["spec"])
     assert dropped not in str(write.body["spec"])
     assert published(result.status)[2] == f"its {before.kind} is being changed"
@@ -305,7 +306,7 @@ def test_a_unit_without_ports_lets_nobody_in_any_more() -> None:
     [policy] = [
         write.body
         for write in result.writes
-        if isinstance(write, ReplaceChild) and write.kind is UnitChild.NETWORK_POLICY
+        if isinstance(write, ReplaceObject) and write.kind is UnitChild.NETWORK_POLICY
     ]
     assert "ingress" not in policy["spec"]
 

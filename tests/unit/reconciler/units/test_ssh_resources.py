@@ -2,7 +2,7 @@
 
 import tomllib
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeGuard
 
 import pytest
 
@@ -12,13 +12,12 @@ from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.ssh import SPARE_GRACE, SshPhase, hash_token, with_spare_tokens
 from gpu_platform.domain.units import GPUUnitStatus, Phase, Reason
 from gpu_platform.store.ssh_tokens import UnitToken, build_token_secret
-from reconciler.child_diff import DeleteChild, ReplaceChild, UnitChild
+from reconciler.child_diff import UnitChild
+from reconciler.guarded_writes import DeleteObject, ReplaceObject
 from reconciler.units.observe import Observed
 from reconciler.units.plan import (
     TOKEN_INTERVAL,
-    AdoptSecret,
     DeleteSecret,
-    ListTokens,
     Plan,
     UnitSettings,
     Write,
@@ -76,8 +75,12 @@ def token_secret(owner: Json) -> Json:
     return {**secret, "metadata": {**secret["metadata"], "uid": "uid-secret", "resourceVersion": "3"}}
 
 
+def is_list_of_tokens(write: Write) -> TypeGuard[ReplaceObject]:
+    return isinstance(write, ReplaceObject) and write.kind == "GPUUnit"
+
+
 def spare_writes(planned: Plan) -> list[Write]:
-    return [write for write in planned.writes if isinstance(write, DeleteSecret | ListTokens)]
+    return [write for write in planned.writes if isinstance(write, DeleteSecret) or is_list_of_tokens(write)]
 
 
 def ssh_reason(status: GPUUnitStatus) -> tuple[SshPhase, str]:
@@ -277,7 +280,7 @@ def test_a_sidecar_that_cannot_start_is_quoted() -> None:
 def test_other_keys_replace_the_files_and_the_template() -> None:
     result = plan(changed(settle(observe(make_unit(ssh=ssh_block()))), authorizedKeys=[make_key(9)]))
 
-    assert [write.kind for write in result.writes if isinstance(write, ReplaceChild)] == [
+    assert [write.kind for write in result.writes if isinstance(write, ReplaceObject)] == [
         UnitChild.CONFIG_MAP,
         UnitChild.DEPLOYMENT,
     ]
@@ -289,7 +292,7 @@ def test_edited_files_are_put_right() -> None:
     edited = {**files, "data": {**files["data"], "more": "x"}}
     [write] = plan(with_child(settled, UnitChild.CONFIG_MAP, edited)).writes
 
-    assert isinstance(write, ReplaceChild)
+    assert isinstance(write, ReplaceObject)
     assert "more" not in write.body["data"]
 
 
@@ -300,7 +303,7 @@ def test_parity_38_without_ssh_the_files_and_the_token_go() -> None:
 
     secret = names.ssh_token_secret("demo", TOKEN_HASH)
     assert DeleteSecret("runtime-instance", secret) in result.writes
-    assert DeleteChild(UnitChild.CONFIG_MAP, settled.children[UnitChild.CONFIG_MAP]) in result.writes
+    assert DeleteObject(UnitChild.CONFIG_MAP, settled.children[UnitChild.CONFIG_MAP]) in result.writes
     assert result.status.ssh is None
     assert find_condition(result.status.conditions, "SSHReady") is None
 
@@ -311,7 +314,8 @@ def test_the_unit_takes_over_its_token_from_the_operation() -> None:
         "metadata": {"name": "op-1", "namespace": "runtime-instance", "uid": "uid-operation"},
     }
     observed = observe(make_unit(ssh=ssh_block(tokenHash=TOKEN_HASH)), token_secret=token_secret(operation))
-    adopted = next(write for write in plan(observed).writes if isinstance(write, AdoptSecret))
+    writes = (write for write in plan(observed).writes if isinstance(write, ReplaceObject))
+    adopted = next(write for write in writes if write.kind == "Secret")
 
     owner = names.owner_reference("GPUUnit", "demo", "uid-demo")
     assert adopted.body["metadata"]["ownerReferences"] == [owner]
@@ -328,7 +332,7 @@ def test_another_token_removes_the_one_before() -> None:
     secret = names.ssh_token_secret("demo", TOKEN_HASH)
     places = [type(write) for write in result.writes]
     assert DeleteSecret("runtime-instance", secret) in result.writes
-    assert places.index(DeleteSecret) < places.index(ReplaceChild)
+    assert places.index(DeleteSecret) < places.index(ReplaceObject)
 
 
 @pytest.mark.parametrize("block", [{}, {"authorizedKeys": []}], ids=["healthy", "failed"])
@@ -341,10 +345,10 @@ def test_the_secret_of_a_spare_token_is_deleted_by_the_pass_after_its_mark(block
     assert noted.requeue_after == SPARE_GRACE
     assert spare_writes(noted) == []
     [marked] = spare_writes(plan(replace(settled, unit=with_spare_tokens(unit, {spare: NOW - SPARE_GRACE}))))
-    assert isinstance(marked, ListTokens)
+    assert is_list_of_tokens(marked)
     deleted, forgotten = spare_writes(plan(replace(settled, unit=marked.body)))
     assert deleted == DeleteSecret("runtime-instance", names.ssh_token_secret("demo", spare))
-    assert isinstance(forgotten, ListTokens)
+    assert is_list_of_tokens(forgotten)
     assert names.ANNOTATION_SPARE_TOKENS not in forgotten.body["metadata"]["annotations"]
 
 
