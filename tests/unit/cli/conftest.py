@@ -3,8 +3,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.unit.cli.api_server import ApiServer, running_server
 from tests.unit.cli.shell import Shell
+from tests.unit.client.api_server import ApiServer, running_server
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from gpu_platform.cli.drift import find_news
-from tests.unit.cli.api_server import ApiServer, data, refusal
 from tests.unit.cli.shell import Shell
+from tests.unit.client.api_server import ApiServer, data, refusal
 
 DRIFT = "/operator/drift"
 WEB: dict[str, Any] = {

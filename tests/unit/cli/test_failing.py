@@ -13,9 +13,9 @@ import pytest
 
 from gpu_platform.cli.transport import describe_no_connection
 from gpu_platform.devcluster.credentials import ensure_certificates, key_pair
-from tests.unit.cli import views
-from tests.unit.cli.api_server import NO_CONTENT, Answer, ApiServer, data, refusal
 from tests.unit.cli.shell import Shell
+from tests.unit.client import views
+from tests.unit.client.api_server import NO_CONTENT, Answer, ApiServer, data, refusal
 
 CREATE = ("units", "create", "demo", "--spec", "host.1", "--image", "python:3.12", "--operation-id", "op-1")
 BUSY = refusal(503, "operation_in_progress", "the operation is under way", retry_after=0)

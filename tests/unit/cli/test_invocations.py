@@ -10,9 +10,9 @@ import pytest
 from gpu_platform.cli.invocations import build_remarks
 from gpu_platform.cli.views import InvocationView
 from gpu_platform.domain.json_text import Json
-from tests.unit.cli import views
-from tests.unit.cli.api_server import NO_CONTENT, Answer, ApiServer, data, page, refusal
 from tests.unit.cli.shell import Shell, unwrapped
+from tests.unit.client import views
+from tests.unit.client.api_server import NO_CONTENT, Answer, ApiServer, data, page, refusal
 
 FUNCTIONS = "/serverless/functions"
 INVOCATIONS = "/serverless/invocations"

@@ -5,7 +5,7 @@ from typing import Any, cast
 
 from gpu_platform.cli.invocations import WIDTH, Moment, build_bars, list_moments
 from gpu_platform.cli.views import InvocationView
-from tests.unit.cli import views
+from tests.unit.client import views
 
 ACCEPTED_AT = datetime(2026, 11, 17, 12, tzinfo=UTC)
 

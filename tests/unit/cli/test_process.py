@@ -18,9 +18,9 @@ from typer.testing import CliRunner
 from gpu_platform.cli.app import app
 from tests.architecture.repository import ROOT
 from tests.support.waiting import wait_until
-from tests.unit.cli import views
-from tests.unit.cli.api_server import Answer, ApiServer, data, page
 from tests.unit.cli.shell import KEY
+from tests.unit.client import views
+from tests.unit.client.api_server import Answer, ApiServer, data, page
 
 COMMAND = (sys.executable, "-m", "gpu_platform.cli")
 SECONDS = 180

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from tests.unit.cli import views
-from tests.unit.cli.api_server import Answer, ApiServer, data, page, refusal
 from tests.unit.cli.shell import KEY, Shell
+from tests.unit.client import views
+from tests.unit.client.api_server import Answer, ApiServer, data, page, refusal
 
 
 def rows(table: str) -> list[list[str]]:

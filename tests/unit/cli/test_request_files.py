@@ -17,9 +17,9 @@ from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.storages import StorageChange
 from gpu_platform.domain.units import Probe, UnitChange
 from gpu_platform.domain.value import Value
-from tests.unit.cli import views
-from tests.unit.cli.api_server import ApiServer, data
 from tests.unit.cli.shell import Shell, unwrapped
+from tests.unit.client import views
+from tests.unit.client.api_server import ApiServer, data
 
 HTTP, TCP = {"http": {"port": "web"}}, {"tcp": {"port": "web"}}
 

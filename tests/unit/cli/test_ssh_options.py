@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from tests.support.ssh_blocks import make_key
-from tests.unit.cli import views
-from tests.unit.cli.api_server import ApiServer, data
 from tests.unit.cli.shell import Shell, unwrapped
+from tests.unit.client import views
+from tests.unit.client.api_server import ApiServer, data
 
 CREATE = ("units", "create", "demo", "--spec", "host.1", "--image", "python:3.12")
 STATUS = {"phase": "Ready", "accessCommand": "ssh runtime@demo.example.com"}

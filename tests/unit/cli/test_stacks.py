@@ -5,9 +5,9 @@ import json
 import pytest
 
 from gpu_platform.cli.wait import Outcome, judge_preview, judge_recorded
-from tests.unit.cli import views
-from tests.unit.cli.api_server import ApiServer, data, refusal
 from tests.unit.cli.shell import Shell
+from tests.unit.client import views
+from tests.unit.client.api_server import ApiServer, data, refusal
 
 PREVIEW = ("units", "preview", "demo", "--operation-id", "cli-7")
 ASKED = "/gpu-units/demo/preview"

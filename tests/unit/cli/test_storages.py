@@ -5,9 +5,9 @@ import json
 import pytest
 
 from gpu_platform.domain.json_text import Json
-from tests.unit.cli import views
-from tests.unit.cli.api_server import NO_CONTENT, Answer, ApiServer, data, page, refusal
 from tests.unit.cli.shell import Shell
+from tests.unit.client import views
+from tests.unit.client.api_server import NO_CONTENT, Answer, ApiServer, data, page, refusal
 
 STORAGES = "/gpu-storages"
 PENDING = {"phase": "Pending", "reason": "StoragePending"}

@@ -6,19 +6,9 @@ import subprocess
 import sys
 
 from gpu_platform.cli.server_events import EventReader, ServerEvent
-from gpu_platform.domain.json_text import Json
-from tests.unit.cli import views
-from tests.unit.cli.api_server import Answer, ApiServer, refusal
 from tests.unit.cli.shell import KEY, Shell
-
-
-def stream(*lines: str) -> Answer:
-    return Answer(body="\n".join([*lines, ""]), headers={"Content-Type": "text/event-stream"})
-
-
-def event(kind: str, number: str, view: Json) -> tuple[str, ...]:
-    return f"id: {number}", f"event: {kind}", f"data: {json.dumps(view)}", ""
-
+from tests.unit.client import views
+from tests.unit.client.api_server import Answer, ApiServer, event, refusal, stream
 
 END = refusal(401, "unauthenticated", "the key was withdrawn")
 

@@ -17,9 +17,9 @@ from gpu_platform.cli.wait import (
     judge_settled,
 )
 from gpu_platform.domain.json_text import Json
-from tests.unit.cli import views
-from tests.unit.cli.api_server import NO_CONTENT, Answer, ApiServer, data, refusal
 from tests.unit.cli.shell import Shell
+from tests.unit.client import views
+from tests.unit.client.api_server import NO_CONTENT, Answer, ApiServer, data, refusal
 
 CREATE = ("units", "create", "demo", "--spec", "host.1", "--image", "python:3.12", "--wait")
 PENDING = views.unit(phase="Pending", reason=None, message=None, observedGeneration=None)

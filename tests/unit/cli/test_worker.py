@@ -11,9 +11,9 @@ import pytest
 from gpu_platform.cli.views import FunctionView
 from gpu_platform.cli.worker import build_function_name, build_limits
 from tests.architecture.repository import ROOT
-from tests.unit.cli import views
-from tests.unit.cli.api_server import ApiServer, refusal
 from tests.unit.cli.shell import Shell
+from tests.unit.client import views
+from tests.unit.client.api_server import ApiServer, refusal
 
 HANDLER = """
 from serverless import handler

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from tests.unit.cli import views
-from tests.unit.cli.api_server import NO_CONTENT, ApiServer, data, refusal
 from tests.unit.cli.shell import Shell, unwrapped
+from tests.unit.client import views
+from tests.unit.client.api_server import NO_CONTENT, ApiServer, data, refusal
 
 CREATE = ("units", "create", "demo", "--spec", "host.1", "--image", "python:3.12")
 

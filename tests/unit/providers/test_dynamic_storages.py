@@ -11,7 +11,7 @@ from providers.rest.api import RefusedError, RestApi
 from providers.rest.storages import STORAGES
 from providers.rest.things import Things
 from providers.rest.units import UNITS
-from tests.unit.cli.api_server import NO_CONTENT, Answer, ApiServer, data, refusal, running_server
+from tests.unit.client.api_server import NO_CONTENT, Answer, ApiServer, data, refusal, running_server
 
 UNKNOWN = Unknown()  # type: ignore[no-untyped-call]
 OWNER = "acme/urn:pulumi:dev::shop::storage::weights"

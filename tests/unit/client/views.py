@@ -137,12 +137,14 @@ def spec(name: str = "t4.1") -> Json:
 def health(**changes: Any) -> Json:
     return {
         "startedAt": ago(minutes=5),
-        "uptimeSeconds": 312.5,
+        "uptimeSeconds": 312,
         "kubernetesConnected": True,
         "nodeCount": 5,
         "readyNodeCount": 5,
         "stockUnitCount": 2,
         "activeUnitCount": 1,
+        "totalGpuCapacity": 32,
+        "totalGpuAllocatable": 32,
         "totalGPUCapacity": 32,
         "totalGPUAllocatable": 32,
         "gpuProducts": [{"product": "Tesla-T4", "nodeCount": 4, "capacity": 32, "allocatable": 32}],
@@ -208,6 +210,7 @@ def call(name: str = "inv-1", **changes: Any) -> Json:
         "attempts": 1,
         "worker": "words-worker-0",
         "acceptedAt": ago(seconds=7),
+        "expiresAt": ago(days=-3),
         "result": {"statusCode": 200, "contentType": "application/json", "body": {"words": 3}},
         **changes,
     }

@@ -73,6 +73,14 @@ def refusal(status: int, code: str, message: str, *details: Json, retry_after: i
     return Answer(status, {"error": error}, {} if retry_after is None else {"Retry-After": str(retry_after)})
 
 
+def stream(*lines: str) -> Answer:
+    return Answer(body="\n".join([*lines, ""]), headers={"Content-Type": "text/event-stream"})
+
+
+def event(kind: str, number: str, view: Json) -> tuple[str, ...]:
+    return f"id: {number}", f"event: {kind}", f"data: {json.dumps(view)}", ""
+
+
 NO_CONTENT = Answer(204)
 
 
