@@ -9,15 +9,12 @@ from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 
 from gpu_platform.domain.units import RequestError
-from gpu_platform.domain.value import Value
 from gpu_platform.kube import KubeError
 from gpu_platform.nats.errors import QueueFullError, QueueUnavailableError
 from platform_api import openapi as documents
 from platform_api.auth.access import find_tenant
 from platform_api.deps import Deps
-from platform_api.drift import endpoints as drift
 from platform_api.functions import endpoints as functions
-from platform_api.gpu_metrics import endpoints as gpu_metrics
 from platform_api.gpu_units import endpoints as gpu_units
 from platform_api.health import endpoints as health
 from platform_api.http.bodies import error_response, refusal
@@ -30,15 +27,11 @@ from platform_api.http.middleware import (
     current_request_id,
     only_local_callers,
 )
-from platform_api.inventory import endpoints as inventory
 from platform_api.invocations import endpoints as invocations
 from platform_api.invocations.limits import PATH as INVOCATIONS
-from platform_api.jobs import endpoints as jobs
 from platform_api.proxy import endpoints as proxying
-from platform_api.specs import endpoints as specs
 from platform_api.stacks import endpoints as stacks
-from platform_api.stock_pools import endpoints as stock_pools
-from platform_api.stock_units import endpoints as stock_units
+from platform_api.stock import endpoints as stock
 from platform_api.storages import endpoints as storages
 
 RESOURCES = (
@@ -48,20 +41,13 @@ RESOURCES = (
     gpu_units,
     proxying,
     storages,
-    gpu_metrics,
     functions,
-    stock_units,
-    stock_pools,
+    stock,
     stacks,
-    drift,
-    jobs,
-    specs,
-    inventory,
     documents,
 )
 
 ROUTERS: tuple[APIRouter, ...] = tuple(resource.router for resource in RESOURCES)
-BODIES: tuple[type[Value], ...] = tuple(body for resource in RESOURCES for body in resource.BODIES)
 
 log = logging.getLogger(__name__)
 
@@ -95,10 +81,11 @@ def build_routes() -> FastAPI:
         redoc_url=None,
         redirect_slashes=False,
         separate_input_output_schemas=False,
+        generate_unique_id_function=lambda route: route.name,
         # Looked up anew for each request; what is counted is counted in the frame.
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
-    app.state.bodies = BODIES
+    app.state.routers = ROUTERS
     for router in ROUTERS:
         app.include_router(router)
     app.add_exception_handler(ApiError, _answer_error)

@@ -115,6 +115,11 @@ class Cluster:
         metadata = storage["metadata"]
         return self.pods.by_index(BY_STORAGE, _pod_owner(metadata["namespace"], metadata["uid"]))
 
+    def require_listed(self, *caches: ObjectCache) -> None:
+        """A 503 rather than an answer that lacks what was not listed yet."""
+        if missing := [cache.name for cache in caches if not cache.is_synced]:
+            raise unavailable(f"not listed yet: {', '.join(missing)}")
+
     def find_problems(self) -> tuple[str, ...]:
         """Why requests cannot be served just now; empty when they can."""
         if self.pulse.problem is not None:

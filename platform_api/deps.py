@@ -1,11 +1,11 @@
-"""What the endpoints work with; made once per process, handed to `create_app`."""
+"""What the endpoints work with: made once per process, handed to `create_app`, and found by the dependencies here."""
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
-from fastapi import Request
+from fastapi import Depends, Request
 from fastapi.responses import Response
 
 from platform_api.auth.keys import Caller, KeyRing
@@ -29,17 +29,22 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
+class Services:
+    """What needs Kubernetes."""
+
+    cluster: Cluster
+    units: UnitService
+    storages: StorageService
+    functions: FunctionService
+    invocations: InvocationService
+    drift: DriftTracker
+
+
+@dataclass(frozen=True)
 class Deps:
     settings: ApiSettings
-    cluster: Cluster | None
+    services: Services | None
     """None where `kubeMode` is off, or auto and there is none."""
-
-    units: UnitService | None
-    storages: StorageService | None
-    functions: FunctionService | None
-    invocations: InvocationService | None
-    drift: DriftTracker | None
-    """All there where the cluster is."""
 
     queue: QueueLink
     gpus: GpuReader
@@ -54,13 +59,17 @@ class Deps:
     now: Callable[[], datetime]
     started_at: datetime
 
+    @property
+    def cluster(self) -> Cluster | None:
+        return self.services.cluster if self.services is not None else None
+
 
 def deps_of(request: Request) -> Deps:
     deps: Deps = request.app.state.deps
     return deps
 
 
-def root_of(request: Request) -> str:
+async def root_of(request: Request) -> str:
     """Where the caller reaches this API: what links in an answer begin with."""
     return (deps_of(request).settings.public_url or str(request.base_url)).rstrip("/")
 
@@ -80,32 +89,22 @@ async def stream(
     )
 
 
-def cluster_of(request: Request) -> Cluster:
-    """The cluster, or a 503 that says why there is none."""
-    return _present(deps_of(request).cluster)
+def _of_services(choose: Callable[[Services], T]) -> Callable[[Request], Awaitable[T]]:
+    """A dependency: a part of the services, or a 503 that says why there are none."""
+
+    async def find(request: Request) -> T:
+        services = deps_of(request).services
+        if services is None:
+            raise unavailable("this API runs without Kubernetes (kubeMode: off): only /api/v1/health answers")
+        return choose(services)
+
+    return find
 
 
-async def units_of(request: Request) -> UnitService:
-    return _present(deps_of(request).units)
-
-
-async def storages_of(request: Request) -> StorageService:
-    return _present(deps_of(request).storages)
-
-
-async def functions_of(request: Request) -> FunctionService:
-    return _present(deps_of(request).functions)
-
-
-async def invocations_of(request: Request) -> InvocationService:
-    return _present(deps_of(request).invocations)
-
-
-def drift_of(request: Request) -> DriftTracker:
-    return _present(deps_of(request).drift)
-
-
-def _present(part: T | None) -> T:
-    if part is None:
-        raise unavailable("this API runs without Kubernetes (kubeMode: off): only /api/v1/health answers")
-    return part
+Root = Annotated[str, Depends(root_of)]
+KubeCluster = Annotated[Cluster, Depends(_of_services(lambda services: services.cluster))]
+Units = Annotated[UnitService, Depends(_of_services(lambda services: services.units))]
+Storages = Annotated[StorageService, Depends(_of_services(lambda services: services.storages))]
+Functions = Annotated[FunctionService, Depends(_of_services(lambda services: services.functions))]
+Invocations = Annotated[InvocationService, Depends(_of_services(lambda services: services.invocations))]
+Drift = Annotated[DriftTracker, Depends(_of_services(lambda services: services.drift))]

@@ -1,6 +1,6 @@
 """The API about itself: the OpenAPI description at `/openapi.json`, and the page at `/docs` that shows it.
 
-`describe` is FastAPI's description, with the bodies that `http.bodies` decodes and without what is never answered. The
+`describe` is FastAPI's description, with the bodies that `http.routes` decodes and without what is never answered. The
 page is Swagger UI out of an installed package, under a policy that lets nothing else run. `tools/generate.py` writes
 the description to docs/openapi.json.
 """
@@ -16,9 +16,9 @@ from fastapi.responses import FileResponse, HTMLResponse, Response
 from pydantic.json_schema import models_json_schema
 
 from gpu_platform.api_models.envelope import ErrorEnvelope
-from gpu_platform.domain.value import Value
 from platform_api.http.bodies import JSON, REF_TEMPLATE, encode_json
 from platform_api.http.errors import not_found
+from platform_api.http.routes import Route
 
 ERROR_REFERENCE = {"$ref": REF_TEMPLATE.format(model=ErrorEnvelope.__name__)}
 NEVER_ANSWERED = "422"
@@ -52,12 +52,14 @@ MEDIA_TYPES = {
 """Of the files that are served, and of no other one."""
 
 STATIC = Path(str(files("fastapi_offline"))) / "static"
-BODIES: tuple[type[Value], ...] = ()
 DOCUMENT = "/openapi.json"
 router = APIRouter(include_in_schema=False)
 
 
-def describe(app: FastAPI, bodies: tuple[type[Value], ...]) -> dict[str, Any]:
+def describe(app: FastAPI) -> dict[str, Any]:
+    """The description of an app with its `state.routers`."""
+    routes = [route for router in app.state.routers for route in router.routes]
+    bodies = [route.body for route in routes if isinstance(route, Route) and route.body is not None]
     document = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
     schemas = document.setdefault("components", {}).setdefault("schemas", {})
     for name in UNUSED:
@@ -130,7 +132,7 @@ def build_start(description: str) -> str:
 @lru_cache(maxsize=1)
 def _encode_description(app: FastAPI) -> bytes:
     """Once: it takes the event loop milliseconds, and anyone may ask for it."""
-    return encode_json(describe(app, app.state.bodies))
+    return encode_json(describe(app))
 
 
 @router.get(DOCUMENT)

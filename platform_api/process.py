@@ -23,7 +23,7 @@ from platform_api.app import create_app
 from platform_api.auth.keys import KeyRing
 from platform_api.auth.rate_limit import FailedLogins, Rate, RateLimit, WriteLimit
 from platform_api.cluster import Cluster
-from platform_api.deps import Deps
+from platform_api.deps import Deps, Services
 from platform_api.functions.service import FunctionService
 from platform_api.gpu_units.service import UnitService
 from platform_api.health.collector import register_platform_metrics
@@ -35,7 +35,7 @@ from platform_api.http.streams import Streams
 from platform_api.invocations.limits import QueueCounts
 from platform_api.invocations.service import InvocationService
 from platform_api.metrics import ApiMetrics
-from platform_api.nats_connection import build_queue_link
+from platform_api.nats_connection import QueueLink, build_queue_link
 from platform_api.objects.limits import ObjectLimits, TenantLimitReader
 from platform_api.proxy.forwarding import Forwarder
 from platform_api.settings import ApiSettings
@@ -91,26 +91,13 @@ async def run_api(settings: ApiSettings) -> None:
 
 def build_deps(settings: ApiSettings, client: KubeClient | None) -> Deps:
     write_limit = WriteLimit()
-    cluster = Cluster(client, WatchTiming(settings.resync), write_limit.charge) if client else None
     metrics = ApiMetrics()
     queue = build_queue_link(settings, f"{COMPONENT}/{os.getpid()}")
-    counts = QueueCounts(queue)
     limits = TenantLimitReader(settings.tenant_limits)
-    objects = ObjectLimits(cluster, limits.of) if cluster else None
+    cluster = Cluster(client, WatchTiming(settings.resync), write_limit.charge) if client else None
     return Deps(
         settings=settings,
-        cluster=cluster,
-        units=UnitService(cluster, objects, metrics, now_utc, development_addresses=settings.development_addresses)
-        if cluster and objects
-        else None,
-        storages=StorageService(cluster, objects, now_utc, development_addresses=settings.development_addresses)
-        if cluster and objects
-        else None,
-        functions=FunctionService(cluster, objects, now_utc, counts if queue.is_configured else None)
-        if cluster and objects
-        else None,
-        invocations=InvocationService(cluster, queue, counts, settings, limits, metrics, now_utc) if cluster else None,
-        drift=DriftTracker(cluster, now_utc) if cluster else None,
+        services=_build_services(settings, cluster, queue, limits, metrics) if cluster else None,
         queue=queue,
         gpus=GpuReader(settings.nvidia_metrics_endpoint, now_utc),
         key_ring=KeyRing(now_utc),
@@ -128,6 +115,22 @@ def build_deps(settings: ApiSettings, client: KubeClient | None) -> Deps:
         metrics=metrics,
         now=now_utc,
         started_at=now_utc(),
+    )
+
+
+def _build_services(
+    settings: ApiSettings, cluster: Cluster, queue: QueueLink, limits: TenantLimitReader, metrics: ApiMetrics
+) -> Services:
+    counts = QueueCounts(queue)
+    objects = ObjectLimits(cluster, limits.of)
+    development = settings.development_addresses
+    return Services(
+        cluster=cluster,
+        units=UnitService(cluster, objects, metrics, now_utc, development_addresses=development),
+        storages=StorageService(cluster, objects, now_utc, development_addresses=development),
+        functions=FunctionService(cluster, objects, now_utc, counts if queue.is_configured else None),
+        invocations=InvocationService(cluster, queue, counts, settings, limits, metrics, now_utc),
+        drift=DriftTracker(cluster, now_utc),
     )
 
 

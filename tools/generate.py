@@ -12,7 +12,7 @@ import yaml
 
 from gpu_platform.cli.app import app
 from gpu_platform.domain.crds import Crd, build_crds
-from platform_api.app import BODIES, build_routes
+from platform_api.app import build_routes
 from platform_api.openapi import describe
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -109,7 +109,7 @@ def build_crd_file(crd: Crd) -> str:
 
 def build_api_description() -> str:
     """`docs/openapi.json`: what the API says of itself at /openapi.json, so that a change of it is seen in review."""
-    return json.dumps(describe(build_routes(), BODIES), indent=2, sort_keys=True) + "\n"
+    return json.dumps(describe(build_routes()), indent=2, sort_keys=True) + "\n"
 
 
 GENERATED: dict[str, Callable[[], str]] = {

@@ -7,54 +7,38 @@ from fastapi.responses import PlainTextResponse, Response
 
 from gpu_platform.api_models.envelope import Envelope, Page
 from gpu_platform.api_models.events import EventView
-from gpu_platform.api_models.units import AddressView, CreateUnit, UnitView
+from gpu_platform.api_models.units import AddressView, CreateUnit, UnitMetricsView, UnitView
 from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.ssh import SshContainer
 from gpu_platform.domain.units import Phase, UnitChange
-from gpu_platform.domain.value import Value
 from platform_api.auth.access import Editor, Viewer, WritingEditor
-from platform_api.deps import root_of, stream, units_of
+from platform_api.deps import Root, Units, deps_of, stream
 from platform_api.gpu_units.service import UnitService
-from platform_api.gpu_units.views import watch_units
-from platform_api.http.bodies import answer, body_of, decoded, etag_of
+from platform_api.gpu_units.views import view_gpu, watch_units
+from platform_api.health.gpu_readings import select_pods
+from platform_api.http.bodies import etag_of
+from platform_api.http.routes import Answer, Route
 from platform_api.http.streams import EVENT_STREAM
 from platform_api.objects.reads import PAGE_LIMIT, LogOptions, PageToken, WaitRecorded, read_logs
 
-BODIES: tuple[type[Value], ...] = (CreateUnit, UnitChange)
-
-router = APIRouter(prefix="/api/v1/gpu-units", tags=["GPU units"])
-
-Units = Annotated[UnitService, Depends(units_of)]
+router = APIRouter(prefix="/api/v1/gpu-units", tags=["GPU units"], route_class=Route)
 
 
-@router.post(
-    "",
-    status_code=201,
-    response_model=Envelope[UnitView],
-    responses={200: {"model": Envelope[UnitView], "description": "The unit of an earlier try"}},
-    openapi_extra=body_of(CreateUnit),
-)
+@router.post("", status_code=201, responses={200: {"description": "The unit of an earlier try"}})
 async def create_unit(
-    caller: WritingEditor,
-    units: Units,
-    request: Request,
-    body: Annotated[CreateUnit, Depends(decoded(CreateUnit))],
-    wait: WaitRecorded = None,
-) -> Response:
+    caller: WritingEditor, units: Units, root: Root, body: CreateUnit, wait: WaitRecorded = None
+) -> Answer[Envelope[UnitView]]:
     """Rent a unit. Answered when it is accepted, not when it is ready: see its `phase`."""
     accepted = await units.acceptance.accept(caller, body)
     stack_recorded = await units.recordings.wait(accepted.unit) if wait else None
-    return _answer_unit(request, units, accepted.unit, 201 if accepted.is_new else 200, stack_recorded)
+    return _shown(units, accepted.unit, root, 201 if accepted.is_new else 200, stack_recorded)
 
 
-@router.get(
-    "",
-    response_model=Page[UnitView],
-    responses={200: {"content": {EVENT_STREAM: {"schema": {"type": "string"}}}}},
-)
+@router.get("", responses={200: {"content": {EVENT_STREAM: {"schema": {"type": "string"}}}}})
 async def list_units(
     caller: Viewer,
     units: Units,
+    root: Root,
     request: Request,
     limit: Annotated[int, Query(ge=1, le=PAGE_LIMIT, description="Units of one page.")] = 100,
     token: PageToken = None,
@@ -62,81 +46,78 @@ async def list_units(
     phase: Annotated[Phase | None, Query()] = None,
     watch: Annotated[bool, Query(description="Follow all of them, as server-sent events.")] = False,
     last_seen: Annotated[str | None, Header(alias="Last-Event-ID", pattern=r"^[0-9]{1,20}$")] = None,
-) -> Response:
+) -> Page[UnitView] | Response:
     """The tenant's units: a page of them, or (`watch=true`) every change from now on."""
-    root = root_of(request)
     if watch:
         changes = watch_units(units.client, caller.namespace, last_seen, lambda unit: units.views.show(unit, root))
         # Who goes on from an event gets no list, and waits for the next change.
         return await stream(request, caller, changes, EVENT_STREAM, has_opening=last_seen is None)
     found, next_token = await units.reads.list_page(caller, limit, token, spec_name, phase)
-    beside = {"continue": next_token} if next_token else {}
-    return answer([units.views.show(unit, root) for unit in found], beside=beside)
+    return Page(data=tuple(units.views.show(unit, root) for unit in found), continue_=next_token)
 
 
-@router.get("/{name}", response_model=Envelope[UnitView])
-async def get_unit(caller: Viewer, units: Units, request: Request, name: str) -> Response:
+@router.get("/{name}")
+async def get_unit(caller: Viewer, units: Units, root: Root, name: str) -> Answer[Envelope[UnitView]]:
     """A unit, with its ETag."""
-    return _answer_unit(request, units, await units.reads.get(caller, name))
+    return _shown(units, await units.reads.get(caller, name), root)
 
 
-@router.put("/{name}", response_model=Envelope[UnitView], openapi_extra=body_of(UnitChange))
+@router.put("/{name}")
 async def update_unit(
     caller: WritingEditor,
     units: Units,
-    request: Request,
+    root: Root,
     name: str,
-    body: Annotated[UnitChange, Depends(decoded(UnitChange))],
+    body: UnitChange,
     if_match: Annotated[str | None, Header(description="Only if the unit still has this ETag.")] = None,
-) -> Response:
+) -> Answer[Envelope[UnitView]]:
     """Change the image, the template, the access or what is mounted. What is not said stays."""
-    return _answer_unit(request, units, await units.changes.update(caller, name, body, if_match))
+    return _shown(units, await units.changes.update(caller, name, body, if_match), root)
 
 
-@router.delete("/{name}", status_code=204, response_class=Response)
+@router.delete("/{name}", status_code=204)
 async def delete_unit(
     caller: Editor,
     units: Units,
     name: str,
     if_match: Annotated[str | None, Header(description="Only if the unit has this ETag when it is asked for.")] = None,
-) -> Response:
+) -> None:
     """Give a unit back. It is Terminating until everything of it is gone."""
     await units.changes.delete(caller, name, if_match)
-    return Response(status_code=204)
 
 
-@router.post("/{name}/stop", response_model=Envelope[UnitView])
-async def stop_unit(caller: WritingEditor, units: Units, request: Request, name: str) -> Response:
+@router.post("/{name}/stop")
+async def stop_unit(caller: WritingEditor, units: Units, root: Root, name: str) -> Answer[Envelope[UnitView]]:
     """Free its GPUs and keep the unit."""
-    return _answer_unit(request, units, await units.changes.stop(caller, name))
+    return _shown(units, await units.changes.stop(caller, name), root)
 
 
-@router.post("/{name}/start", response_model=Envelope[UnitView])
-async def start_unit(caller: WritingEditor, units: Units, request: Request, name: str) -> Response:
+@router.post("/{name}/start")
+async def start_unit(caller: WritingEditor, units: Units, root: Root, name: str) -> Answer[Envelope[UnitView]]:
     """Run a stopped unit again, in the place of other stock of its spec."""
-    return _answer_unit(request, units, await units.changes.start(caller, name))
+    return _shown(units, await units.changes.start(caller, name), root)
 
 
-@router.post("/{name}/restart", response_model=Envelope[UnitView])
-async def restart_unit(caller: WritingEditor, units: Units, request: Request, name: str) -> Response:
+@router.post("/{name}/restart")
+async def restart_unit(caller: WritingEditor, units: Units, root: Root, name: str) -> Answer[Envelope[UnitView]]:
     """Start the unit's container anew."""
-    return _answer_unit(request, units, await units.changes.restart(caller, name))
+    return _shown(units, await units.changes.restart(caller, name), root)
 
 
-@router.get("/{name}/events", response_model=Envelope[tuple[EventView, ...]])
-async def list_events(caller: Viewer, units: Units, name: str) -> Response:
+@router.get("/{name}/events")
+async def list_unit_events(caller: Viewer, units: Units, name: str) -> Envelope[tuple[EventView, ...]]:
     """What happened to the unit and to its pod, oldest first. Kept for about an hour."""
-    return answer(await units.reads.events(caller, name))
+    return Envelope(data=tuple(await units.reads.events(caller, name)))
 
 
-@router.get("/{name}/address", response_model=Envelope[AddressView])
-async def get_address(caller: Viewer, units: Units, request: Request, name: str) -> Response:
+@router.get("/{name}/address")
+async def get_unit_address(caller: Viewer, units: Units, root: Root, name: str) -> Envelope[AddressView]:
     """Where the unit answers."""
-    return answer(await units.reads.address(caller, name, root_of(request)))
+    return Envelope(data=await units.reads.address(caller, name, root))
 
 
 @router.get("/{name}/logs", response_class=PlainTextResponse)
-async def get_logs(
+async def get_unit_logs(
     caller: Viewer,
     units: Units,
     request: Request,
@@ -152,8 +133,18 @@ async def get_logs(
     return await stream(request, caller, lines, "text/plain; charset=utf-8")
 
 
-def _answer_unit(
-    request: Request, units: UnitService, unit: Json, status: int = 200, stack_recorded: bool | None = None
-) -> Response:
-    view = units.views.show(unit, root_of(request)).model_copy(update={"stack_recorded": stack_recorded})
-    return answer(view, status, {"ETag": etag_of(unit)})
+@router.get("/{name}/metrics")
+async def get_unit_metrics(caller: Viewer, units: Units, request: Request, name: str) -> Envelope[UnitMetricsView]:
+    """How busy the unit's GPUs are, and how much of their memory is used: a few seconds old at most."""
+    unit = await units.reads.get(caller, name)
+    read_at, readings = deps_of(request).gpus.require_readings()
+    pods = [pod["metadata"]["name"] for pod in await units.reads.pods_of(unit)]
+    devices = tuple(map(view_gpu, select_pods(readings, caller.namespace, pods)))
+    return Envelope(data=UnitMetricsView(unit=name, read_at=read_at, devices=devices))
+
+
+def _shown(
+    units: UnitService, unit: Json, root: str, status: int | None = None, stack_recorded: bool | None = None
+) -> Answer[Envelope[UnitView]]:
+    view = units.views.show(unit, root).model_copy(update={"stack_recorded": stack_recorded})
+    return Answer(Envelope(data=view), status, {"ETag": etag_of(unit)})

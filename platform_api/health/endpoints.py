@@ -1,24 +1,28 @@
-"""`/api/v1/health`. Probes and metrics are on listeners of their own; see `process`."""
+"""`/api/v1/health` and `/api/v1/operator/inventory`. Probes and metrics have listeners of their own (`process`)."""
 
 from fastapi import APIRouter, Request
-from fastapi.responses import Response
 
 from gpu_platform.api_models.envelope import Envelope
-from gpu_platform.api_models.health import HealthView, LivenessView
-from gpu_platform.domain.value import Value
-from platform_api.auth.access import AnyCaller
-from platform_api.deps import deps_of
+from gpu_platform.api_models.health import HealthView, InventoryView, LivenessView
+from platform_api.auth.access import AnyCaller, Operator
+from platform_api.deps import KubeCluster, deps_of
+from platform_api.health.inventory import build_inventory, observe_holdings
 from platform_api.health.service import build_health, observe_health
-from platform_api.http.bodies import answer
-
-BODIES: tuple[type[Value], ...] = ()
+from platform_api.http.routes import Route
 
 OPEN_OR_KEY = {"x-optional-key": True}
 
-router = APIRouter(tags=["health"])
+router = APIRouter(prefix="/api/v1", route_class=Route)
 
 
-@router.get("/api/v1/health", response_model=Envelope[HealthView | LivenessView], openapi_extra=OPEN_OR_KEY)
-async def read_health(caller: AnyCaller, request: Request) -> Response:
+@router.get("/health", tags=["health"], openapi_extra=OPEN_OR_KEY)
+async def get_health(caller: AnyCaller, request: Request) -> Envelope[HealthView | LivenessView]:
     """What the platform has and lacks; without a key, only that it answers. At once, also without Kubernetes."""
-    return answer(LivenessView() if caller is None else build_health(observe_health(deps_of(request))))
+    return Envelope(data=LivenessView() if caller is None else build_health(observe_health(deps_of(request))))
+
+
+@router.get("/operator/inventory", tags=["inventory"])
+async def get_inventory(_: Operator, cluster: KubeCluster) -> Envelope[InventoryView]:
+    """Nodes and GPUs, stock by spec, pools. From memory, also while Kubernetes is away."""
+    cluster.require_listed(*cluster.caches)
+    return Envelope(data=build_inventory(observe_holdings(cluster), is_connected=cluster.pulse.is_felt))

@@ -1,5 +1,6 @@
-"""Figures of GPUs out of an exporter's text (DCGM), read now and then so that no request waits for the exporter. A line
-that cannot be parsed costs that line only.
+"""The GPUs' own figures, of an exporter that speaks Prometheus' text format, such as NVIDIA's DCGM exporter.
+
+Read now and then, so that no request waits for the exporter. A line that cannot be parsed costs that line only.
 """
 
 import asyncio
@@ -12,7 +13,7 @@ from datetime import datetime
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
-from platform_api.gpu_exporter import ExporterError, read_exporter
+from platform_api.http.errors import not_found, unavailable
 
 NAMES = ("DCGM_FI_DEV_FB_USED", "DCGM_FI_DEV_FB_FREE", "DCGM_FI_DEV_GPU_UTIL")
 """Memory in MiB, and how busy a GPU was in percent of the time."""
@@ -37,6 +38,12 @@ log = logging.getLogger(__name__)
 
 INTERVAL_SECONDS = 5.0
 """Chosen by feel: exporters themselves ask the GPUs every 1 to 30 s."""
+
+PATIENCE_SECONDS = 2.0
+"""For a whole answer. An exporter reads from memory, and answers within milliseconds."""
+
+LARGEST_ANSWER = 32 << 20
+"""About 5,000 GPUs with all figures that DCGM knows. What is larger is no exporter's answer."""
 
 
 @dataclass(frozen=True)
@@ -141,6 +148,28 @@ def _order(reading: Reading) -> tuple[str, int, str, str, str, str, str]:
     return device.node, number, device.gpu, device.uuid, device.partition, reading.namespace, reading.pod
 
 
+class ExporterError(Exception):
+    """There are no figures. The message is for everybody: it names no hosts and no paths."""
+
+
+async def read_exporter(client: httpx.AsyncClient, url: str) -> str:
+    """The text; ExporterError when there is none in time."""
+    try:
+        async with asyncio.timeout(PATIENCE_SECONDS), client.stream("GET", url) as answer:
+            if answer.status_code != httpx.codes.OK:
+                raise ExporterError(f"it answers {answer.status_code}")
+            content = bytearray()
+            async for part in answer.aiter_bytes():
+                content += part
+                if len(content) > LARGEST_ANSWER:
+                    raise ExporterError("its answer is too large")
+            return content.decode(errors="replace")
+    except (TimeoutError, httpx.TimeoutException):
+        raise ExporterError("no answer in time") from None
+    except (httpx.HTTPError, httpx.InvalidURL):
+        raise ExporterError("no connection") from None
+
+
 class GpuReader:
     def __init__(self, url: str | None, now: Callable[[], datetime]) -> None:
         self._url = url
@@ -158,6 +187,14 @@ class GpuReader:
     @property
     def is_connected(self) -> bool:
         return self.is_configured and self.problem is None
+
+    def require_readings(self) -> tuple[datetime, tuple[Reading, ...]]:
+        """When the exporter was asked, and its figures; 404 where none is configured, 503 while it cannot be asked."""
+        if not self.is_configured:
+            raise not_found("gpu_metrics_not_configured", "this platform does not ask its GPUs (nvidiaMetricsEndpoint)")
+        if self.problem is not None or self.read_at is None:
+            raise unavailable(f"the GPUs cannot be asked just now: {self.problem}")
+        return self.read_at, self.readings
 
     async def run(self) -> None:
         if self._url is None:

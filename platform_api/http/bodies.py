@@ -1,4 +1,4 @@
-"""JSON bodies: strict decoding of requests, the envelope of answers, and ETags.
+"""JSON bodies: strict decoding of requests, the form of refusals, and ETags.
 
 What the caller sent is what the schema says, or the answer names the field and the fix. An ETag changes with an
 object's spec, not with its status.
@@ -17,7 +17,6 @@ from gpu_platform.api_models.envelope import ErrorBody, ErrorDetail, ErrorEnvelo
 from gpu_platform.domain.json_text import Json, JsonBoundsError, check_bounds, parse_json
 from gpu_platform.domain.value import Value, sentence_of
 from platform_api.http.errors import ApiError, invalid, invalid_field
-from platform_api.http.limits import hold
 
 JSON = "application/json"
 M = TypeVar("M", bound=Value)
@@ -28,21 +27,6 @@ DETAILS_LIMIT = 20
 
 FIELD_VALUES = 20_000
 """Values of JSON in the fields of one request: in 128 KiB there is no room for so many environment variables."""
-
-
-def answer(
-    data: Value | Sequence[Value],
-    status: int = 200,
-    headers: Mapping[str, str] | None = None,
-    *,
-    beside: Mapping[str, Any] | None = None,
-) -> Response:
-    """`beside` are fields next to the data. A list is held: one of 500 units may have many MiB."""
-    shown = data.to_json() if isinstance(data, Value) else [each.to_json() for each in data]
-    response = json_response({"data": shown, **(beside or {})}, status, headers)
-    if not isinstance(data, Value):
-        hold(len(response.body))
-    return response
 
 
 def error_response(
@@ -111,16 +95,6 @@ def decode_body(model: type[M], body: bytes) -> M:
         return model.model_validate_json(body, strict=True, extra="forbid", by_alias=True, by_name=False)
     except ValidationError as error:
         raise refusal(error.errors(include_url=False, include_context=False)) from None
-
-
-def body_of(model: type[Value]) -> dict[str, Any]:
-    """The `openapi_extra` of a route whose body is this model."""
-    reference = {"$ref": REF_TEMPLATE.format(model=model.__name__)}
-    return {"requestBody": {"required": True, "content": {JSON: {"schema": reference}}}}
-
-
-def optional_body_of(model: type[Value]) -> dict[str, Any]:
-    return {"requestBody": {**body_of(model)["requestBody"], "required": False}}
 
 
 def refusal(errors: Sequence[ErrorDetails], skip: int = 0) -> ApiError:

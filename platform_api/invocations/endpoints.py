@@ -1,6 +1,5 @@
 """`/api/v1/serverless/invocations`, `/dead-letters`, and the queue of a function."""
 
-from collections.abc import Mapping
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Header, Path, Query, Request
@@ -10,51 +9,44 @@ from gpu_platform.api_models.envelope import Envelope, Page
 from gpu_platform.api_models.invocations import FunctionName, InvocationView, Invoke, Purged, Redrive, Redriven
 from gpu_platform.domain.invocations import INVOCATION_ID, InvocationState, Mode
 from gpu_platform.domain.tenants import Role
-from gpu_platform.domain.value import Value
 from platform_api.auth.access import Editor, Invoker, Requires
 from platform_api.auth.keys import Caller
-from platform_api.deps import invocations_of, stream
-from platform_api.http.bodies import JSON, answer, body_of, decoded, encode_json, optional_body_of, read_json_body
+from platform_api.deps import Invocations, stream
+from platform_api.http.bodies import encode_json, read_json_body
+from platform_api.http.routes import Answer, BodyOf, Route
 from platform_api.http.streams import EVENT_STREAM
 from platform_api.invocations.limits import PATH
 from platform_api.invocations.reads import Shown
-from platform_api.invocations.service import InvocationService
 from platform_api.objects.reads import PAGE_LIMIT
 
-BODIES: tuple[type[Value], ...] = (Invoke, Redrive)
-
-router = APIRouter(prefix="/api/v1/serverless", tags=["invocations"])
+router = APIRouter(prefix="/api/v1/serverless", tags=["invocations"], route_class=Route)
 
 Reader = Annotated[Caller, Depends(Requires(Role.VIEWER, Role.INVOKER))]
-Invocations = Annotated[InvocationService, Depends(invocations_of)]
 OneID = Annotated[str, Path(alias="invocationID", pattern=f"^{INVOCATION_ID.pattern}$")]
 Limit = Annotated[int, Query(ge=1, le=PAGE_LIMIT, description="Calls of one page.")]
 Cursor = Annotated[str | None, Query(alias="continue", pattern=r"^[0-9]{1,18}$", description="The next page.")]
+ANY_DEAD_LETTER = Redrive()
 OfFunction = Annotated[FunctionName | None, Query(description="Only calls of this function.")]
 
 
 @router.post(
     "/invocations",
     status_code=202,
-    response_model=Envelope[InvocationView],
-    responses={200: {"model": Envelope[InvocationView], "description": "It is over (sync), or was accepted before"}},
-    openapi_extra=body_of(Invoke),
+    responses={200: {"description": "It is over (sync), or was accepted before"}},
 )
-async def invoke(caller: Invoker, invocations: Invocations, request: Request) -> Response:
+async def invoke_function(
+    caller: Invoker, invocations: Invocations, request: Annotated[Request, BodyOf(Invoke)]
+) -> Answer[Envelope[InvocationView]]:
     """Call a function. Once accepted, a call is never lost and has one end, under its id."""
     asked = await invocations.read(caller, await read_json_body(request))
     if asked.fields.mode is Mode.SYNC:
         shown, is_over = await invocations.invoke_and_wait(caller, asked)
-        return _answer(shown, 200 if is_over else 202, _location(shown.view))
+        return _shown(shown, 200 if is_over else 202, _location(shown.view))
     shown, is_new = await invocations.invoke(caller, asked)
-    return _answer(shown, 202 if is_new else 200, _location(shown.view))
+    return _shown(shown, 202 if is_new else 200, _location(shown.view))
 
 
-@router.get(
-    "/invocations",
-    response_model=Page[InvocationView],
-    responses={200: {"content": {EVENT_STREAM: {"schema": {"type": "string"}}}}},
-)
+@router.get("/invocations", responses={200: {"content": {EVENT_STREAM: {"schema": {"type": "string"}}}}})
 async def list_invocations(
     caller: Reader,
     invocations: Invocations,
@@ -65,90 +57,86 @@ async def list_invocations(
     token: Cursor = None,
     watch: Annotated[bool, Query(description="Follow all of them, as server-sent events.")] = False,
     last_seen: Annotated[str | None, Header(alias="Last-Event-ID", pattern=r"^[0-9]{1,18}$")] = None,
-) -> Response:
+) -> Page[InvocationView] | Response:
     """The tenant's calls, the one that changed longest ago first; or (`watch=true`) every change from now on. A page
     may be empty and still have a next one. Bodies of results are in the view of one call."""
     if watch:
         changes = invocations.watch(caller, function, last_seen)
         return await stream(request, caller, changes, EVENT_STREAM, has_opening=True)
-    return await _page(invocations, caller, token, limit, function, state)
+    return await invocations.list_page(caller, token, limit, function, state)
 
 
-@router.get("/invocations/{invocationID}", response_model=Envelope[InvocationView])
-async def get_invocation(caller: Reader, invocations: Invocations, invocation_id: OneID) -> Response:
+@router.get("/invocations/{invocationID}")
+async def get_invocation(
+    caller: Reader, invocations: Invocations, invocation_id: OneID
+) -> Answer[Envelope[InvocationView]]:
     """A call, with its result once it is over."""
-    return _answer(await invocations.get(caller, invocation_id))
+    return _shown(await invocations.get(caller, invocation_id))
 
 
-@router.post("/invocations/{invocationID}/cancel", response_model=Envelope[InvocationView])
-async def cancel_invocation(caller: Invoker, invocations: Invocations, invocation_id: OneID) -> Response:
+@router.post("/invocations/{invocationID}/cancel")
+async def cancel_invocation(
+    caller: Invoker, invocations: Invocations, invocation_id: OneID
+) -> Envelope[InvocationView]:
     """End a call. One that waits never runs; one that runs is asked to end."""
-    return answer(await invocations.cancel(caller, invocation_id))
+    return Envelope(data=await invocations.cancel(caller, invocation_id))
 
 
-@router.delete("/invocations/{invocationID}", response_model=Envelope[InvocationView])
-async def delete_invocation(caller: Invoker, invocations: Invocations, invocation_id: OneID) -> Response:
+@router.delete("/invocations/{invocationID}")
+async def delete_invocation(
+    caller: Invoker, invocations: Invocations, invocation_id: OneID
+) -> Envelope[InvocationView]:
     """Delete an invocation that is over, with its payload and result. Its id is free again."""
-    return answer(await invocations.delete(caller, invocation_id))
+    return Envelope(data=await invocations.delete(caller, invocation_id))
 
 
 @router.post(
-    "/invocations/{invocationID}/retry",
-    status_code=202,
-    response_model=Envelope[InvocationView],
-    responses={200: {"model": Envelope[InvocationView], "description": "It was tried again before"}},
+    "/invocations/{invocationID}/retry", status_code=202, responses={200: {"description": "It was tried again before"}}
 )
-async def retry_invocation(caller: Invoker, invocations: Invocations, invocation_id: OneID) -> Response:
+async def retry_invocation(
+    caller: Invoker, invocations: Invocations, invocation_id: OneID
+) -> Answer[Envelope[InvocationView]]:
     """Make an ended call once more, as a new one. Asked for twice, it is still one."""
     view, is_new = await invocations.retry(caller, invocation_id)
-    return answer(view, 202 if is_new else 200, _location(view))
+    return Answer(Envelope(data=view), 202 if is_new else 200, _location(view))
 
 
-@router.get("/dead-letters", response_model=Page[InvocationView])
+@router.get("/dead-letters")
 async def list_dead_letters(
     caller: Reader, invocations: Invocations, function: OfFunction = None, limit: Limit = 100, token: Cursor = None
-) -> Response:
+) -> Page[InvocationView]:
     """Calls that no worker could answer, however often it was tried."""
-    return await _page(invocations, caller, token, limit, function, InvocationState.DEAD_LETTERED)
+    return await invocations.list_page(caller, token, limit, function, InvocationState.DEAD_LETTERED)
 
 
-@router.post("/dead-letters/redrive", response_model=Envelope[Redriven], openapi_extra=optional_body_of(Redrive))
+@router.post("/dead-letters/redrive")
 async def redrive_dead_letters(
-    caller: Editor,
-    invocations: Invocations,
-    body: Annotated[Redrive, Depends(decoded(Redrive, unsaid=Redrive()))],
-) -> Response:
+    caller: Editor, invocations: Invocations, body: Redrive = ANY_DEAD_LETTER
+) -> Envelope[Redriven]:
     """Try dead letters again, each as a new call. Each is tried again once."""
-    return answer(await invocations.redrive(caller, body))
+    return Envelope(data=await invocations.redrive(caller, body))
 
 
-@router.delete("/functions/{name}/queue", response_model=Envelope[Purged])
-async def purge_queue(caller: Editor, invocations: Invocations, name: Annotated[FunctionName, Path()]) -> Response:
+@router.delete("/functions/{name}/queue")
+async def purge_queue(
+    caller: Editor, invocations: Invocations, name: Annotated[FunctionName, Path()]
+) -> Envelope[Purged]:
     """Cancel all calls of a function that wait. Those that run go on."""
-    return answer(Purged(cancelled=await invocations.purge(caller, name)))
-
-
-async def _page(
-    invocations: InvocationService,
-    caller: Caller,
-    token: str | None,
-    limit: int,
-    function: str | None,
-    state: InvocationState | None,
-) -> Response:
-    views, next_token = await invocations.list_page(caller, int(token or 0), limit, function, state)
-    return answer(views, beside={"continue": next_token} if next_token else {})
+    return Envelope(data=Purged(cancelled=await invocations.purge(caller, name)))
 
 
 def _location(view: InvocationView) -> dict[str, str]:
     return {"Location": f"{PATH}/{view.invocation_id}"}
 
 
-def _answer(shown: Shown, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+def _shown(
+    shown: Shown, status: int | None = None, headers: dict[str, str] | None = None
+) -> Answer[Envelope[InvocationView]]:
     """The body of a large result is put in as it was stored: the view is written around it."""
+    envelope = Envelope(data=shown.view)
     if shown.result_body is None or shown.view.result is None:
-        return answer(shown.view, status, headers)
+        return Answer(envelope, status, headers or {})
     outer = encode_json(shown.view.model_copy(update={"result": None}).to_json())
     inner = encode_json(shown.view.result.to_json())
     parts = (b'{"data":', outer[:-1], b',"result":', inner[:-1], b',"body":', shown.result_body, b"}}}")
-    return Response(b"".join(parts), status, headers=dict(headers or {}), media_type=JSON)
+    return Answer(envelope, status, headers or {}, b"".join(parts))

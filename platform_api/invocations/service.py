@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import TypeVar
 
+from gpu_platform.api_models.envelope import Page
 from gpu_platform.api_models.invocations import InvocationView, Redrive, Redriven
 from gpu_platform.domain.invocations import (
     Invocation,
@@ -289,12 +290,13 @@ class InvocationService:
         return await self._show(caller, store, (await self._reads.get(store, caller, invocation_id)).call)
 
     async def list_page(
-        self, caller: Caller, sequence: int, limit: int, function: str | None, state: InvocationState | None
-    ) -> tuple[list[InvocationView], str | None]:
+        self, caller: Caller, token: str | None, limit: int, function: str | None, state: InvocationState | None
+    ) -> Page[InvocationView]:
         seen, next_sequence = await self._reads.list_page(
-            self._store(), caller, sequence=sequence, limit=limit, function=function, state=state
+            self._store(), caller, sequence=int(token or 0), limit=limit, function=function, state=state
         )
-        return [view_invocation(one.call) for one in seen], str(next_sequence) if next_sequence is not None else None
+        next_token = str(next_sequence) if next_sequence is not None else None
+        return Page(data=tuple(view_invocation(one.call) for one in seen), continue_=next_token)
 
     async def cancel(self, caller: Caller, invocation_id: str) -> InvocationView:
         return view_invocation(await self._changes.cancel(self._writable_store(), caller, invocation_id))

@@ -7,19 +7,15 @@ unit's affair, and a GET to a notebook may run code. So being let in is being le
 """
 
 import re
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import APIRouter, Depends, Request
+from fastapi import APIRouter, Request
 from fastapi.responses import Response
 from starlette.convertors import Convertor, register_url_convertor
 
-from gpu_platform.domain.value import Value
 from platform_api.auth.access import Editor, Viewer
-from platform_api.deps import deps_of, storages_of, units_of
-from platform_api.gpu_units.service import UnitService
-from platform_api.storages.service import StorageService
-
-BODIES: tuple[type[Value], ...] = ()
+from platform_api.deps import Storages, Units, deps_of
+from platform_api.http.routes import Route
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 READING_METHODS = ("GET", "HEAD")
@@ -43,10 +39,7 @@ register_url_convertor("rest", _Rest())
 
 ANYTHING: dict[str, Any] = {"schema": {"type": "string", "format": "binary"}}
 
-router = APIRouter(prefix="/api/v1")
-
-Units = Annotated[UnitService, Depends(units_of)]
-Storages = Annotated[StorageService, Depends(storages_of)]
+router = APIRouter(prefix="/api/v1", route_class=Route)
 
 
 async def call_unit(caller: Editor, units: Units, request: Request, name: str, port: str, path: str) -> Response:
@@ -60,7 +53,7 @@ async def call_unit(caller: Editor, units: Units, request: Request, name: str, p
     return await deps.forwarder.forward(request, caller, finding, prefix, lambda: deps.key_ring.knows(caller))
 
 
-async def look_at_storage(caller: Viewer, storages: Storages, request: Request, name: str, path: str) -> Response:
+async def browse_storage(caller: Viewer, storages: Storages, request: Request, name: str, path: str) -> Response:
     """A file of the storage, or a list of them. The answer is the file browser's own. Of the platform are 404 (no such
     storage), 429, 502 (it does not answer), 503 (there is none, or it is not ready) and 504."""
     del path
@@ -84,10 +77,10 @@ for method in METHODS:
 for method in READING_METHODS:
     router.add_api_route(
         "/gpu-storages/{name}/proxy/{path:rest}",
-        look_at_storage,
+        browse_storage,
         methods=[method],
         tags=["GPU storages"],
         response_class=Response,
-        operation_id=f"look_at_storage_{method.lower()}",
+        operation_id=f"browse_storage_{method.lower()}",
         responses={200: {"description": "The file browser's own answer", "content": {"*/*": ANYTHING}}},
     )

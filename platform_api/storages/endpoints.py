@@ -1,6 +1,6 @@
 """`/api/v1/gpu-storages`."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Depends, Header, Query, Request
 from fastapi.responses import PlainTextResponse, Response
@@ -9,91 +9,72 @@ from gpu_platform.api_models.envelope import Envelope, Page
 from gpu_platform.api_models.events import EventView
 from gpu_platform.api_models.stacks import StackView
 from gpu_platform.api_models.storages import CreateStorage, RecoverStorage, StorageView
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.storages import StorageChange, StoragePhase
-from gpu_platform.domain.value import Value
 from platform_api.auth.access import Editor, Viewer, WritingEditor
-from platform_api.deps import root_of, storages_of, stream
-from platform_api.http.bodies import answer, body_of, decoded, etag_of
+from platform_api.deps import Root, Storages, stream
+from platform_api.http.bodies import etag_of
+from platform_api.http.routes import Answer, Route
 from platform_api.objects.reads import PAGE_LIMIT, LogOptions, PageToken, WaitRecorded, read_logs
 from platform_api.stacks.service import get_stack
 from platform_api.storages.service import StorageService
 from platform_api.storages.views import Speaker, get_speaking_pod, read_storage_events
 
-BODIES: tuple[type[Value], ...] = (CreateStorage, StorageChange, RecoverStorage)
-
-router = APIRouter(prefix="/api/v1/gpu-storages", tags=["GPU storages"])
-
-Storages = Annotated[StorageService, Depends(storages_of)]
+router = APIRouter(prefix="/api/v1/gpu-storages", tags=["GPU storages"], route_class=Route)
 
 
-@router.post(
-    "",
-    status_code=201,
-    response_model=Envelope[StorageView],
-    responses={200: {"model": Envelope[StorageView], "description": "The storage of an earlier try"}},
-    openapi_extra=body_of(CreateStorage),
-)
+@router.post("", status_code=201, responses={200: {"description": "The storage of an earlier try"}})
 async def create_storage(
-    caller: WritingEditor,
-    storages: Storages,
-    request: Request,
-    body: Annotated[CreateStorage, Depends(decoded(CreateStorage))],
-    wait: WaitRecorded = None,
-) -> Response:
+    caller: WritingEditor, storages: Storages, root: Root, body: CreateStorage, wait: WaitRecorded = None
+) -> Answer[Envelope[StorageView]]:
     """Make a storage. Answered when it is accepted, not when it is ready: see its `phase`."""
     accepted = await storages.acceptance.accept(caller, body)
     stack_recorded = await storages.recordings.wait(accepted.item) if wait else None
-    return _shown(request, storages, accepted.item, 201 if accepted.is_new else 200, stack_recorded)
+    return _shown(storages, accepted.item, root, 201 if accepted.is_new else 200, stack_recorded)
 
 
-@router.get("", response_model=Page[StorageView])
+@router.get("")
 async def list_storages(
     caller: Viewer,
     storages: Storages,
-    request: Request,
+    root: Root,
     limit: Annotated[int, Query(ge=1, le=PAGE_LIMIT, description="Storages of one page.")] = 100,
     token: PageToken = None,
     phase: Annotated[StoragePhase | None, Query()] = None,
-) -> Response:
+) -> Page[StorageView]:
     """The tenant's storages, page by page."""
     found, next_token = await storages.list_page(caller, limit, token, phase)
-    beside = {"continue": next_token} if next_token else {}
-    root = root_of(request)
-    return answer([storages.show(storage, root) for storage in found], beside=beside)
+    return Page(data=tuple(storages.show(storage, root) for storage in found), continue_=next_token)
 
 
-@router.get("/{name}", response_model=Envelope[StorageView])
-async def get_storage(caller: Viewer, storages: Storages, request: Request, name: str) -> Response:
+@router.get("/{name}")
+async def get_storage(caller: Viewer, storages: Storages, root: Root, name: str) -> Answer[Envelope[StorageView]]:
     """A storage, with its ETag."""
-    return _shown(request, storages, await storages.get(caller, name))
+    return _shown(storages, await storages.get(caller, name), root)
 
 
-@router.put("/{name}", response_model=Envelope[StorageView], openapi_extra=body_of(StorageChange))
-async def change_storage(
+@router.put("/{name}")
+async def update_storage(
     caller: WritingEditor,
     storages: Storages,
-    request: Request,
+    root: Root,
     name: str,
-    body: Annotated[StorageChange, Depends(decoded(StorageChange))],
+    body: StorageChange,
     if_match: Annotated[str | None, Header(description="Only if the storage still has this ETag.")] = None,
-) -> Response:
+) -> Answer[Envelope[StorageView]]:
     """Let it grow, open or close its file browser, keep its data at the end or not. What is not said stays."""
-    return _shown(request, storages, await storages.update(caller, name, body, if_match))
+    return _shown(storages, await storages.update(caller, name, body, if_match), root)
 
 
-@router.post("/{name}/recover", response_model=Envelope[StorageView], openapi_extra=body_of(RecoverStorage))
+@router.post("/{name}/recover")
 async def recover_storage(
-    caller: WritingEditor,
-    storages: Storages,
-    request: Request,
-    name: str,
-    body: Annotated[RecoverStorage, Depends(decoded(RecoverStorage))],
-) -> Response:
+    caller: WritingEditor, storages: Storages, root: Root, name: str, body: RecoverStorage
+) -> Answer[Envelope[StorageView]]:
     """Prepare a storage once more, after its preparation has failed and while nobody mounts it."""
-    return _shown(request, storages, await storages.recoveries.accept(caller, name, body.operation_id))
+    return _shown(storages, await storages.recoveries.accept(caller, name, body.operation_id), root)
 
 
-@router.delete("/{name}", status_code=204, response_class=Response)
+@router.delete("/{name}", status_code=204)
 async def delete_storage(
     caller: Editor,
     storages: Storages,
@@ -101,22 +82,21 @@ async def delete_storage(
     if_match: Annotated[
         str | None, Header(description="Only if the storage has this ETag when it is asked for.")
     ] = None,
-) -> Response:
+) -> None:
     """Take a storage away, and its data with it unless it is to be retained. Refused while a unit mounts it."""
     await storages.delete(caller, name, if_match)
-    return Response(status_code=204)
 
 
-@router.get("/{name}/stack", response_model=Envelope[StackView])
-async def get_storage_stack(caller: Viewer, storages: Storages, name: str) -> Response:
+@router.get("/{name}/stack")
+async def get_storage_stack(caller: Viewer, storages: Storages, name: str) -> Envelope[StackView]:
     """What Pulumi has recorded of a storage."""
-    return answer(await get_stack(storages.client, await storages.get(caller, name), "storage"))
+    return Envelope(data=await get_stack(storages.client, await storages.get(caller, name), "storage"))
 
 
-@router.get("/{name}/events", response_model=Envelope[tuple[EventView, ...]])
-async def list_storage_events(caller: Viewer, storages: Storages, name: str) -> Response:
+@router.get("/{name}/events")
+async def list_storage_events(caller: Viewer, storages: Storages, name: str) -> Envelope[tuple[EventView, ...]]:
     """What happened to the storage, its claim, its preparation and its pods, oldest first. Kept for about an hour."""
-    return answer(await read_storage_events(storages.client, await storages.get(caller, name)))
+    return Envelope(data=tuple(await read_storage_events(storages.client, await storages.get(caller, name))))
 
 
 @router.get("/{name}/logs", response_class=PlainTextResponse)
@@ -138,11 +118,7 @@ async def get_storage_logs(
 
 
 def _shown(
-    request: Request,
-    storages: StorageService,
-    storage: dict[str, Any],
-    status: int = 200,
-    stack_recorded: bool | None = None,
-) -> Response:
-    view = storages.show(storage, root_of(request)).model_copy(update={"stack_recorded": stack_recorded})
-    return answer(view, status, {"ETag": etag_of(storage)})
+    storages: StorageService, storage: Json, root: str, status: int | None = None, stack_recorded: bool | None = None
+) -> Answer[Envelope[StorageView]]:
+    view = storages.show(storage, root).model_copy(update={"stack_recorded": stack_recorded})
+    return Answer(Envelope(data=view), status, {"ETag": etag_of(storage)})

@@ -6,8 +6,7 @@ from datetime import UTC, datetime
 import httpx
 import pytest
 
-from platform_api.gpu_exporter import PATIENCE_SECONDS
-from platform_api.health.gpu_readings import GpuReader
+from platform_api.health.gpu_readings import PATIENCE_SECONDS, GpuReader
 from tests.support.exporter import exporter_text
 from tests.support.virtual_time import now, run_in_virtual_time
 

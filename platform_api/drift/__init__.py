@@ -1,1 +1,0 @@
-"""Drift: where an object, its stack and what was accepted for it differ."""

@@ -1,1 +1,0 @@
-"""The inventory: nodes, their GPUs, and who has them."""

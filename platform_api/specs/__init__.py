@@ -1,1 +1,0 @@
-"""The catalogue, as callers may choose from it."""

@@ -1,1 +1,0 @@
-"""Stock pools: how much warm stock of a spec is held."""

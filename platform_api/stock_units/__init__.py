@@ -1,1 +1,0 @@
-"""Stock units: so many of them made once, and a look at those that there are."""
