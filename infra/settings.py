@@ -16,17 +16,13 @@ from gpu_platform.domain.limits import TenantLimits
 from gpu_platform.domain.stock import CatalogueName, PoolName
 from gpu_platform.domain.tenants import DEFAULT_TENANT, TENANT_NAME, Role, hash_secret, split_key
 from gpu_platform.settings import Settings
-from infra.sections import (
-    ApiKey,
-    DnsLabel,
-    GpuOperator,
-    GpuSpec,
-    Namespaces,
-    Nats,
-    StockPool,
-    TenantNamespace,
-    Workloads,
-)
+from infra.components.api_configuration import ApiKey
+from infra.components.catalogue import GpuSpec, StockPool
+from infra.components.gpu_operator import GpuOperator
+from infra.components.namespaces import Namespaces, TenantNamespace
+from infra.components.nats import Nats
+from infra.components.processes import Workloads
+from infra.field_types import DnsLabel
 
 TenantName = Annotated[str, Field(pattern=f"^{TENANT_NAME.pattern}$")]
 KeyId = Annotated[str, Field(pattern=r"^[a-z0-9]{8}$")]

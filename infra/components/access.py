@@ -9,7 +9,7 @@ import pulumi
 from gpu_platform.domain import names
 from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.rbac import Rule, Scope
-from infra.objects import build_metadata, declare, name_of
+from infra.component import Component, build_metadata, name_of
 
 RBAC_GROUP = "rbac.authorization.k8s.io"
 RBAC = f"{RBAC_GROUP}/v1"
@@ -119,30 +119,26 @@ def _binding(kind: str, account: str, namespace: str | None, role_kind: str, rol
 class ProcessAccessArgs:
     account: Account
     tenant_namespaces: Sequence[str]
-    after: Sequence[pulumi.Resource]
-    """The namespaces."""
 
 
-class ProcessAccess(pulumi.ComponentResource):
+class ProcessAccess(Component):
     def __init__(self, name: str, args: ProcessAccessArgs, opts: pulumi.ResourceOptions | None = None) -> None:
-        super().__init__("gpu-platform:infra:ProcessAccess", name, {}, opts)
-        account = declare(build_account(args.account), self, after=args.after)
+        super().__init__("ProcessAccess", name, opts)
+        self.service_account = name_of(self.declare(build_account(args.account)))
         for body in build_roles(args.account, args.tenant_namespaces):
-            declare(body, self, after=args.after)
-        self.register_outputs({"serviceAccount": name_of(account)})
+            self.declare(body)
+        self.register_outputs({"serviceAccount": self.service_account})
 
 
 @dataclass(frozen=True)
 class ProgramRolesArgs:
     rules: tuple[Rule, ...]
-    after: Sequence[pulumi.Resource]
-    """The namespaces."""
 
 
-class ProgramRoles(pulumi.ComponentResource):
+class ProgramRoles(Component):
     """Roles for Pulumi programs of others that use the cluster provider; see docs/stacks.md."""
 
     def __init__(self, name: str, args: ProgramRolesArgs, opts: pulumi.ResourceOptions | None = None) -> None:
-        super().__init__("gpu-platform:infra:ProgramRoles", name, {}, opts)
-        declared = [declare(body, self, after=args.after) for body in build_program_roles(args.rules)]
-        self.register_outputs({"roles": [name_of(each) for each in declared]})
+        super().__init__("ProgramRoles", name, opts)
+        self.roles = [name_of(self.declare(body)) for body in build_program_roles(args.rules)]
+        self.register_outputs({"roles": self.roles})

@@ -18,15 +18,12 @@ Also with it, an object has at most 1,000 annotations, labels, finalizers and ow
 already may keep or lose them.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-
 import pulumi
 
 from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.names import GROUP
 from gpu_platform.domain.rbac import MANAGE
-from infra.objects import build_metadata, declare, name_of
+from infra.component import Component, build_metadata, name_of
 
 POLICY = "gpu-platform-metadata"
 API_VERSION = "admissionregistration.k8s.io/v1"
@@ -188,15 +185,13 @@ def _needs_no_look(field: str) -> str:
     return f"variables.many{_capitalise(field)} || {new} == {old}"
 
 
-@dataclass(frozen=True)
-class MetadataPolicyArgs:
-    after: Sequence[pulumi.Resource]
-    """The kinds, and the roles with the verb `manage`: in an update, processes that run already get it first."""
+class MetadataPolicy(Component):
+    """Has to depend on the kinds, and on the roles with the verb `manage`: in an update, processes that run already get
+    it first."""
 
-
-class MetadataPolicy(pulumi.ComponentResource):
-    def __init__(self, name: str, args: MetadataPolicyArgs, opts: pulumi.ResourceOptions | None = None) -> None:
-        super().__init__("gpu-platform:infra:MetadataPolicy", name, {}, opts)
-        policy = declare(build_policy(), self, after=args.after)
-        declare(build_policy_binding(), self, after=[policy])
-        self.register_outputs({"policy": name_of(policy)})
+    def __init__(self, name: str, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__("MetadataPolicy", name, opts)
+        policy = self.declare(build_policy())
+        self.declare(build_policy_binding(), after=[policy])
+        self.policy = name_of(policy)
+        self.register_outputs({"policy": self.policy})

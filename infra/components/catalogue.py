@@ -1,14 +1,35 @@
 """Custom resources that the configuration declares: what can be rented, and how much of it is kept warm."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Annotated
 
 import pulumi
+from pydantic import ConfigDict, Field
 
 from gpu_platform.domain import names
 from gpu_platform.domain.json_text import Json
-from infra.objects import build_metadata, declare, name_of
-from infra.sections import GpuSpec, StockPool
+from gpu_platform.domain.specs import GPUSpecSpec
+from gpu_platform.domain.stock import CatalogueName, StockPoolSpec
+from infra.component import Component, build_metadata, name_of
+from infra.field_types import Amount, StrictToleration
+
+
+class GpuSpec(GPUSpecSpec):
+    """An entry of the catalogue."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    cpu: Amount = "1"
+    memory: Amount
+    ephemeral_storage: Amount | None = None
+    tolerations: Annotated[tuple[StrictToleration, ...], Field(max_length=32)] = ()
+
+
+class StockPool(StockPoolSpec):
+    model_config = ConfigDict(extra="forbid")
+
+    spec_name: CatalogueName
 
 
 def build_gpu_spec(name: str, spec: GpuSpec, owner_stack: str) -> Json:
@@ -32,15 +53,13 @@ def _build(kind: str, name: str, namespace: str | None, spec: Json, owner_stack:
 class CatalogueArgs:
     specs: Mapping[str, GpuSpec]
     owner_stack: str
-    after: Sequence[pulumi.Resource]
-    """The kinds."""
 
 
-class Catalogue(pulumi.ComponentResource):
+class Catalogue(Component):
     def __init__(self, name: str, args: CatalogueArgs, opts: pulumi.ResourceOptions | None = None) -> None:
-        super().__init__("gpu-platform:infra:Catalogue", name, {}, opts)
+        super().__init__("Catalogue", name, opts)
         declared = [
-            declare(build_gpu_spec(spec_name, spec, args.owner_stack), self, after=args.after)
+            self.declare(build_gpu_spec(spec_name, spec, args.owner_stack))
             for spec_name, spec in sorted(args.specs.items())
         ]
         self.gpu_specs = pulumi.Output.all(*map(name_of, declared))
@@ -51,15 +70,13 @@ class Catalogue(pulumi.ComponentResource):
 class StockPoolsArgs:
     pools: Mapping[str, StockPool]
     owner_stack: str
-    after: Sequence[pulumi.Resource]
-    """The kinds, the namespaces, and the catalogue that the pools name."""
 
 
-class StockPools(pulumi.ComponentResource):
+class StockPools(Component):
     def __init__(self, name: str, args: StockPoolsArgs, opts: pulumi.ResourceOptions | None = None) -> None:
-        super().__init__("gpu-platform:infra:StockPools", name, {}, opts)
+        super().__init__("StockPools", name, opts)
         self.replicas: dict[str, pulumi.Output[int]] = {}
         for pool_name, pool in sorted(args.pools.items()):
-            declared = declare(build_stock_pool(pool_name, pool, args.owner_stack), self, after=args.after)
+            declared = self.declare(build_stock_pool(pool_name, pool, args.owner_stack))
             self.replicas[pool_name] = getattr(declared, "spec")["replicas"]  # noqa: B009 - not in the base class
         self.register_outputs({"stockPools": self.replicas})

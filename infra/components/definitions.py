@@ -1,3 +1,5 @@
+"""The kinds of the platform and the priorities of its pods: what a cluster needs before any of its objects."""
+
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -6,7 +8,7 @@ import yaml
 
 from gpu_platform.domain import names
 from gpu_platform.domain.json_text import Json
-from infra.objects import build_metadata, declare, name_of
+from infra.component import Component, build_metadata, name_of
 
 CRDS = Path(__file__).resolve().parents[1] / "crds"
 
@@ -29,18 +31,16 @@ class DefinitionsArgs:
     """A kind that is deleted takes all of its objects with it."""
 
 
-class CustomResourceDefinitions(pulumi.ComponentResource):
+class CustomResourceDefinitions(Component):
     def __init__(self, name: str, args: DefinitionsArgs, opts: pulumi.ResourceOptions | None = None) -> None:
-        super().__init__("gpu-platform:infra:CustomResourceDefinitions", name, {}, opts)
-        declared = [
-            declare(yaml.safe_load(path.read_text()), self, protect=args.protect)
-            for path in sorted(CRDS.glob("*.yaml"))
-        ]
-        self.register_outputs({"names": [name_of(each) for each in declared]})
+        super().__init__("CustomResourceDefinitions", name, opts)
+        bodies = [yaml.safe_load(path.read_text()) for path in sorted(CRDS.glob("*.yaml"))]
+        self.names = [name_of(self.declare(body, protect=args.protect)) for body in bodies]
+        self.register_outputs({"names": self.names})
 
 
-class PriorityClasses(pulumi.ComponentResource):
+class PriorityClasses(Component):
     def __init__(self, name: str, opts: pulumi.ResourceOptions | None = None) -> None:
-        super().__init__("gpu-platform:infra:PriorityClasses", name, {}, opts)
-        declared = [declare(body, self) for body in build_priority_classes()]
-        self.register_outputs({"names": [name_of(each) for each in declared]})
+        super().__init__("PriorityClasses", name, opts)
+        self.names = [name_of(self.declare(body)) for body in build_priority_classes()]
+        self.register_outputs({"names": self.names})

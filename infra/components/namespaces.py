@@ -1,21 +1,54 @@
 """The namespaces, and what bounds those in which others' pods run."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 import pulumi
+from pydantic import Field
 
 from gpu_platform.domain import limits as object_counts
 from gpu_platform.domain import names
 from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.limits import TenantLimits
 from gpu_platform.domain.tenants import DEFAULT_TENANT, tenant_namespace
-from infra.objects import build_amounts, build_metadata, canonical, declare, name_of
-from infra.sections import ContainerDefaults, Namespace, Namespaces, TenantNamespace
+from gpu_platform.settings import Settings
+from infra.component import Component, build_amounts, build_metadata, canonical, name_of
+from infra.field_types import Amounts, Ceiling
 
 POD_SECURITY_LABEL = "pod-security.kubernetes.io/enforce"
 QUOTA = "platform-quota"
 LIMITS = "platform-container-defaults"
 DENY = "platform-default-deny"
+
+
+class ContainerDefaults(Settings):
+    """What a container gets that says nothing itself. Units always say, so that no unit is changed by these."""
+
+    requests: Amounts = Amounts(cpu="100m", memory="128Mi")
+    limits: Amounts = Amounts(cpu="1", memory="1Gi")
+
+
+class Namespace(Settings):
+    quota: dict[str, Ceiling] = Field(default={})
+    """As in a ResourceQuota's `hard`; empty for none."""
+
+    container_defaults: ContainerDefaults = ContainerDefaults()
+
+
+class TenantNamespace(Namespace):
+    profile: Literal["baseline", "restricted"] = "baseline"
+    """The Pod Security profile. Most public GPU images run as root inside, which `restricted` refuses."""
+
+    limits: TenantLimits = TenantLimits()
+    """What differs for this tenant from `tenantLimits`."""
+
+
+class Namespaces(Settings):
+    """The platform's own three. Their names are not settings: the processes have to know them."""
+
+    system: Namespace = Namespace()
+    stock: Namespace = Namespace()
+    instance: TenantNamespace = TenantNamespace()
 
 
 def build_namespace(name: str, profile: str) -> Json:
@@ -81,32 +114,32 @@ class PlatformNamespacesArgs:
     protect: bool
 
 
-class PlatformNamespaces(pulumi.ComponentResource):
+class PlatformNamespaces(Component):
     def __init__(self, name: str, args: PlatformNamespacesArgs, opts: pulumi.ResourceOptions | None = None) -> None:
-        super().__init__("gpu-platform:infra:Namespaces", name, {}, opts)
+        super().__init__("Namespaces", name, opts)
         self._is_protected = args.protect
-        self.system = self._declare(names.SYSTEM_NAMESPACE, "restricted", args.namespaces.system, closed=False)
-        self.stock = self._declare(names.STOCK_NAMESPACE, "restricted", args.namespaces.stock)
+        self.system = self._declare_one(names.SYSTEM_NAMESPACE, "restricted", args.namespaces.system, closed=False)
+        self.stock = self._declare_one(names.STOCK_NAMESPACE, "restricted", args.namespaces.stock)
         self.tenants = {
-            tenant: self._declare(
+            tenant: self._declare_one(
                 tenant_namespace(tenant), namespace.profile, namespace, limits=args.limits.override(namespace.limits)
             )
             for tenant, namespace in {DEFAULT_TENANT: args.namespaces.instance, **args.tenants}.items()
         }
         self.register_outputs({"system": self.system, "stock": self.stock, "tenants": self.tenants})
 
-    def _declare(
+    def _declare_one(
         self, name: str, profile: str, bounds: Namespace, *, closed: bool = True, limits: TenantLimits | None = None
     ) -> pulumi.Output[str]:
         """`limits` are those of a tenant's namespace. `closed`: no traffic unless a policy allows it. Ours is closed
         together with its processes, whose policies leave open what they need: here they may be others, that an
         operator runs."""
-        namespace = declare(build_namespace(name, profile), self, protect=self._is_protected)
-        declare(build_container_defaults(name, bounds.container_defaults), self, after=[namespace])
+        namespace = self.declare(build_namespace(name, profile), protect=self._is_protected)
+        self.declare(build_container_defaults(name, bounds.container_defaults), after=[namespace])
         if bounds.quota:
-            declare(build_quota(name, bounds.quota), self, after=[namespace])
+            self.declare(build_quota(name, bounds.quota), after=[namespace])
         if limits is not None:
-            declare(build_object_counts(name, limits), self, after=[namespace])
+            self.declare(build_object_counts(name, limits), after=[namespace])
         if closed:
-            declare(build_default_deny(name), self, after=[namespace])
+            self.declare(build_default_deny(name), after=[namespace])
         return name_of(namespace)

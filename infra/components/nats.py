@@ -1,27 +1,32 @@
 """NATS with JetStream: a StatefulSet that asks everybody for a user and TLS, and keeps what it accepted."""
 
 import hashlib
-from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from typing import Annotated, Literal, Self
 
 import pulumi
+from pydantic import Field, model_validator
 
 from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.names import SYSTEM_NAMESPACE
 from gpu_platform.domain.network import DnsPods
-from gpu_platform.domain.quantities import canonical_quantity, parse_amount
-from infra.objects import (
+from gpu_platform.domain.quantities import canonical_quantity, format_bytes, parse_amount
+from gpu_platform.nats.subjects import RESERVED_BYTES
+from gpu_platform.settings import Settings
+from infra.component import (
     CONTAINER_SECURITY,
+    OUR_NAMESPACES,
     POD_SECURITY,
+    Component,
     app_labels,
     build_amounts,
     build_metadata,
-    build_nats_policy,
-    declare,
+    build_network_policy,
+    build_tcp_ports,
     name_of,
 )
-from infra.sections import Nats
+from infra.field_types import Amount, Amounts, Image, ObjectName
 
 NAME = "nats"
 
@@ -37,6 +42,82 @@ server takes the memory of the whole node for its own."""
 CONFIGURATION_DIRECTORY = "/etc/nats"
 
 
+STORED_SHARE = Decimal("0.9")
+"""Of NATS' volume that JetStream may fill: the file system wants some, and a full one stops every write."""
+
+
+LEAST_NATS_STORAGE = "10Gi"
+
+
+LEAST_NATS_MEMORY = "256Mi"
+"""Chosen by feel: a server with the platform's streams ran in a container of this size."""
+
+
+class Nats(Settings):
+    """JetStream. Never without users and TLS: both come from Secrets that somebody else makes.
+
+    Our processes are its clients where it is enabled, or where `url` says where another one is.
+    """
+
+    enabled: bool = False
+    url: Annotated[str, Field(pattern=r"^tls://[^/@]+$")] | None = None
+    """Of servers that somebody else runs."""
+
+    ca_secret: ObjectName | None = None
+    """Its entry `ca.crt` is whom our processes believe there. Of our own servers it is `tls_secret`."""
+
+    api_secret: ObjectName = "nats-api"  # noqa: S105 - an object's name
+    """Its entry `nats.creds` is the API's."""
+
+    reconciler_secret: ObjectName = "nats-reconciler"  # noqa: S105 - an object's name
+    """Entries `nats.creds`, `system.creds` and `signing.key`."""
+
+    image: Image | None = None
+    replicas: Literal[1, 3, 5] = 3
+    """Odd, because they vote."""
+
+    storage: Amount = "20Gi"
+    """Of each replica: the streams reserve 9Gi, and JetStream gets nine tenths."""
+
+    storage_class: ObjectName | None = None
+    """Without one, the cluster's default."""
+
+    users_secret: ObjectName = "nats-users"  # noqa: S105 - an object's name
+    """Its entry `users.conf` is the block of the server's configuration that says whom it believes."""
+
+    tls_secret: ObjectName = "nats-tls"  # noqa: S105 - an object's name
+    """Entries `tls.crt`, `tls.key` and `ca.crt`, for the names of the Service and of the pods."""
+
+    resources: Amounts = Amounts(cpu="1", memory="2Gi")
+
+    @model_validator(mode="after")
+    def _check_image_is_said(self) -> Self:
+        if self.enabled and self.image is None:
+            raise ValueError("image is needed where enabled is true")
+        if self.enabled and self.url is not None:
+            raise ValueError("url is of servers that somebody else runs; ours have an address of their own")
+        return self
+
+    @model_validator(mode="after")
+    def _check_sizes(self) -> Self:
+        if self.enabled and self.stored_bytes < RESERVED_BYTES:
+            raise ValueError(
+                f"storage is {self.storage!r}, of which JetStream may fill {STORED_SHARE:.0%}, and the streams reserve "
+                f"{format_bytes(RESERVED_BYTES)}; write {LEAST_NATS_STORAGE} or more"
+            )
+        if self.enabled and parse_amount(self.resources.memory) < parse_amount(LEAST_NATS_MEMORY):
+            raise ValueError(
+                f"resources.memory is {self.resources.memory!r}, too little for the server and its indexes; "
+                f"write {LEAST_NATS_MEMORY} or more"
+            )
+        return self
+
+    @property
+    def stored_bytes(self) -> int:
+        """What JetStream may fill of each volume."""
+        return int(parse_amount(self.storage) * STORED_SHARE)
+
+
 def nats_url() -> str:
     return f"tls://{NAME}.{SYSTEM_NAMESPACE}.svc.cluster.local:{CLIENT_PORT}"
 
@@ -46,7 +127,7 @@ def build_nats(nats: Nats, dns: DnsPods) -> tuple[Json, ...]:
         build_configuration(nats),
         _service(NAME, headless=False),
         _service(PEERS, headless=True),
-        build_nats_policy(NAME, CLIENT_PORT, CLUSTER_PORT, dns),
+        _network_policy(dns),
         _disruption_budget(),
         _stateful_set(nats),
     )
@@ -119,6 +200,19 @@ def _service(name: str, *, headless: bool) -> Json:
             ],
         },
     }
+
+
+def _network_policy(dns: DnsPods) -> Json:
+    """The monitor is for the kubelet alone."""
+    servers = {"podSelector": {"matchLabels": app_labels(NAME)}}
+    return build_network_policy(
+        NAME,
+        ingress=[
+            {"from": [OUR_NAMESPACES], "ports": build_tcp_ports(CLIENT_PORT)},
+            {"from": [servers], "ports": build_tcp_ports(CLUSTER_PORT)},
+        ],
+        egress=[dns.to_rule(), {"to": [servers], "ports": build_tcp_ports(CLUSTER_PORT)}],
+    )
 
 
 def _disruption_budget() -> Json:
@@ -214,16 +308,16 @@ def _probe(path: str, *, failures: int) -> Json:
 class NatsServersArgs:
     settings: Nats
     dns: DnsPods
-    after: Sequence[pulumi.Resource]
-    """The namespaces."""
 
 
-class NatsServers(pulumi.ComponentResource):
+class NatsServers(Component):
+    """Its URL is known once the servers are."""
+
     def __init__(self, name: str, args: NatsServersArgs, opts: pulumi.ResourceOptions | None = None) -> None:
-        super().__init__("gpu-platform:infra:NatsServers", name, {}, opts)
+        super().__init__("NatsServers", name, opts)
         # Services, policy and budget before the pods; the builder gives them in that order.
         *before, servers = build_nats(args.settings, args.dns)
-        declared = [declare(body, self, after=args.after) for body in before]
-        stateful_set = declare(servers, self, after=[*args.after, *declared])
+        declared = [self.declare(body) for body in before]
+        stateful_set = self.declare(servers, after=declared)
         self.url = name_of(stateful_set).apply(lambda _: nats_url())
         self.register_outputs({"url": self.url})

@@ -1,219 +1,63 @@
-"""Our own processes: a Deployment each, with all that belongs to it, and what makes them clients of NATS."""
+"""The objects of our own processes: a Deployment each, with all that belongs to it.
+
+Network policies say who may call the platform's own pods, and whom they may call:
+
+| pods         | in                                     | out                                                  |
+| ------------ | -------------------------------------- | ---------------------------------------------------- |
+| all          | nothing                                | nothing                                              |
+| API          | its public port, from anywhere;        | DNS, `egressPorts`, NATS, tenants' pods              |
+|              | metrics, from `metricsNamespaces`      |                                                      |
+| reconciler   | metrics, from `metricsNamespaces`      | DNS, `egressPorts`, NATS                             |
+| stack worker | metrics, from `metricsNamespaces`      | DNS, `egressPorts`                                   |
+| NATS         | clients of the platform, other servers | DNS, other servers                                   |
+
+The kubelet's probes need no hole: Kubernetes always lets a node reach its own pods. `egressPorts` are open to every
+address, because no policy can say for every cluster which address its API server has.
+"""
 
 import hashlib
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Iterator
+from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 import pulumi
 
 from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.names import SYSTEM_NAMESPACE
-from gpu_platform.domain.rbac import API_ACCOUNT, RECONCILER_ACCOUNT, STACK_WORKER_ACCOUNT
-from infra.components.namespaces import build_default_deny
-from infra.components.nats import NAME, nats_url
-from infra.objects import (
+from gpu_platform.domain.network import build_peer
+from infra.component import (
     CONTAINER_SECURITY,
+    OUR_NAMESPACES,
     POD_SECURITY,
+    Component,
     app_labels,
     build_amounts,
-    build_api_policy,
     build_metadata,
-    build_metrics_policy,
-    declare,
+    build_network_policy,
+    build_tcp_ports,
     name_of,
 )
-from infra.sections import (
-    API_ADDRESS,
-    API_METRICS_ADDRESS,
-    API_PROBE_ADDRESS,
-    METRICS_ADDRESS,
+from infra.components.namespaces import build_default_deny
+from infra.components.nats import CLIENT_PORT, NAME, Nats
+from infra.components.processes import (
+    API,
+    API_SERVICE_PORT,
+    HTTP,
+    METRICS,
     PASSPHRASE_DIRECTORY,
-    PROBE_ADDRESS,
-    STACK_METRICS_ADDRESS,
-    STACK_PROBE_ADDRESS,
-    Amounts,
-    Nats,
+    PROBES,
+    RECONCILER,
+    STACK_WORKER,
+    Network,
     Placement,
-    StackWorker,
+    Process,
     Workloads,
-    port_of,
-    render_settings,
+    build_processes,
 )
 
-CREDENTIALS_DIRECTORY = "/etc/gpu-platform-nats"
-AUTHORITY_DIRECTORY = "/etc/gpu-platform-nats-ca"
-
-ENOUGH_REPLICAS = 3
-"""Of a stream. More servers share the streams, and do not each have them all."""
-
-API = API_ACCOUNT
 SERVICE_MONITOR = ("monitoring.coreos.com/v1", "ServiceMonitor")
-RECONCILER = RECONCILER_ACCOUNT
-STACK_WORKER = STACK_WORKER_ACCOUNT
-API_SERVICE_PORT = 80
-HTTP = "http"
-PROBES = "probes"
-
-METRICS = "metrics"
-"""Names of container ports, the same for every process. The Service offers its metrics under the same name."""
 
 SETTINGS_DIRECTORY = "/etc/gpu-platform"
-
-GRACE_SECONDS = 30
-"""The reconciler gives its passes 10 s and the API its requests 5 s; then the lease is given back."""
-
-STACK_GRACE_SECONDS = 60
-"""A worker gives Pulumi 15 s to end by itself, and as long again to save what it has done."""
-
-
-@dataclass(frozen=True)
-class QueueClient:
-    settings: dict[str, Any] = field(default_factory=dict)
-    secret: str | None = None
-    authority_secret: str | None = None
-
-    def build_volumes(self) -> list[Json]:
-        # Readable by the pod's own group: the process is not root. Optional: units and stock are served without NATS.
-        volumes: list[Json] = []
-        if self.secret:
-            secret: Json = {"secretName": self.secret, "defaultMode": 0o440, "optional": True}
-            volumes.append({"name": "nats", "secret": secret})
-        if self.authority_secret:
-            # Of our own servers, this Secret has their key too.
-            items = [{"key": "ca.crt", "path": "ca.crt"}]
-            secret = {"secretName": self.authority_secret, "items": items, "defaultMode": 0o440, "optional": True}
-            volumes.append({"name": "nats-ca", "secret": secret})
-        return volumes
-
-    def build_mounts(self) -> list[Json]:
-        # Whole directories, not single files of them: those would stay as they were when the Secret is renewed.
-        directories = {"nats": CREDENTIALS_DIRECTORY, "nats-ca": AUTHORITY_DIRECTORY}
-        return [
-            {"name": volume["name"], "mountPath": directories[volume["name"]], "readOnly": True}
-            for volume in self.build_volumes()
-        ]
-
-
-NO_CLIENT = QueueClient()
-
-
-def build_api_client(nats: Nats) -> QueueClient:
-    url = _url_of(nats)
-    if url is None:
-        return NO_CLIENT
-    return QueueClient(_common(nats, url), nats.api_secret, _authority_of(nats))
-
-
-def build_reconciler_client(nats: Nats, image: str | None) -> QueueClient:
-    """It also makes the workers' pods: their sidecar is in the platform's own image."""
-    url = _url_of(nats)
-    if url is None:
-        return NO_CLIENT
-    settings = {
-        **_common(nats, url),
-        "natsSigningKey": f"{CREDENTIALS_DIRECTORY}/signing.key",
-        "natsSystemCredentials": f"{CREDENTIALS_DIRECTORY}/system.creds",
-        "natsReplicas": min(nats.replicas, ENOUGH_REPLICAS),
-        **({"natsEgressLabels": [f"{key}={value}" for key, value in app_labels(NAME).items()]} if nats.enabled else {}),
-        **({"sidecarImage": image} if image else {}),
-    }
-    return QueueClient(settings, nats.reconciler_secret, _authority_of(nats))
-
-
-def _common(nats: Nats, url: str) -> dict[str, Any]:
-    authority = {"natsCA": f"{AUTHORITY_DIRECTORY}/ca.crt"} if _authority_of(nats) else {}
-    return {"natsURL": url, "natsCredentials": f"{CREDENTIALS_DIRECTORY}/nats.creds", **authority}
-
-
-def _url_of(nats: Nats) -> str | None:
-    return nats_url() if nats.enabled else nats.url
-
-
-def _authority_of(nats: Nats) -> str | None:
-    return nats.ca_secret or (nats.tls_secret if nats.enabled else None)
-
-
-@dataclass(frozen=True)
-class Process:
-    """What sets one of our processes apart from the others."""
-
-    name: str
-    subcommand: str
-    """Of `gpu-platform`."""
-
-    settings: str
-    """The content of its settings file."""
-
-    replicas: int
-    resources: Amounts
-    ports: dict[str, int]
-    """Of the container; every process has `probes` and `metrics`."""
-
-    offered_ports: dict[str, int]
-    """Those of its Service, by the name of the container's port."""
-
-    options: tuple[str, ...] = ()
-    """Of the subcommand, beside its settings file."""
-
-    passphrase_secret: str | None = None
-    environment_secret: str | None = None
-    queue: QueueClient = NO_CLIENT
-    grace_seconds: int = GRACE_SECONDS
-    scratch: str = "64Mi"
-
-
-def build_processes(workloads: Workloads, nats: Nats) -> tuple[Process, ...]:
-    api_client, reconciler_client = build_api_client(nats), build_reconciler_client(nats, workloads.image)
-    api = Process(
-        name=API,
-        subcommand="api",
-        settings=render_settings(workloads.api.settings, api_client.settings),
-        replicas=workloads.api.replicas,
-        resources=workloads.api.resources,
-        ports={HTTP: port_of(API_ADDRESS), **_own_ports(API_METRICS_ADDRESS, API_PROBE_ADDRESS)},
-        offered_ports={HTTP: API_SERVICE_PORT, METRICS: port_of(API_METRICS_ADDRESS)},
-        # The stack worker is a Deployment of its own here.
-        options=("--no-stack-worker",),
-        queue=api_client,
-    )
-    reconciler = Process(
-        name=RECONCILER,
-        subcommand="reconciler",
-        settings=render_settings(workloads.reconciler.settings, {**_of_image(workloads), **reconciler_client.settings}),
-        replicas=workloads.reconciler.replicas,
-        resources=workloads.reconciler.resources,
-        ports=_own_ports(METRICS_ADDRESS, PROBE_ADDRESS),
-        offered_ports={METRICS: port_of(METRICS_ADDRESS)},
-        queue=reconciler_client,
-    )
-    return (api, reconciler, *([_stack_worker(workloads.stack_worker)] if workloads.stack_worker.enabled else []))
-
-
-def _own_ports(metrics_address: str, probe_address: str) -> dict[str, int]:
-    return {METRICS: port_of(metrics_address), PROBES: port_of(probe_address)}
-
-
-def _of_image(workloads: Workloads) -> dict[str, str]:
-    """The file browser of storages is in the platform's own image."""
-    return {"accessorImage": workloads.image} if workloads.image else {}
-
-
-def _stack_worker(wanted: StackWorker) -> Process:
-    return Process(
-        name=STACK_WORKER,
-        subcommand="stack-worker",
-        settings=render_settings(wanted.settings),
-        replicas=wanted.replicas,
-        resources=wanted.resources,
-        ports=_own_ports(STACK_METRICS_ADDRESS, STACK_PROBE_ADDRESS),
-        offered_ports={METRICS: port_of(STACK_METRICS_ADDRESS)},
-        passphrase_secret=wanted.passphrase_secret,
-        environment_secret=wanted.environment_secret,
-        grace_seconds=STACK_GRACE_SECONDS,
-        # Work directories and Pulumi's logs.
-        scratch="1Gi",
-    )
 
 
 def build_workload(process: Process, workloads: Workloads, nats: Nats) -> tuple[Json, ...]:
@@ -227,11 +71,30 @@ def build_workload(process: Process, workloads: Workloads, nats: Nats) -> tuple[
 
 
 def _network_policy(process: Process, workloads: Workloads, nats: Nats) -> Json:
-    network, dns = workloads.network, workloads.reconciler.settings.dns_pods
-    metrics = process.ports[METRICS]
+    """The rules of the table above."""
+    network = workloads.network
+    ingress = _build_scrapes(process.ports[METRICS], network)
+    egress = [
+        workloads.reconciler.settings.dns_pods.to_rule(),
+        {"ports": build_tcp_ports(*network.egress_ports)},
+        *(_build_nats(nats) if process.name != STACK_WORKER else ()),
+    ]
     if process.name == API:
-        return build_api_policy(process.name, process.ports[HTTP], metrics, network, nats, dns)
-    return build_metrics_policy(process.name, metrics, network, dns, nats if process.name == RECONCILER else None)
+        ingress = [{"ports": build_tcp_ports(process.ports[HTTP])}, *ingress]
+        egress = [*egress, {"to": [OUR_NAMESPACES]}]
+    return build_network_policy(process.name, ingress=ingress, egress=egress)
+
+
+def _build_scrapes(port: int, network: Network) -> list[Json]:
+    """Without namespaces there is no rule at all: one with an empty `from` would let everything in."""
+    scrapers = [build_peer(namespace, {}) for namespace in network.metrics_namespaces]
+    return [{"from": scrapers, "ports": build_tcp_ports(port)}] if scrapers else []
+
+
+def _build_nats(nats: Nats) -> list[Json]:
+    if nats.enabled:
+        return [{"to": [build_peer(SYSTEM_NAMESPACE, app_labels(NAME))], "ports": build_tcp_ports(CLIENT_PORT)}]
+    return [{"ports": build_tcp_ports(urlsplit(nats.url).port or CLIENT_PORT)}] if nats.url else []
 
 
 def build_settings(process: Process) -> Json:
@@ -418,23 +281,22 @@ class PlatformWorkloadsArgs:
     nats: Nats
     """Whose clients they are, if there is one."""
 
-    after: Sequence[pulumi.Resource]
-    """What a process needs at its first step: namespaces, kinds, rights, keys."""
 
+class PlatformWorkloads(Component):
+    """Has to depend on what a process needs at its first step: namespaces, kinds, rights, keys."""
 
-class PlatformWorkloads(pulumi.ComponentResource):
     def __init__(self, name: str, args: PlatformWorkloadsArgs, opts: pulumi.ResourceOptions | None = None) -> None:
-        super().__init__("gpu-platform:infra:Workloads", name, {}, opts)
+        super().__init__("Workloads", name, opts)
         if warning := find_ignored_setting(args.settings):
             pulumi.log.warn(warning, self)
-        declare(build_default_deny(SYSTEM_NAMESPACE), self, after=args.after)
+        self.declare(build_default_deny(SYSTEM_NAMESPACE))
+        services = {}
         for process in build_processes(args.settings, args.nats):
             settings, *others = build_workload(process, args.settings, args.nats)
-            declared = declare(settings, self, after=args.after)
-            for body in others:
-                made = declare(body, self, after=[*args.after, declared])
-                if (body["kind"], process.name) == ("Service", API):
-                    self.api_url = name_of(made).apply(lambda _: api_url())
+            declared = self.declare(settings)
+            made = {body["kind"]: self.declare(body, after=[declared]) for body in others}
+            services[process.name] = name_of(made["Service"])
         for body in build_service_monitors(args.settings):
-            declare(body, self, after=args.after)
+            self.declare(body)
+        self.api_url = services[API].apply(lambda _: api_url())
         self.register_outputs({"apiURL": self.api_url})

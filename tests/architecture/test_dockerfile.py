@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from infra.components.workloads import STACK_WORKER, build_deployment, build_processes
-from infra.objects import NONROOT
-from infra.sections import Nats, Workloads
+from infra.component import NONROOT
+from infra.components.nats import Nats
+from infra.components.processes import STACK_WORKER, Workloads, build_processes
+from infra.components.workloads import build_deployment
 from stacks.runner.cli import USER
 from tests.architecture.repository import ROOT, list_files
 

@@ -127,7 +127,8 @@ class BootstrapStack:
         return shown
 
     def forget_provider(self) -> None:
-        """Rewrites the state as of a program that declares no provider, and so gets Pulumi's default one."""
+        """Rewrites the state as of an earlier program: it declares no provider, and so gets Pulumi's default one, and
+        its components depend on nothing, only their objects do."""
         exported = self._export()
         resources = exported["deployment"]["resources"]
         [provider] = [each for each in resources if each["type"] == PROVIDER]
@@ -143,6 +144,7 @@ class BootstrapStack:
                 each["provider"] = each["provider"].replace(declared, default)
             if not each["custom"] and "parent" in each:
                 each["outputs"] = {}
+                each["dependencies"] = []
         file = self._state / "import.json"
         file.write_text(json.dumps(exported))
         assert self._run("stack", "import", "--file", str(file)).returncode == 0

@@ -13,7 +13,7 @@ from gpu_platform.domain import names
 from gpu_platform.kube import KubeClient
 from gpu_platform.kube.paths import GPU_FUNCTIONS, GPU_STORAGES, GPU_UNITS, SERVICE_ACCOUNTS, STOCK_POOLS, ResourcePath
 from infra.components.access import RBAC, RBAC_GROUP
-from infra.components.workloads import API, RECONCILER, STACK_WORKER
+from infra.components.processes import API, RECONCILER, STACK_WORKER
 from tests.support.api import UNITS, api_process, open_api, unit_request, wait_ready
 from tests.support.clusters import RunningCluster
 from tests.support.daemons import running_daemon

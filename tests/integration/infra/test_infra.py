@@ -15,7 +15,7 @@ from gpu_platform.domain.tenants import KEYS_SECRET
 from gpu_platform.kube import KubeClient
 from gpu_platform.kube.paths import GPU_SPECS, NAMESPACES, SECRETS
 from infra.components.namespaces import LIMITS, QUOTA
-from infra.components.workloads import API, RECONCILER, STACK_WORKER
+from infra.components.processes import API, RECONCILER, STACK_WORKER
 from tests.architecture.repository import ROOT
 from tests.support.access_reviews import TENANT
 from tests.support.bootstrap import CRDS, BootstrapStack, interrupt, list_remains, name_of, read_config

@@ -7,7 +7,7 @@ from typing import Any
 from gpu_platform.domain import names
 from gpu_platform.kube import KubeClient
 from gpu_platform.kube.paths import NETWORK_POLICIES, PODS
-from infra.components.workloads import API
+from infra.components.processes import API
 from tests.support.access_reviews import TENANT
 from tests.support.bootstrap import BootstrapStack, list_remains, list_uids, name_of, read_production
 from tests.support.cluster_addons import cluster_addons

@@ -11,7 +11,7 @@ import pytest
 from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.tenants import build_key, hash_secret
 from gpu_platform.kube import KubeClient
-from infra.components.workloads import API, RECONCILER, STACK_WORKER
+from infra.components.processes import API, RECONCILER, STACK_WORKER
 from platform_api.rbac import RULES as API_RULES
 from reconciler.rbac import CONTROLLER_RULES, rules_of
 from stacks.worker.rbac import RULES as STACK_WORKER_RULES

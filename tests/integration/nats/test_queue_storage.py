@@ -19,7 +19,7 @@ from gpu_platform.nats.listing import EVERYBODY, Listing
 from gpu_platform.nats.permissions import QueueUser, inbox_prefix_of
 from gpu_platform.nats.streams import ensure_consumer, ensure_streams, read_backlogs
 from gpu_platform.nats.subjects import QUEUE, RESERVED_BYTES
-from infra.sections import LEAST_NATS_STORAGE, Nats
+from infra.components.nats import LEAST_NATS_STORAGE, Nats
 from tests.support.fault_report import FaultReport
 from tests.support.nats_server import QueueServer, queue_server
 from tests.support.waiting import NotYet, eventually

@@ -8,7 +8,8 @@ import pytest
 import yaml
 
 from gpu_platform.domain.tenants import Role, build_key, find_undeclared, hash_secret
-from infra.sections import Amounts, Nats
+from infra.components.nats import Nats
+from infra.field_types import Amounts
 from infra.settings import PlatformSettings, parse_settings, with_administrator
 from tests.architecture.repository import ROOT
 

@@ -8,9 +8,9 @@ from gpu_platform.cli.plans.digest import SECRET, UNKNOWN
 from gpu_platform.cli.plans.rules import RULES, check_rules, names_one_version
 from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.network import KUBE_DNS
-from infra.components.nats import build_nats
-from infra.components.workloads import build_processes, build_workload
-from infra.sections import Nats, Workloads
+from infra.components.nats import Nats, build_nats
+from infra.components.processes import Workloads, build_processes
+from infra.components.workloads import build_workload
 from tests.unit.cli.plans.prepared_plans import build_plan_changes, build_step
 
 AMOUNTS = {"cpu": "1", "memory": "1Gi"}

@@ -19,32 +19,30 @@ from gpu_platform.domain.limits import TenantLimits
 from gpu_platform.domain.network import KUBE_DNS
 from gpu_platform.domain.tenants import KEYS_SECRET
 from gpu_platform.nats.credentials import Keyring
-from infra.components.api_keys import build_keys
-from infra.components.catalogue import build_gpu_spec, build_stock_pool
+from infra.components.api_configuration import ApiKey, build_keys
+from infra.components.catalogue import StockPool, build_gpu_spec, build_stock_pool
 from infra.components.definitions import build_priority_classes
-from infra.components.namespaces import build_container_defaults, build_namespace, build_object_counts, build_quota
-from infra.components.nats import build_nats, nats_url, peer_hosts, render_configuration
-from infra.components.workloads import (
+from infra.components.namespaces import (
+    ContainerDefaults,
+    build_container_defaults,
+    build_namespace,
+    build_object_counts,
+    build_quota,
+)
+from infra.components.nats import Nats, build_nats, nats_url, peer_hosts, render_configuration
+from infra.components.processes import (
     API,
     RECONCILER,
     STACK_WORKER,
-    build_processes,
-    build_service_monitors,
-    build_workload,
-    find_ignored_setting,
-)
-from infra.sections import (
-    Amounts,
-    ApiKey,
-    ContainerDefaults,
     HostedApiSettings,
     HostedReconcilerSettings,
-    Nats,
     ServiceMonitors,
-    StockPool,
     Workloads,
+    build_processes,
     render_settings,
 )
+from infra.components.workloads import build_service_monitors, build_workload, find_ignored_setting
+from infra.field_types import Amounts
 from platform_api.auth.keys import read_records
 from platform_api.settings import load_api_settings
 from reconciler.rbac import LEASE

@@ -8,8 +8,8 @@ import pytest
 from gpu_platform.domain import names
 from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.specs import Toleration
-from infra.components.workloads import API
-from infra.objects import app_labels
+from infra.component import app_labels
+from infra.components.processes import API
 from reconciler.isolation import ADDED_CAPABILITIES, with_servers
 from reconciler.units.resources import (
     UnitBuild,

@@ -1,34 +1,19 @@
-"""Kubernetes objects of the program: what all of them carry, and how one becomes a Pulumi resource.
+"""What all components share: how an object becomes a Pulumi resource, and what all objects carry.
 
 The only place that knows the classes of pulumi-kubernetes. Amounts have the form in which the API server gives them
-back, so that nothing looks changed after a refresh. The security contexts are what the `restricted` profile wants, and
-more. Network policies say who may call the platform's own pods, and whom they may call:
-
-| pods         | in                                     | out                                                  |
-| ------------ | -------------------------------------- | ---------------------------------------------------- |
-| all          | nothing                                | nothing                                              |
-| API          | its public port, from anywhere;        | DNS, `egressPorts`, NATS, tenants' pods              |
-|              | metrics, from `metricsNamespaces`      |                                                      |
-| reconciler   | metrics, from `metricsNamespaces`      | DNS, `egressPorts`, NATS                             |
-| stack worker | metrics, from `metricsNamespaces`      | DNS, `egressPorts`                                   |
-| NATS         | clients of the platform, other servers | DNS, other servers                                   |
-
-The kubelet's probes need no hole: Kubernetes always lets a node reach its own pods. `egressPorts` are open to every
-address, because no policy can say for every cluster which address its API server has.
+back, so that a refresh shows no change. The security contexts are what the `restricted` profile wants, and more.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
-from urllib.parse import urlsplit
 
 import pulumi
 import pulumi_kubernetes as kubernetes
 
 from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.names import LABEL_MANAGED_BY, LABEL_NAME, SYSTEM_NAMESPACE
-from gpu_platform.domain.network import DnsPods, build_peer
 from gpu_platform.domain.quantities import canonical_quantity
-from infra.sections import Amounts, Nats, Network
+from infra.field_types import Amounts
 
 KINDS: dict[tuple[str, str], Callable[..., pulumi.CustomResource]] = {
     (
@@ -58,6 +43,7 @@ KINDS: dict[tuple[str, str], Callable[..., pulumi.CustomResource]] = {
     ("v1", "ServiceAccount"): kubernetes.core.v1.ServiceAccount,
 }
 
+
 PYTHON_NAMES = {
     "automountServiceAccountToken": "automount_service_account_token",
     "preemptionPolicy": "preemption_policy",
@@ -65,11 +51,16 @@ PYTHON_NAMES = {
 }
 """Top-level fields whose name in Python is another; deeper ones may be written as Kubernetes has them."""
 
+
 LABEL_PART_OF = "app.kubernetes.io/part-of"
+
+
 PLATFORM = "gpu-platform"
+
 
 NONROOT = 65_532
 """The user of images without a root."""
+
 
 POD_SECURITY = {
     "runAsNonRoot": True,
@@ -79,31 +70,41 @@ POD_SECURITY = {
     "seccompProfile": {"type": "RuntimeDefault"},
 }
 
+
 CONTAINER_SECURITY = {
     "allowPrivilegeEscalation": False,
     "readOnlyRootFilesystem": True,
     "capabilities": {"drop": ["ALL"]},
 }
 
-NATS_PORT = 4222
+
 OUR_NAMESPACES: Json = {"namespaceSelector": {"matchLabels": {LABEL_PART_OF: PLATFORM}}}
 
 
-def declare(
-    body: Json, parent: pulumi.Resource, *, after: Sequence[pulumi.Resource] = (), protect: bool = False
-) -> pulumi.CustomResource:
-    """One object, under the name that it has in the cluster. `after` is said here, object by object, because children
-    do not inherit what their component waits for."""
-    metadata = body["metadata"]
-    name = "/".join(filter(None, (metadata.get("namespace"), metadata["name"])))
-    options = pulumi.ResourceOptions(parent=parent, depends_on=list(after), protect=protect or None)
-    kind = KINDS.get((body["apiVersion"], body["kind"]))
-    if kind is None:
-        return kubernetes.apiextensions.CustomResource(
-            name, body["apiVersion"], body["kind"], metadata=metadata, spec=body["spec"], opts=options
-        )
-    fields = {PYTHON_NAMES.get(key, key): value for key, value in body.items() if key not in ("apiVersion", "kind")}
-    return kind(name, opts=options, **fields)
+class Component(pulumi.ComponentResource):
+    """A component whose objects wait for all that the component's own `depends_on` names.
+
+    Pulumi does not pass `depends_on` on to children. Their state must name it too: a destroy goes by that.
+    """
+
+    def __init__(self, kind: str, name: str, opts: pulumi.ResourceOptions | None) -> None:
+        super().__init__(f"gpu-platform:infra:{kind}", name, {}, opts)
+        self.dependencies: Any = (opts.depends_on if opts else None) or []
+
+    def declare(
+        self, body: Json, *, after: Sequence[pulumi.Resource] = (), protect: bool = False
+    ) -> pulumi.CustomResource:
+        """Declares one object, under the name that it has in the cluster."""
+        metadata = body["metadata"]
+        name = "/".join(filter(None, (metadata.get("namespace"), metadata["name"])))
+        options = pulumi.ResourceOptions(parent=self, depends_on=[*self.dependencies, *after], protect=protect or None)
+        kind = KINDS.get((body["apiVersion"], body["kind"]))
+        if kind is None:
+            return kubernetes.apiextensions.CustomResource(
+                name, body["apiVersion"], body["kind"], metadata=metadata, spec=body["spec"], opts=options
+            )
+        fields = {PYTHON_NAMES.get(key, key): value for key, value in body.items() if key not in ("apiVersion", "kind")}
+        return kind(name, opts=options, **fields)
 
 
 def name_of(declared: pulumi.CustomResource) -> pulumi.Output[str]:
@@ -156,52 +157,5 @@ def build_network_policy(app: str, *, ingress: list[Json], egress: list[Json]) -
     }
 
 
-def build_api_policy(app: str, public_port: int, metrics_port: int, network: Network, nats: Nats, dns: DnsPods) -> Json:
-    tenants: Json = {"to": [OUR_NAMESPACES]}
-    return build_network_policy(
-        app,
-        ingress=[{"ports": _tcp(public_port)}, *_build_scrapes(metrics_port, network)],
-        egress=[*_build_basics(network, dns), *_build_nats(nats), tenants],
-    )
-
-
-def build_nats_policy(app: str, client_port: int, cluster_port: int, dns: DnsPods) -> Json:
-    """The monitor is for the kubelet alone."""
-    servers = {"podSelector": {"matchLabels": app_labels(app)}}
-    return build_network_policy(
-        app,
-        ingress=[
-            {"from": [OUR_NAMESPACES], "ports": _tcp(client_port)},
-            {"from": [servers], "ports": _tcp(cluster_port)},
-        ],
-        egress=[dns.to_rule(), {"to": [servers], "ports": _tcp(cluster_port)}],
-    )
-
-
-def build_metrics_policy(app: str, port: int, network: Network, dns: DnsPods, nats: Nats | None = None) -> Json:
-    """Of a process that nobody calls but Prometheus; with `nats`, it is a client of it."""
-    return build_network_policy(
-        app,
-        ingress=_build_scrapes(port, network),
-        egress=[*_build_basics(network, dns), *(_build_nats(nats) if nats is not None else ())],
-    )
-
-
-def _build_scrapes(port: int, network: Network) -> list[Json]:
-    """Without namespaces there is no rule at all: one with an empty `from` would let everything in."""
-    scrapers = [build_peer(namespace, {}) for namespace in network.metrics_namespaces]
-    return [{"from": scrapers, "ports": _tcp(port)}] if scrapers else []
-
-
-def _build_basics(network: Network, dns: DnsPods) -> list[Json]:
-    return [dns.to_rule(), {"ports": _tcp(*network.egress_ports)}]
-
-
-def _build_nats(nats: Nats) -> list[Json]:
-    if nats.enabled:
-        return [{"to": [build_peer(SYSTEM_NAMESPACE, app_labels("nats"))], "ports": _tcp(NATS_PORT)}]
-    return [{"ports": _tcp(urlsplit(nats.url).port or NATS_PORT)}] if nats.url else []
-
-
-def _tcp(*ports: int) -> list[Json]:
+def build_tcp_ports(*ports: int) -> list[Json]:
     return [{"protocol": "TCP", "port": port} for port in ports]
