@@ -22,6 +22,16 @@ def now_utc() -> datetime:
     return datetime.now(UTC)
 
 
+def format_time(at: datetime) -> str:
+    """The text of a `metav1.Time`: whole seconds."""
+    return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def format_micro_time(at: datetime) -> str:
+    """The text of a `metav1.MicroTime`, as leases have it."""
+    return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
 async def wait_at_most(seconds: float, event: asyncio.Event) -> None:
     """Until it is set, or for so long."""
     with suppress(TimeoutError):

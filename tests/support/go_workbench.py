@@ -18,7 +18,7 @@ ENSURE = """
 import json, pathlib, sys
 from gpu_platform.devcluster import DevClusterError
 from gpu_platform.devcluster.parts import FromPath, ensure_parts
-from gpu_platform.devcluster.parts.catalog import Binary, GoModule, Part, Script
+from gpu_platform.devcluster.parts.recipe import Binary, GoModule, Part, Script
 
 folder = pathlib.Path(sys.argv[1])
 module = GoModule(

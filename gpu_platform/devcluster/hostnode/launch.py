@@ -15,13 +15,12 @@ from gpu_platform.devcluster.hostnode.sources import (
     Reference,
     SourceReader,
     Sources,
-    config_map,
     content_of,
     find_env_references,
+    find_reference,
     find_volume_references,
     read_field,
     read_resource,
-    secret,
 )
 from gpu_platform.devcluster.hostnode.volumes import PodDirectory, VolumeLink, link_volume, plan_volume, write_volume
 from gpu_platform.domain.json_text import Json
@@ -78,18 +77,13 @@ def build_environment(pod: Json, container: Json, sources: Sources, facts: NodeF
 
 def _bulk_variables(source: Json, sources: Sources) -> Mapping[str, str]:
     prefix = source.get("prefix") or ""
-    reference, selector = _bulk_reference(source)
+    found = find_reference(source)
+    if found is None:
+        raise CannotStartError("an envFrom entry names neither a configMapRef nor a secretRef")
+    reference, selector = found
     content = content_of(reference, sources, optional=bool(selector.get("optional"))) or {}
     # A key with "=" cannot be a variable's name; kubelet leaves such keys out as well.
     return {f"{prefix}{key}": _text(value) for key, value in content.items() if "=" not in key}
-
-
-def _bulk_reference(source: Json) -> tuple[Reference, Json]:
-    if selector := source.get("configMapRef"):
-        return config_map(selector["name"]), selector
-    if selector := source.get("secretRef"):
-        return secret(selector["name"]), selector
-    raise CannotStartError("an envFrom entry names neither a configMapRef nor a secretRef")
 
 
 def _value_from(origin: Json, pod: Json, container: Json, sources: Sources, facts: NodeFacts) -> str | None:
@@ -97,10 +91,8 @@ def _value_from(origin: Json, pod: Json, container: Json, sources: Sources, fact
         return read_field(pod, reference["fieldPath"], facts)
     if reference := origin.get("resourceFieldRef"):
         return read_resource(pod, container, reference, facts)
-    if selector := origin.get("configMapKeyRef"):
-        return _key_value(config_map(selector["name"]), selector, sources)
-    if selector := origin.get("secretKeyRef"):
-        return _key_value(secret(selector["name"]), selector, sources)
+    if found := find_reference(origin):
+        return _key_value(*found, sources)
     raise CannotStartError(f"the host node does not know the variable source {', '.join(origin)}")
 
 

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Self
 
-from gpu_platform.devcluster.hostnode.times import format_micro_time, parse_time
+from gpu_platform.clock import format_micro_time
 
 PIECE_BYTES = 16_384
 """The longest piece, as in containerd: a process that never ends its line must not fill our memory."""
@@ -129,7 +129,7 @@ class LogOptions:
     def parse(cls, query: Mapping[str, str], now: datetime) -> Self:
         """Raise `ValueError` for a number or time that is none."""
         seconds, at = query.get("sinceSeconds"), query.get("sinceTime")
-        since = now - timedelta(seconds=int(seconds)) if seconds else parse_time(at) if at else None
+        since = now - timedelta(seconds=int(seconds)) if seconds else datetime.fromisoformat(at) if at else None
         stream = query.get("stream", "All")
         return cls(
             follow=query.get("follow") == "true",

@@ -19,8 +19,8 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Self
 
+from gpu_platform.clock import format_micro_time, format_time, now_utc
 from gpu_platform.devcluster import DevClusterError
-from gpu_platform.devcluster.hostnode.times import format_micro_time, format_time, utc_now
 from gpu_platform.domain.json_text import Json
 from gpu_platform.kube import KubeClient, KubeError, NotFoundError, PatchType
 from gpu_platform.kube.paths import LEASES, NODES
@@ -264,7 +264,7 @@ class Heartbeat:
         """Register, then renew for ever."""
         while True:
             try:
-                await self._beat(utc_now())
+                await self._beat(now_utc())
                 await asyncio.sleep(RENEW.total_seconds())
                 continue
             except NotFoundError:
@@ -279,7 +279,7 @@ class Heartbeat:
     async def stop(self) -> None:
         """Say that the node is not ready, if anybody still listens."""
         if self._node is not None:
-            await self._write_status(self._node, utc_now(), ready=False, timeout=LAST_WORD_SECONDS)
+            await self._write_status(self._node, now_utc(), ready=False, timeout=LAST_WORD_SECONDS)
 
     async def _beat(self, now: datetime) -> None:
         if self._node is None:

@@ -8,7 +8,6 @@ from typing import Literal, cast
 
 from gpu_platform.devcluster.hostnode.processes import ProbeKind
 from gpu_platform.devcluster.hostnode.sources import CannotStartError
-from gpu_platform.devcluster.hostnode.times import parse_time
 from gpu_platform.domain.json_text import Json
 
 FIRST_DELAY = timedelta(seconds=1)
@@ -240,7 +239,7 @@ def _restore(pod: Json, known: Json, now: datetime) -> Container:
     )
     if running := state.get("running"):
         process = _parse_process(known.get("containerID"))
-        run = Running(parse_time(running["startedAt"]), process, started=False, ready=False)
+        run = Running(datetime.fromisoformat(running["startedAt"]), process, started=False, ready=False)
         ending = Ending(KILLED, "the host node's agent was restarted, and its processes ended with it")
         restarts = restarts_after(pod, spec, KILLED)
         return after_exit(replace(container, state=run), ending, restarts=restarts, now=now)
@@ -255,8 +254,8 @@ def _parse_terminated(known: Json) -> Terminated:
         exit_code=int(known["exitCode"]),
         reason=known.get("reason") or "",
         message=known.get("message") or "",
-        started_at=parse_time(known.get("startedAt") or finished_at),
-        finished_at=parse_time(finished_at),
+        started_at=datetime.fromisoformat(known.get("startedAt") or finished_at),
+        finished_at=datetime.fromisoformat(finished_at),
         process=_parse_process(known.get("containerID")),
     )
 

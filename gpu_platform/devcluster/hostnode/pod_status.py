@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
+from gpu_platform.clock import format_time, now_utc
 from gpu_platform.devcluster.hostnode.node import HOST_ADDRESS, NODE_NAME, POD_ADDRESS_ANNOTATION, shown_address
 from gpu_platform.devcluster.hostnode.plan import (
     Container,
@@ -20,7 +21,6 @@ from gpu_platform.devcluster.hostnode.plan import (
     is_sidecar,
     main_specs,
 )
-from gpu_platform.devcluster.hostnode.times import format_time, utc_now
 from gpu_platform.domain.json_text import Json
 from gpu_platform.kube import KubeClient, KubeError
 from gpu_platform.kube.paths import EVENTS
@@ -218,7 +218,7 @@ class EventRecorder:
     def record(
         self, pod: Json, kind: Literal["Normal", "Warning"], reason: str, message: str, container: str = ""
     ) -> None:
-        now = utc_now()
+        now = now_utc()
         key = (pod["metadata"]["uid"], reason, f"{container}: {message}")
         self._said = {said: at for said, at in self._said.items() if now - at < SAME_AGAIN}
         if key in self._said or self._queue.full():

@@ -14,6 +14,7 @@ from typing import Any
 
 import aiohttp
 
+from gpu_platform.clock import now_utc
 from gpu_platform.devcluster.child_process import kill_marked
 from gpu_platform.devcluster.hostnode.launch import Launch, Preparation
 from gpu_platform.devcluster.hostnode.logs import LogWriter, read_last
@@ -56,7 +57,6 @@ from gpu_platform.devcluster.hostnode.processes import (
     run_probe,
 )
 from gpu_platform.devcluster.hostnode.sources import CannotStartError, NodeFacts
-from gpu_platform.devcluster.hostnode.times import utc_now
 from gpu_platform.devcluster.hostnode.volumes import PodDirectory, directory_name, is_directory_name
 from gpu_platform.domain.json_text import Json
 from gpu_platform.kube import ConflictError, KubeClient, KubeError, NotFoundError, PatchType, WatchEvent, list_and_watch
@@ -207,7 +207,7 @@ class PodWorker:
     def __init__(self, pod: Json, address: str, directory: PodDirectory, node: Surroundings) -> None:
         self.pod = pod
         self.directory = directory
-        self.containers = restore_containers(pod, utc_now(), is_intact=directory.path.exists())
+        self.containers = restore_containers(pod, now_utc(), is_intact=directory.path.exists())
         self.runs: dict[str, ContainerRun] = {}
         self._address = address
         self._node = node
@@ -237,11 +237,11 @@ class PodWorker:
         while not self._is_finished:
             self._wake.clear()
             try:
-                wake_at = await self._pass(utc_now())
+                wake_at = await self._pass(now_utc())
                 delay = RETRY[0]
             except Exception as error:
                 log.warning("pod %s: %s", self._name, error, exc_info=not isinstance(error, KubeError))
-                wake_at = utc_now() + delay
+                wake_at = now_utc() + delay
                 delay = min(delay * 2, RETRY[1])
             await self._sleep(wake_at)
 
@@ -268,7 +268,7 @@ class PodWorker:
         return min((at for at in times if at), default=None)
 
     async def _sleep(self, until: datetime | None) -> None:
-        seconds = None if until is None else max((until - utc_now()).total_seconds(), 0)
+        seconds = None if until is None else max((until - now_utc()).total_seconds(), 0)
         with suppress(TimeoutError):
             await asyncio.wait_for(self._wake.wait(), seconds)
 
@@ -349,7 +349,7 @@ class PodWorker:
             self._node.recorder.record(self.pod, "Warning", "Failed", ending.message, name)
             return
         self.runs[name] = run
-        self.containers[name] = after_start(container, spec, run.pid, utc_now())
+        self.containers[name] = after_start(container, spec, run.pid, now_utc())
         self._node.recorder.record(self.pod, "Normal", "Started", f"started process {run.pid}", name)
 
     async def _refresh_volumes(self, now: datetime) -> datetime | None:

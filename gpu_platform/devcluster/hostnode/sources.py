@@ -5,7 +5,7 @@ import base64
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import ROUND_CEILING, Decimal
@@ -77,44 +77,37 @@ def content_of(reference: Reference, sources: Sources, *, optional: bool) -> Con
     return content
 
 
+REFERENCES: Mapping[str, Callable[[Json], Reference]] = {
+    "configMap": lambda selector: config_map(selector["name"]),
+    "configMapKeyRef": lambda selector: config_map(selector["name"]),
+    "configMapRef": lambda selector: config_map(selector["name"]),
+    "persistentVolumeClaim": lambda selector: claim(selector["claimName"]),
+    # A volume says `secretName`, everything else `name`.
+    "secret": lambda selector: secret(selector.get("secretName") or selector["name"]),
+    "secretKeyRef": lambda selector: secret(selector["name"]),
+    "secretRef": lambda selector: secret(selector["name"]),
+    "serviceAccountToken": token,
+}
+
+
+def find_reference(source: Json) -> tuple[Reference, Json] | None:
+    """Returns what a volume, a part of a projected one, an `envFrom` or a `valueFrom` refers to, with its selector."""
+    return next(((build(source[key]), source[key]) for key, build in REFERENCES.items() if key in source), None)
+
+
 def find_env_references(container: Json) -> frozenset[Reference]:
-    return frozenset(_env_references(container))
+    variables = [variable.get("valueFrom") or {} for variable in container.get("env") or []]
+    return _collect([*(container.get("envFrom") or []), *variables])
 
 
 def find_volume_references(pod: Json) -> frozenset[Reference]:
-    return frozenset(
-        reference for volume in pod["spec"].get("volumes") or [] for reference in _volume_references(volume)
-    )
+    volumes = pod["spec"].get("volumes") or []
+    parts = [part for volume in volumes for part in (volume.get("projected") or {}).get("sources") or []]
+    return _collect([*volumes, *parts])
 
 
-def _env_references(container: Json) -> Iterator[Reference]:
-    for source in container.get("envFrom") or []:
-        if "configMapRef" in source:
-            yield config_map(source["configMapRef"]["name"])
-        if "secretRef" in source:
-            yield secret(source["secretRef"]["name"])
-    for variable in container.get("env") or []:
-        origin = variable.get("valueFrom") or {}
-        if "configMapKeyRef" in origin:
-            yield config_map(origin["configMapKeyRef"]["name"])
-        if "secretKeyRef" in origin:
-            yield secret(origin["secretKeyRef"]["name"])
-
-
-def _volume_references(volume: Json) -> Iterator[Reference]:
-    if "configMap" in volume:
-        yield config_map(volume["configMap"]["name"])
-    if "secret" in volume:
-        yield secret(volume["secret"]["secretName"])
-    if "persistentVolumeClaim" in volume:
-        yield claim(volume["persistentVolumeClaim"]["claimName"])
-    for part in (volume.get("projected") or {}).get("sources") or []:
-        if "configMap" in part:
-            yield config_map(part["configMap"]["name"])
-        if "secret" in part:
-            yield secret(part["secret"]["name"])
-        if "serviceAccountToken" in part:
-            yield token(part["serviceAccountToken"])
+def _collect(sources: Iterable[Json]) -> frozenset[Reference]:
+    return frozenset(found[0] for source in sources if (found := find_reference(source)))
 
 
 class SourceReader:

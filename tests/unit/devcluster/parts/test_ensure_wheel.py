@@ -8,9 +8,8 @@ import pytest
 
 from gpu_platform.devcluster import DevClusterError
 from gpu_platform.devcluster.parts import FromPath, Origin
-from gpu_platform.devcluster.parts.catalog import RUNTIME_REQUIREMENTS
 from gpu_platform.devcluster.parts.ensure import NATS_PACKAGE, find_nats_server
-from gpu_platform.devcluster.parts.recipe import find_pinned_version
+from gpu_platform.devcluster.parts.recipe import RUNTIME_REQUIREMENTS, find_pinned_version
 
 PINNED = find_pinned_version(RUNTIME_REQUIREMENTS.read_text(), NATS_PACKAGE)
 

@@ -8,8 +8,16 @@ from pathlib import Path
 import pytest
 
 from gpu_platform.devcluster import DevClusterError
-from gpu_platform.devcluster.parts.catalog import PARTS, Binary, GoModule, Part, Script
-from gpu_platform.devcluster.parts.recipe import build_environment, clean_environment, read_recipe
+from gpu_platform.devcluster.parts.recipe import (
+    PARTS,
+    Binary,
+    GoModule,
+    Part,
+    Script,
+    build_environment,
+    clean_environment,
+    read_recipe,
+)
 
 GO = "go1.26.8"
 GO_MOD = "module example.invalid/tools/hello\n\ngo 1.26.0\n\nrequire example.invalid/hello v1.36.3\n"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gpu_platform.devcluster.parts.store import Store, choose_cache_root
+from gpu_platform.devcluster.parts.build import Store, choose_cache_root
 
 
 class Filler:
