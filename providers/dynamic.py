@@ -23,28 +23,21 @@ from pulumi.dynamic import (
     ResourceProvider,
     UpdateResult,
 )
+from pydantic import BaseModel
 
 from gpu_platform.domain.json_text import Json
-from providers.rest.api import PlatformError, RestApi
-from providers.rest.arguments import (
-    AccessArgs,
-    AccessorArgs,
-    FrameworkArgs,
-    PrepareArgs,
-    ServerlessArgs,
-    StorageMountArgs,
-    TemplateArgs,
-)
-from providers.rest.configuration import get_connection, refuse_open_key
-from providers.rest.forms import Form
-from providers.rest.functions import FUNCTIONS
-from providers.rest.storages import STORAGES
-from providers.rest.things import Things
-from providers.rest.units import UNITS
+from gpu_platform.domain.storages import Accessor, Prepare
+from gpu_platform.domain.units import Access, Framework, Serverless, StorageMount, Template
+from providers.rest.connection import PlatformError, connect, refuse_open_key
+from providers.rest.kinds import FUNCTIONS, STORAGES, UNITS, Kind
+from providers.rest.lifecycle import Lifecycle
+
+Fields = Mapping[str, Any]
+"""Fields under their names in the REST API. Each value may be an output."""
 
 
 class _OverRest(Resource):
-    """What they have in common."""
+    """What the resources have in common."""
 
     def __init__(
         self,
@@ -56,8 +49,9 @@ class _OverRest(Resource):
         refuse_open_key()
         options = _with_replacement(opts)
         owner = _build_owner(self._resource_type_name, resource_name, options)
-        known_later = dict.fromkeys(provider.form.shown)
-        super().__init__(provider, resource_name, {**properties, "owner": owner, **known_later}, options)
+        known_later = dict.fromkeys(provider.kind.shown)
+        inputs = {name: build_input(value) for name, value in properties.items()}
+        super().__init__(provider, resource_name, {**inputs, "owner": owner, **known_later}, options)
 
     # Not by the SDK's translation of names, which would also reach into the template.
 
@@ -93,10 +87,10 @@ class GpuUnit(_OverRest, module="gpuplatform", name="GpuUnit"):
         name: pulumi.Input[str],
         spec_name: pulumi.Input[str],
         image: pulumi.Input[str],
-        template: pulumi.Input[TemplateArgs] | None = None,
-        access: pulumi.Input[AccessArgs] | None = None,
-        serverless: pulumi.Input[ServerlessArgs] | None = None,
-        storage_mounts: pulumi.Input[Sequence[pulumi.Input[StorageMountArgs]]] | None = None,
+        template: pulumi.Input[Template | Fields] | None = None,
+        access: pulumi.Input[Access | Fields] | None = None,
+        serverless: pulumi.Input[Serverless | Fields] | None = None,
+        storage_mounts: pulumi.Input[Sequence[pulumi.Input[StorageMount | Fields]]] | None = None,
         running: pulumi.Input[bool] | None = None,
         stock_name: pulumi.Input[str] | None = None,
         ready_within_seconds: pulumi.Input[int] | None = None,
@@ -161,8 +155,8 @@ class GpuStorage(_OverRest, module="gpuplatform", name="GpuStorage"):
         name: pulumi.Input[str],
         size: pulumi.Input[str],
         storage_class_name: pulumi.Input[str] | None = None,
-        prepare: pulumi.Input[PrepareArgs] | None = None,
-        accessor: pulumi.Input[AccessorArgs] | None = None,
+        prepare: pulumi.Input[Prepare | Fields] | None = None,
+        accessor: pulumi.Input[Accessor | Fields] | None = None,
         retain: pulumi.Input[bool] | None = None,
         ready_within_seconds: pulumi.Input[int] | None = None,
         opts: pulumi.ResourceOptions | None = None,
@@ -210,8 +204,8 @@ class GpuFunction(_OverRest, module="gpuplatform", name="GpuFunction"):
         name: pulumi.Input[str],
         spec_name: pulumi.Input[str],
         image: pulumi.Input[str],
-        template: pulumi.Input[TemplateArgs] | None = None,
-        framework: pulumi.Input[FrameworkArgs] | None = None,
+        template: pulumi.Input[Template | Fields] | None = None,
+        framework: pulumi.Input[Framework | Fields] | None = None,
         concurrency: pulumi.Input[int] | None = None,
         min_workers: pulumi.Input[int] | None = None,
         max_workers: pulumi.Input[int] | None = None,
@@ -247,58 +241,69 @@ class GpuFunction(_OverRest, module="gpuplatform", name="GpuFunction"):
 class _RestProvider(ResourceProvider):
     """What Pulumi calls, in a process of its own. It decides nothing itself."""
 
-    form: ClassVar[Form[Any]]
-    _things: Things
+    kind: ClassVar[Kind[Any]]
+    _lifecycle: Lifecycle
     """Made by `configure`, in that process: what is pickled into the state is the name of the class."""
 
     def configure(self, req: ConfigureRequest) -> None:
         _tell_errors_as_sentences()
-        url, key = get_connection(req)
-        self._things = Things(self.form, RestApi(url, key), key)
+        self._lifecycle = Lifecycle(self.kind, connect(req))
 
     def check(self, _olds: Json, news: Json) -> CheckResult:
         """No operationID is made here. Pulumi checks in the preview and again in the update, and a saved plan allows no
         other inputs; and after a crash it has no old inputs to give. `create` makes it, the outputs keep it."""
-        inputs, failures = self.form.check(news)
+        inputs, failures = self.kind.check(news)
         return CheckResult(inputs, [CheckFailure(each.field, each.reason) for each in failures])
 
     def diff(self, _id: str, olds: Json, news: Json) -> DiffResult:
-        found = self.form.find_difference(olds, news)
-        self._things.check_replacement(news, found.replacing)
+        found = self.kind.find_difference(olds, news)
+        self._lifecycle.check_replacement(news, found.replacing)
         return DiffResult(changes=bool(found.changed), replaces=list(found.replacing))
 
     def create(self, props: Json) -> CreateResult:
-        inputs, _ = self.form.check(props)
-        view = self._things.make(inputs)
-        return CreateResult(view["name"], self.form.build_outputs(view, inputs))
+        inputs, _ = self.kind.check(props)
+        view = self._lifecycle.create(inputs)
+        return CreateResult(view["name"], self.kind.build_outputs(view, inputs))
 
     def read(self, id_: str, props: Json) -> ReadResult:
         """What is gone, on its way out, or another one under the same name has no id: the next `up` makes it anew."""
-        answer = self._things.find(id_, props.get("operationID"))
-        if answer is None or answer.data["phase"] == "Terminating":
+        answer = self._lifecycle.find(id_, props.get("operationID"))
+        if answer is None or answer.document["phase"] == "Terminating":
             return ReadResult("", {})
-        outputs = self.form.build_outputs(answer.data, props)
-        return ReadResult(id_, outputs, self.form.build_inputs(outputs))
+        outputs = self.kind.build_outputs(answer.document, props)
+        return ReadResult(id_, outputs, self.kind.build_inputs(outputs))
 
     def update(self, id_: str, olds: Json, news: Json) -> UpdateResult:
-        inputs, _ = self.form.check(news)
-        view = self._things.change(id_, olds.get("operationID"), inputs)
-        return UpdateResult(self.form.build_outputs(view, inputs))
+        inputs, _ = self.kind.check(news)
+        view = self._lifecycle.change(id_, olds.get("operationID"), inputs)
+        return UpdateResult(self.kind.build_outputs(view, inputs))
 
     def delete(self, id_: str, props: Json) -> None:
-        self._things.take_away(id_, props.get("operationID"))
+        self._lifecycle.delete(id_, props.get("operationID"))
 
 
 class GpuUnitProvider(_RestProvider):
-    form = UNITS
+    kind = UNITS
 
 
 class GpuStorageProvider(_RestProvider):
-    form = STORAGES
+    kind = STORAGES
 
 
 class GpuFunctionProvider(_RestProvider):
-    form = FUNCTIONS
+    kind = FUNCTIONS
+
+
+def build_input(value: Any) -> Any:
+    """Models as JSON, with the fields that were set; everything else is left to Pulumi."""
+    match value:
+        case BaseModel():
+            return value.model_dump(mode="json", by_alias=True, exclude_unset=True)
+        case pulumi.Output():
+            return value.apply(build_input)
+        case list() | tuple():
+            return [build_input(each) for each in value]
+    return value
 
 
 def _with_replacement(opts: pulumi.ResourceOptions | None) -> pulumi.ResourceOptions:

@@ -1,1 +1,1 @@
-"""The platform's REST API as `providers/dynamic.py` uses it: what a tenant wishes, and how that comes about."""
+"""The tenants' Pulumi resources over the REST API: kinds, their lifecycle, and the connection."""

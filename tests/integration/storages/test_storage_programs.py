@@ -14,7 +14,7 @@ from gpu_platform.domain import names
 from gpu_platform.kube import KubeClient
 from gpu_platform.kube.paths import GPU_STORAGES, GPU_UNITS, PODS
 from providers.cluster.lifecycle import UNMOUNTED_SECONDS
-from providers.rest.things import STOCK_SECONDS
+from providers.rest.lifecycle import STOCK_SECONDS
 from tests.support.api import UNITS
 from tests.support.clusters import RunningCluster
 from tests.support.fault_report import FaultReport

@@ -2,14 +2,16 @@
 
 from typing import Any
 
+import pulumi
 import pytest
 from pulumi.output import Unknown
 
 from gpu_platform.domain.json_text import Json
-from providers.rest.api import RefusedError
-from providers.rest.functions import FUNCTIONS
-from providers.rest.things import build_operation_id, is_made_for
-from providers.rest.units import UNITS
+from gpu_platform.domain.units import Access, StorageMount, Template
+from providers.dynamic import build_input
+from providers.rest.connection import RefusedError
+from providers.rest.kinds import FUNCTIONS, UNITS
+from providers.rest.lifecycle import build_operation_id, is_made_for
 
 PORTS = {"ports": [{"name": "web", "port": 80}, {"name": "metrics", "port": 9000}]}
 UNKNOWN = Unknown()  # type: ignore[no-untyped-call]
@@ -349,3 +351,16 @@ def test_a_wrong_key_says_how_to_set_another() -> None:
     error = RefusedError(401, "unauthenticated", "this API key is not known", None)
 
     assert "`pulumi config set --secret gpuplatform:key`" in str(error)
+
+
+def test_a_model_is_an_input_like_the_mapping_with_its_fields() -> None:
+    template = Template.model_validate(PORTS)
+    mount = StorageMount(name="weights", mount_path="/weights")
+    assert build_input(template) == PORTS
+    assert build_input((mount, PORTS)) == [{"name": "weights", "mountPath": "/weights"}, PORTS]
+    assert checked(template=build_input(template)) == checked(template=PORTS)
+
+
+async def test_a_model_in_an_output_is_an_input_too() -> None:
+    output = build_input(pulumi.Output.from_input(Access(tenant=True)))
+    assert await output.future() == {"tenant": True}

@@ -7,10 +7,9 @@ import pytest
 from pulumi.output import Unknown
 
 from gpu_platform.domain.json_text import Json
-from providers.rest.api import RefusedError, RestApi
-from providers.rest.storages import STORAGES
-from providers.rest.things import Things
-from providers.rest.units import UNITS
+from providers.rest.connection import Connection, RefusedError
+from providers.rest.kinds import STORAGES, UNITS
+from providers.rest.lifecycle import Lifecycle
 from tests.unit.client.api_server import NO_CONTENT, Answer, ApiServer, data, refusal, running_server
 
 UNKNOWN = Unknown()  # type: ignore[no-untyped-call]
@@ -142,7 +141,7 @@ GONE = refusal(404, "gpustorage_not_found", "no storage 'weights'")
 
 
 def take_away(api: ApiServer) -> None:
-    Things(STORAGES, RestApi(api.url, "key"), "key", stock_seconds=0).take_away("weights", None)
+    Lifecycle(STORAGES, Connection(api.url, "key"), stock_seconds=0).delete("weights", None)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Making, changing and taking away what a tenant's program wishes, each with its end waited for."""
+"""Creates, changes and deletes what a tenant's program declares, and waits for the end of each."""
 
 import hashlib
 import hmac
@@ -6,19 +6,18 @@ import secrets
 import time
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
-from urllib.parse import quote
 
+from gpu_platform.client import Answer
 from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.mount_holds import RELEASE_SECONDS, will_release
-from providers.rest.api import Answer, PlatformError, RefusedError, RestApi
-from providers.rest.forms import Form
-from providers.rest.units import UNITS
+from providers.rest.connection import Connection, PlatformError, RefusedError
+from providers.rest.kinds import Kind
 
 T = TypeVar("T")
 
 STOCK_SECONDS = 20.0
-"""How long a wish waits for stock, for its name and for a storage that it mounts: when a unit is replaced, the stock
-that it freed is made anew within seconds, and its storages are free as soon."""
+"""How long a creation waits for stock, for its name and for a storage that it mounts: when a unit is replaced, the
+stock that it freed is created again within seconds, and its storages are free as soon."""
 
 LATER = ("insufficient_capacity", "storage_in_use", "operation_conflict")
 """Refusals that may be over in a moment."""
@@ -27,52 +26,55 @@ GONE_SECONDS = 120.0
 FIRST_PAUSE_SECONDS = 0.1
 LONGEST_PAUSE_SECONDS = 1.0
 CHANGES = 3
-"""Tries to change what somebody else changes at the same time."""
+"""Tries to change what another writer changes at the same time."""
 
 LEFT = "an earlier `pulumi up` of this resource was interrupted and left it"
 
 
 class NotSettledError(PlatformError):
-    """It is there, but not in the phase that was wished for."""
+    """The object exists, and is not in the phase that the inputs ask for."""
 
 
-class Things:
-    """A tenant's units, storages or functions."""
+class Lifecycle:
+    """The life of a tenant's units, storages or functions."""
 
-    def __init__(self, form: Form[Any], api: RestApi, key: str, stock_seconds: float = STOCK_SECONDS) -> None:
-        self._form = form
-        self._words = form.words
-        self._api = api
-        self._key = key
+    def __init__(self, kind: Kind[Any], platform: Connection, stock_seconds: float = STOCK_SECONDS) -> None:
+        self._kind = kind
+        self._words = kind.words
+        self._client = platform.client
+        self._objects = kind.objects_of(platform.client)
+        self._ask = platform.ask
+        self._key = platform.key
         self._stock_seconds = stock_seconds
 
-    def find(self, name: str, operation_id: str | None) -> Answer | None:
-        """The one that this operation made. Without one, whichever has the name."""
-        answer = self._find(self._path(name), self._form.absence)
-        is_meant = answer is not None and operation_id in (None, answer.data.get("operationID"))
-        return answer if is_meant else None
+    def find(self, name: str, operation_id: str | None) -> Answer[Any] | None:
+        """The object that this operation made. Without an operation, any that has the name."""
+        answer = self._ask(self._objects.find, name)
+        is_there = answer.document is not None
+        return answer if is_there and operation_id in (None, answer.document.get("operationID")) else None
 
     def check_replacement(self, inputs: Json, replacing: Iterable[str]) -> None:
-        """Whether the new one can be had at all, while the old one is still there. Of stock, nobody can say so."""
+        """Raises PlatformError if the new one cannot be created at all, while the old one still exists. Stock cannot be
+        promised."""
         known = {field: inputs[field] for field in replacing if isinstance(inputs.get(field), str)}
         if (name := known.get("name")) and self.find(name, None) is not None:
             raise PlatformError(self._taken(name))
         spec = known.get("specName")
-        if spec and self._find(f"/operator/specs/{quote(spec, safe='')}", "spec_not_found") is None:
+        if spec and self._ask(self._client.specs.find, spec).document is None:
             raise PlatformError(f"specName: there is no spec {spec!r}; see `gpu-platform specs list`")
 
-    def make(self, inputs: Json) -> Json:
-        """The thing, in the phase that was wished for.
+    def create(self, inputs: Json) -> Json:
+        """Returns the object in the phase that the inputs ask for.
 
-        A new one that does not get there is taken away: to Pulumi, a create that fails has made nothing, and nobody
-        else would take it away. One that was there before is left alone.
+        A new one that does not get there is deleted: to Pulumi, a create that fails has made nothing, so nothing would
+        delete it later. One that existed before is left alone.
         """
         operation_id = build_operation_id(self._key, inputs.get("owner"), secrets.token_hex(8))
-        answer = self._accept(inputs, operation_id)
+        answer = self._accept_creation(inputs, operation_id)
         try:
             return self._settle(self._put_right(answer, inputs), inputs)
         except NotSettledError as error:
-            if answer.data["operationID"] != operation_id:
+            if answer.document["operationID"] != operation_id:
                 raise PlatformError(f"{error}; {LEFT}, and it is kept") from None
             raise PlatformError(f"{error}; {self._undo(inputs['name'], operation_id)}") from None
 
@@ -92,9 +94,9 @@ class Things:
             return self._settle(accepted, inputs)
         raise PlatformError(f"{self._called(name)} is changed by somebody else again and again; try later")
 
-    def take_away(self, name: str, operation_id: str | None) -> None:
-        """Returns when all of it is gone: until then its name is taken, and so are its GPUs."""
-        answer = self._delete(name, operation_id)
+    def delete(self, name: str, operation_id: str | None) -> None:
+        """Returns when the object is gone: until then its name is taken, and so are its GPUs."""
+        answer = self._accept_deletion(name, operation_id)
         if answer is None:
             return
 
@@ -104,13 +106,13 @@ class Things:
             return answer is None
 
         if not _poll(GONE_SECONDS, look) and answer is not None:
-            state = _state_of(answer.data)
+            state = _state_of(answer.document)
             raise PlatformError(
                 f"{self._called(name)} is not gone {GONE_SECONDS:g} s after its deletion: {state}; try again"
             )
 
-    def _delete(self, name: str, operation_id: str | None) -> Answer | None:
-        """That very one, as it was seen: another one of its name is not meant. None when it is gone already.
+    def _accept_deletion(self, name: str, operation_id: str | None) -> Answer[Any] | None:
+        """Deletes the object as it was seen, and no other of its name. None when it is gone already.
 
         A storage waits until its unit has released it: for `RELEASE_SECONDS` if that unit is being deleted or is gone,
         for `stock_seconds` if it lives, because Pulumi may be about to delete it, too."""
@@ -121,87 +123,78 @@ class Things:
             if answer is None:
                 return None
             try:
-                self._api.call("DELETE", self._path(name), etag=answer.etag)
+                self._ask(self._objects.delete, name, etag=answer.etag)
             except RefusedError as error:
                 if error.code == "storage_in_use":
-                    limit_seconds = RELEASE_SECONDS if self._will_be_released(answer.data) else self._stock_seconds
+                    limit_seconds = RELEASE_SECONDS if self._will_be_released(answer.document) else self._stock_seconds
                     if time.monotonic() - began_at < limit_seconds:
                         time.sleep(LONGEST_PAUSE_SECONDS)
                         continue
                 if error.code == "precondition_failed":
                     tries += 1
                     continue
-                if error.code != self._form.absence:
+                if error.code != self._objects.absence:
                     raise
             return answer
         raise PlatformError(f"{self._called(name)} is changed by somebody else again and again; try later")
 
     def _will_be_released(self, storage: Json) -> bool:
         """Also while it is being copied, which has an end."""
-        paths = (f"{UNITS.collection}/{quote(name, safe='')}" for name in storage["mountedBy"])
-        units = (self._find(path, UNITS.absence) for path in paths)
-        return all(will_release(unit.data if unit else None, storage["name"]) for unit in units)
+        units = (self._ask(self._client.units.find, name).document for name in storage["mountedBy"])
+        return all(will_release(unit, storage["name"]) for unit in units)
 
-    def _accept(self, inputs: Json, operation_id: str) -> Answer:
-        """A new one; or the one that an earlier try of this very resource made and could not write down."""
+    def _accept_creation(self, inputs: Json, operation_id: str) -> Answer[Any]:
+        """Creates an object, or finds the one that an earlier try of this resource made and could not record."""
         name, owner = inputs["name"], inputs.get("owner")
-        request = self._form.build_request(inputs, operation_id)
+        request = self._kind.build_request(inputs, operation_id)
         deadline = time.monotonic() + self._stock_seconds
         while True:
             try:
-                return self._api.call("POST", self._form.collection, request)
+                return self._ask(self._objects.create, request)
             except RefusedError as error:
                 if error.code not in LATER:
                     raise
                 there = self.find(name, None) if error.code == "operation_conflict" else None
-                if there is not None and not is_made_for(there.data.get("operationID"), self._key, owner):
+                if there is not None and not is_made_for(there.document.get("operationID"), self._key, owner):
                     raise PlatformError(f"{self._taken(name)} {error.mark}") from None
-                if there is not None and there.data["phase"] != "Terminating":
+                if there is not None and there.document["phase"] != "Terminating":
                     return self._check_adopted(there, inputs)
                 if time.monotonic() > deadline:
                     raise
             time.sleep(LONGEST_PAUSE_SECONDS)
 
     def _undo(self, name: str, operation_id: str) -> str:
-        """What came of it, as the end of a sentence."""
+        """Deletes the object. Returns the outcome, as the end of a sentence."""
         try:
-            self.take_away(name, operation_id)
+            self.delete(name, operation_id)
         except PlatformError as error:
             return f"and it could not be {self._words.undone}, which the next `pulumi up` goes on from: {error}"
         return f"so it was {self._words.undone}"
 
-    def _find(self, path: str, absence: str) -> Answer | None:
-        """None for what is not there. Any other 404 is about the address, not about the thing."""
-        try:
-            return self._api.call("GET", path)
-        except RefusedError as error:
-            if error.code != absence:
-                raise
-            return None
-
-    def _put_right(self, answer: Answer, inputs: Json) -> Json:
-        """As wished for: accepted, not waited for."""
-        path = self._path(inputs["name"])
-        view = answer.data
-        changed = self._form.find_difference(self._form.build_live(view), inputs).changed
-        if any(field in changed for field in self._form.put_fields):
-            view = self._api.call("PUT", path, self._form.build_change(inputs), etag=answer.etag).data
+    def _put_right(self, answer: Answer[Any], inputs: Json) -> Json:
+        """Changes the object to its inputs: accepted, not waited for."""
+        name, view = inputs["name"], answer.document
+        changed = self._kind.find_difference(self._kind.build_live(view), inputs).changed
+        if any(field in changed for field in self._kind.put_fields):
+            change = self._kind.build_change(inputs)
+            view = self._ask(self._objects.update, name, change, etag=answer.etag).document
         if "running" in changed:
-            view = self._api.call("POST", f"{path}/{'start' if inputs['running'] else 'stop'}").data
-        return view
+            units = self._client.units
+            view = self._ask(units.start if inputs["running"] else units.stop, name).document
+        return dict(view)
 
     def _settle(self, view: Json, inputs: Json) -> Json:
-        """The thing once it is in its phase, judged from the spec that was accepted or from a later one."""
+        """Returns the object once it is in its phase, judged from the spec that was accepted or from a later one."""
         name, limit_seconds = view["name"], inputs["readyWithinSeconds"]
-        goal, called = self._form.goal_of(inputs), self._called(name)
+        goal, called = self._kind.goal_of(inputs), self._called(name)
         seen = view
 
         def look() -> Json | None:
             nonlocal seen
             answer = self.find(name, view.get("operationID"))
-            if answer is None or answer.data["phase"] == "Terminating":
+            if answer is None or answer.document["phase"] == "Terminating":
                 raise NotSettledError(f"{called} was deleted by somebody else before it was {goal}")
-            seen = answer.data
+            seen = answer.document
             if seen["generation"] < view["generation"] or seen.get("observedGeneration") != seen["generation"]:
                 return None
             if seen["phase"] == "Failed":
@@ -214,9 +207,9 @@ class Things:
             return settled
         raise NotSettledError(f"{called} is not {goal} after {limit_seconds} s: {_state_of(seen)}")
 
-    def _check_adopted(self, there: Answer, inputs: Json) -> Answer:
-        news = {**inputs, **dict.fromkeys(self._form.forgotten)}
-        replacing = self._form.find_difference(self._form.build_live(there.data), news).replacing
+    def _check_adopted(self, there: Answer[Any], inputs: Json) -> Answer[Any]:
+        news = {**inputs, **dict.fromkeys(self._kind.forgotten)}
+        replacing = self._kind.find_difference(self._kind.build_live(there.document), news).replacing
         if replacing:
             name = inputs["name"]
             raise PlatformError(
@@ -235,15 +228,12 @@ class Things:
     def _called(self, name: str) -> str:
         return f"the {self._words.what} {name!r}"
 
-    def _path(self, name: str) -> str:
-        return f"{self._form.collection}/{quote(name, safe='')}"
-
 
 def build_operation_id(key: str, owner: str | None, chance: str) -> str:
-    """New for each, and signed: whoever has the key can tell which resource it was made for.
+    """Returns a new operationID, signed: with the key one can tell which resource it was made for.
 
     It is the one mark that REST both takes and shows, and after a crash the thing alone is left to say whose it is.
-    Nobody without the key can make one that passes, and no other resource makes the same.
+    Without the key none can be made that passes, and no other resource makes the same.
     """
     signature = hmac.new(key.encode(), f"{chance}\0{owner or ''}".encode(), hashlib.sha256).hexdigest()[:32]
     return f"pulumi-{chance}-{signature}"
@@ -257,7 +247,7 @@ def is_made_for(operation_id: str | None, key: str, owner: str | None) -> bool:
 
 
 def _poll(limit_seconds: float, look: Callable[[], T | None]) -> T | None:
-    """What was looked for; None when the time is over."""
+    """Returns the first result that is not empty; None when the time is over."""
     deadline = time.monotonic() + limit_seconds
     pause = FIRST_PAUSE_SECONDS
     while not (found := look()):
