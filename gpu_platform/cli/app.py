@@ -6,37 +6,37 @@ import typer
 from typer.core import TyperGroup
 
 from gpu_platform.cli import (
-    api,
-    bootstrap,
     dev,
     drift,
     functions,
     health,
     invocations,
+    jobs,
     keys,
-    ops,
     pools,
     preview,
+    processes,
     queue,
-    reconciler,
-    restore,
     specs,
-    stack,
-    stack_worker,
     stock,
     storages,
     tools,
     units,
     worker,
 )
-from gpu_platform.cli.errors import PlatformError
 from gpu_platform.cli.output import NO_ROOM, accept_every_character, end_without_room, print_error
+from gpu_platform.cli.plans.digest import NoPlanError
+from gpu_platform.client import NotConfiguredError, PlatformError, UnsendableError
 from gpu_platform.devcluster import DevClusterError
 
 NAME = "gpu-platform"
 
 # What a shell reports for a program that Ctrl-C ended.
 INTERRUPTED = 130
+
+FAILED, UNUSABLE = 1, 2
+UNUSABLE_ERRORS = (NotConfiguredError, UnsendableError, NoPlanError, DevClusterError)
+"""What the command was given cannot be used; nothing was changed."""
 
 
 class _Sentences(TyperGroup):
@@ -45,12 +45,9 @@ class _Sentences(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
-        except PlatformError as error:
+        except (PlatformError, DevClusterError) as error:
             print_error(error)
-            raise typer.Exit(error.exit_code) from None
-        except DevClusterError as error:
-            print_error(error)
-            raise typer.Exit(2) from None
+            raise typer.Exit(UNUSABLE if isinstance(error, UNUSABLE_ERRORS) else FAILED) from None
         except KeyboardInterrupt:
             raise typer.Exit(INTERRUPTED) from None
 
@@ -91,19 +88,19 @@ app.add_typer(invocations.dead_letters, name="dead-letters")
 app.add_typer(specs.app, name="specs")
 app.add_typer(stock.app, name="stock")
 app.add_typer(pools.app, name="pools")
-app.add_typer(ops.app, name="ops")
+app.add_typer(jobs.app, name="ops")
 app.command("health")(health.health)
 app.command("drift")(drift.drift)
 app.add_typer(dev.app, name="dev")
-app.command("api")(api.api)
-app.command("reconciler")(reconciler.reconciler)
-app.command("stack", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(stack.stack)
-app.command("stack-worker")(stack_worker.stack_worker)
+app.command("api")(processes.api)
+app.command("reconciler")(processes.reconciler)
+app.command("stack", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(processes.stack)
+app.command("stack-worker")(processes.stack_worker)
 app.command("worker")(worker.worker)
-app.command("restore")(restore.restore)
+app.command("restore")(processes.restore)
 app.add_typer(keys.app, name="keys")
 app.add_typer(queue.app, name="queue")
-app.command("bootstrap")(bootstrap.bootstrap)
+app.command("bootstrap")(processes.bootstrap)
 app.command("preview")(preview.preview)
 app.command("tools")(tools.tools)
 

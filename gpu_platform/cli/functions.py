@@ -4,10 +4,9 @@ from typing import Annotated
 
 import typer
 
+from gpu_platform.api_models.functions import FunctionHealth, FunctionView
 from gpu_platform.cli import unit_options
-from gpu_platform.cli.connection import connect
 from gpu_platform.cli.options import (
-    DEFAULT_TIMEOUT,
     AsJson,
     Follow,
     Name,
@@ -18,40 +17,36 @@ from gpu_platform.cli.options import (
     Timestamps,
     Url,
     Wait,
-    build_log_params,
-    said,
 )
 from gpu_platform.cli.output import (
     build_age,
-    build_details,
     build_template_fields,
-    build_why,
     coloured,
     now,
-    print_json,
+    print_answer,
     print_line,
     print_logs,
     print_replay,
-    print_rows,
-    print_table,
 )
-from gpu_platform.cli.request_files import (
-    FUNCTION,
-    File,
-    Update,
-    build_create,
-    choose_operation_id,
-    read_file,
-    replayable,
-    require_said,
-)
-from gpu_platform.cli.stacks import print_stack
+from gpu_platform.cli.request_files import FUNCTION, File, Update, build_create, read_file, replayable
+from gpu_platform.cli.resources import Columns, add_delete, add_show, add_stack, connect, print_list
 from gpu_platform.cli.unit_options import UnitOptions
-from gpu_platform.cli.views import FunctionView
-from gpu_platform.cli.wait import Deadline, finish_ready, print_ready
+from gpu_platform.cli.wait import finish_ready, print_ready
+from gpu_platform.client.calls import said
+from gpu_platform.client.wait import DEFAULT_TIMEOUT, Deadline, describe_reason
 from gpu_platform.domain.json_text import Json
 
 app = typer.Typer(help="Your functions: code that answers calls.", no_args_is_help=True)
+
+COLUMNS: Columns[FunctionView] = {
+    "NAME": lambda function: function.name,
+    "SPEC": lambda function: function.spec_name,
+    "WORKERS": lambda function: function.workers,
+    "READY": lambda function: function.ready_workers,
+    "PHASE": lambda function: function.phase,
+    "AGE": lambda function: build_age(function.created_at, now()),
+    "REASON": lambda function: None if function.phase == "Ready" else describe_reason(function),
+}
 
 Image = Annotated[str | None, typer.Option("--image", help="The image that a worker runs.")]
 Concurrency = Annotated[int | None, typer.Option(min=1, help="Calls that one worker runs at once.")]
@@ -69,37 +64,43 @@ QueueLimit = Annotated[int | None, typer.Option("--queue-limit", min=1, help="Ca
 def list_functions(as_json: AsJson = False, url: Url = None) -> None:
     """List the functions."""
     with connect(url) as client:
-        functions = client.list_functions()
-    if as_json:
-        print_json(functions)
-        return
-    print_rows(
-        ("NAME", "SPEC", "WORKERS", "READY", "PHASE", "AGE", "REASON"),
-        (
-            (
-                function["name"],
-                function["specName"],
-                function["workers"],
-                function["readyWorkers"],
-                function["phase"],
-                build_age(function["createdAt"], now()),
-                None if function["phase"] == "Ready" else build_why(function),
-            )
-            for function in functions
-        ),
-        empty="there are no functions; `gpu-platform functions create` makes one",
-    )
+        answer = client.functions.list()
+    empty = "there are no functions; `gpu-platform functions create` makes one"
+    print_list(answer, COLUMNS, empty=empty, as_json=as_json)
 
 
-@app.command()
-def get(name: Name, as_json: AsJson = False, url: Url = None) -> None:
-    """Show a function."""
-    with connect(url) as client:
-        function = client.get_function(name).view
-    if as_json:
-        print_json(function)
-    else:
-        _print_function(function)
+def _build_fields(function: FunctionView) -> dict[str, object]:
+    return {
+        "name": function.name,
+        "namespace": function.namespace,
+        "phase": coloured(function.phase),
+        "why": describe_reason(function),
+        "spec": function.spec_name,
+        "image": function.image,
+        **build_template_fields(function.template),
+        "concurrency": function.concurrency,
+        "workers": f"{function.ready_workers} of {function.workers} ready, "
+        f"{function.min_workers} to {function.max_workers} wanted",
+        "idle after": f"{function.idle_timeout_seconds} s",
+        "deadline": f"{function.timeout_seconds} s" if function.timeout_seconds else None,
+        "attempts": function.max_attempts,
+        "queue limit": function.queue_limit,
+        "stack": function.stack,
+        "age": build_age(function.created_at, now()),
+    }
+
+
+def _build_health_fields(seen: FunctionHealth) -> dict[str, object]:
+    return {
+        "state": coloured(seen.state),
+        "why": describe_reason(seen),
+        "workers": f"{seen.ready_workers} of {seen.workers} ready",
+        "waiting": seen.waiting,
+        "running": seen.running,
+    }
+
+
+add_show(app, "get", "Show a function.", lambda client: client.functions.get, _build_fields)
 
 
 @app.command()
@@ -125,21 +126,18 @@ def create(
     url: Url = None,
 ) -> None:
     """Create a function. With --wait, until its workers are ready."""
-    content = read_file(file)
-    operation = choose_operation_id(operation_id, content)
     options = {
         **said(specName=spec),
         **UnitOptions(image, command, arg, env).build_request(),
         **_limits(concurrency, min_workers, max_workers, idle_timeout, call_timeout, max_attempts, queue_limit),
     }
-    request = build_create(content, options, name, operation)
-    require_said(request, {"specName": "--spec", "image": "--image"})
+    request = build_create(file, options, name, operation_id, {"specName": "--spec", "image": "--image"})
     with connect(url) as client:
         deadline = Deadline(timeout)
-        with replayable(operation):
-            accepted = client.create_function(request)
-        print_replay(accepted, name, as_json=as_json)
-        finish_ready("functions", accepted.view, client.find_function, deadline if wait else None, as_json=as_json)
+        with replayable(request["operationID"]):
+            answer = client.functions.create(request)
+        print_replay(answer, name, as_json=as_json)
+        finish_ready(client, client.functions, "functions", answer, deadline if wait else None, as_json=as_json)
 
 
 @app.command()
@@ -167,36 +165,23 @@ def update(
     }
     change = Update(FUNCTION, name, read_file(file), options)
     with connect(url) as client:
-        current = client.get_function(name)
-        function = client.update_function(name, change.build_request(current.view), current.etag)
-    print_ready(function, None, as_json=as_json)
+        current = client.functions.get(name)
+        answer = client.functions.update(name, change.build_request(current.document), etag=current.etag)
+    print_ready(answer, None, as_json=as_json)
 
 
-@app.command()
-def delete(name: Name, as_json: AsJson = False, url: Url = None) -> None:
-    """Delete a function with its workers. Calls that wait for it are cancelled."""
-    with connect(url) as client:
-        client.delete_function(name)
-    if not as_json:
-        print_line(f"{name} is being deleted")
-
-
-@app.command()
-def health(name: Name, as_json: AsJson = False, url: Url = None) -> None:
-    """Show whether a function answers, and how many calls wait."""
-    with connect(url) as client:
-        seen = client.get_function_health(name)
-    if as_json:
-        print_json(seen)
-        return
-    fields = {
-        "state": coloured(seen["state"]),
-        "why": build_why(seen),
-        "workers": f"{seen['readyWorkers']} of {seen['workers']} ready",
-        "waiting": seen.get("waiting"),
-        "running": seen.get("running"),
-    }
-    print_table(build_details(fields))
+add_delete(
+    app,
+    "Delete a function with its workers. Calls that wait for it are cancelled.",
+    lambda client: client.functions.delete,
+)
+add_show(
+    app,
+    "health",
+    "Show whether a function answers, and how many calls wait.",
+    lambda client: client.functions.health,
+    _build_health_fields,
+)
 
 
 @app.command()
@@ -209,27 +194,21 @@ def logs(
     url: Url = None,
 ) -> None:
     """Show the last lines that a function's workers wrote, also of workers that are gone."""
-    params = build_log_params(follow=follow, tail=tail, previous=False, timestamps=timestamps)
     with connect(url) as client:
-        print_logs(client.read_function_logs(name, params | said(worker=worker)))
+        print_logs(client.functions.logs(name, follow=follow, tail=tail, timestamps=timestamps, worker=worker))
 
 
-@app.command()
-def stack(name: Name, as_json: AsJson = False, url: Url = None) -> None:
-    """Show what Pulumi has recorded of a function."""
-    with connect(url) as client:
-        print_stack(client.get_function_stack(name), as_json=as_json)
+add_stack(app, "Show what Pulumi has recorded of a function.", lambda client: client.functions.stack)
 
 
 @app.command()
 def purge(name: Name, as_json: AsJson = False, url: Url = None) -> None:
     """Cancel all calls that wait for a function. Those that run go on."""
     with connect(url) as client:
-        cancelled = client.purge_function(name)
-    if as_json:
-        print_json({"cancelled": cancelled})
-    else:
-        print_line(f"{cancelled} waiting calls of {name} are cancelled")
+        answer = client.functions.purge(name)
+    print_answer(
+        answer, lambda purged: print_line(f"{purged.cancelled} waiting calls of {name} are cancelled"), as_json=as_json
+    )
 
 
 def _limits(
@@ -251,26 +230,3 @@ def _limits(
         maxAttempts=max_attempts,
         queueLimit=queue_limit,
     )
-
-
-def _print_function(function: FunctionView) -> None:
-    template = function.get("template") or {}
-    fields = {
-        "name": function["name"],
-        "namespace": function["namespace"],
-        "phase": coloured(function["phase"]),
-        "why": build_why(function),
-        "spec": function["specName"],
-        "image": function["image"],
-        **build_template_fields(template),
-        "concurrency": function["concurrency"],
-        "workers": f"{function['readyWorkers']} of {function['workers']} ready, "
-        f"{function['minWorkers']} to {function['maxWorkers']} wanted",
-        "idle after": f"{function['idleTimeoutSeconds']} s",
-        "deadline": f"{function['timeoutSeconds']} s" if function.get("timeoutSeconds") else None,
-        "attempts": function["maxAttempts"],
-        "queue limit": function["queueLimit"],
-        "stack": function.get("stack"),
-        "age": build_age(function["createdAt"], now()),
-    }
-    print_table(build_details(fields))

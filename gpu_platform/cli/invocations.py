@@ -9,39 +9,46 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from gpu_platform.cli.connection import connect
-from gpu_platform.cli.options import AsJson, Name, Url, said
+from gpu_platform.api_models.invocations import InvocationView, Redriven
+from gpu_platform.cli.options import AsJson, Name, Url
 from gpu_platform.cli.output import (
     build_age,
     build_details,
-    build_state,
-    build_why,
     coloured,
     coloured_word,
+    describe_instant,
     now,
-    parse_instant,
     plain,
+    print_answer,
     print_beside,
+    print_event,
     print_json,
     print_line,
     print_remark,
-    print_rows,
     print_table,
 )
-from gpu_platform.cli.request_files import new_invocation_id, parse_json, replayable
-from gpu_platform.cli.views import InvocationView
-from gpu_platform.cli.wait import Deadline
-from gpu_platform.domain.json_text import Json
+from gpu_platform.cli.request_files import parse_json, replayable
+from gpu_platform.cli.resources import Columns, connect, print_list
+from gpu_platform.client import ServerEvent
+from gpu_platform.client.calls import said
+from gpu_platform.client.resources import SYNC_SECONDS, new_invocation_id
+from gpu_platform.client.wait import Deadline, describe_state
 
 app = typer.Typer(help="Calls of your functions.", no_args_is_help=True)
 dead_letters = typer.Typer(help="Calls that no worker could answer.", no_args_is_help=True)
 ANSWERED = "succeeded"
 OPEN = ("queued", "running")
 
-# Seconds: on the way there and back, beyond what the platform waits.
-MARGIN = 20.0
+COLUMNS: Columns[InvocationView] = {
+    "ID": lambda call: call.invocation_id,
+    "FUNCTION": lambda call: call.serverless_request_id,
+    "STATE": lambda call: call.state,
+    "ATTEMPTS": lambda call: call.attempts,
+    "WORKER": lambda call: call.worker,
+    "AGE": lambda call: build_age(call.accepted_at, now()),
+    "REASON": lambda call: _why_of(call),
+}
 
-DEFAULT_WAIT = 30
 Id = Annotated[str, typer.Argument(metavar="ID", help="The call's id.")]
 OfFunction = Annotated[str | None, typer.Option("--function", help="Only calls of this function.")]
 
@@ -79,13 +86,15 @@ def invoke(
         headers=dict(_parse_header(text) for text in header) if header else None,
         timeoutSeconds=timeout,
     )
-    deadline = Deadline(timeout or DEFAULT_WAIT)
+    wait_seconds = timeout or SYNC_SECONDS
+    deadline = Deadline(wait_seconds)
     with connect(url) as client, replayable(chosen_id, "--id"):
-        call = client.invoke(request, silence_seconds=(timeout or DEFAULT_WAIT) + MARGIN).view
+        answer = client.invocations.invoke(request, wait_seconds=wait_seconds)
+    call = answer.value
     if as_json:
-        print_json(call)
-    elif call["state"] in OPEN:
-        print_line(f"{call['invocationID']} is ", coloured_word(call["state"]))
+        print_json(answer.document)
+    elif call.state in OPEN:
+        print_line(f"{call.invocation_id} is ", coloured_word(call.state))
         if not is_async:
             for remark in build_remarks(call, deadline.elapsed_seconds()):
                 print_remark(remark)
@@ -93,32 +102,26 @@ def invoke(
         _print_answer(call)
         if trace:
             print_beside(build_timeline(call))
-    if call["state"] not in (ANSWERED, *(OPEN if is_async else ())):
+    if call.state not in (ANSWERED, *(OPEN if is_async else ())):
         raise typer.Exit(1)
 
 
 def build_remarks(call: InvocationView, waited_seconds: float) -> tuple[str, ...]:
     """What is known of a call that was waited for and is not over, and what becomes of it. Its times are the platform's
     own, of which only the difference is used: the clocks of two machines differ."""
-    function = (f"its function is {_describe_function(call)}",) if call.get("functionState") else ()
-    ends_at = call.get("expiresAt")
-    if ends_at is None:
-        end = "it goes on"
-    elif waited_seconds >= (life := _seconds_between(call["acceptedAt"], ends_at)):
+    function = (f"its function is {_describe_function(call)}",) if call.function_state else ()
+    life = (call.expires_at - call.accepted_at).total_seconds()
+    if waited_seconds >= life:
         end = f"its deadline of {life:g} s is over: unless an answer came in time, it ends as expired"
     else:
-        end = f"it goes on, until {ends_at} at the latest"
-    return *function, f"{end}; `gpu-platform invocations get {call['invocationID']}` shows its state"
+        end = f"it goes on, until {describe_instant(call.expires_at)} at the latest"
+    return *function, f"{end}; `gpu-platform invocations get {call.invocation_id}` shows its state"
 
 
 def _describe_function(call: InvocationView) -> str:
     """`words: Failed (WorkerFailed: …)`; the name alone where the API does not say how the function is."""
-    name, state = call["serverlessRequestID"], call.get("functionState")
-    return f"{name}: {build_state(state['phase'], build_why(state))}" if state else name
-
-
-def _seconds_between(begin: str, end: str) -> float:
-    return (parse_instant(end) - parse_instant(begin)).total_seconds()
+    name, state = call.serverless_request_id, call.function_state
+    return f"{name}: {describe_state(state)}" if state else name
 
 
 @app.command("list")
@@ -131,78 +134,72 @@ def list_invocations(
 ) -> None:
     """List calls, the one that changed longest ago first."""
     with connect(url) as client:
-        calls = client.list_invocations(function, state, limit)
-    _print_calls(calls, "there are no such calls; `gpu-platform invoke` makes one", as_json=as_json)
+        answer = client.invocations.list(function, state, limit)
+    print_list(answer, COLUMNS, empty="there are no such calls; `gpu-platform invoke` makes one", as_json=as_json)
 
 
 @app.command()
 def get(invocation_id: Id, as_json: AsJson = False, url: Url = None) -> None:
     """Show a call, with its answer."""
     with connect(url) as client:
-        call = client.get_invocation(invocation_id)
-    if as_json:
-        print_json(call)
-    else:
-        _print_call(call)
+        answer = client.invocations.get(invocation_id)
+    print_answer(answer, _print_call, as_json=as_json)
 
 
 @app.command()
 def cancel(invocation_id: Id, as_json: AsJson = False, url: Url = None) -> None:
     """Ask for the end of a call. One that waits is never run."""
     with connect(url) as client:
-        call = client.cancel_invocation(invocation_id)
-    if as_json:
-        print_json(call)
-    elif call["state"] in OPEN:
-        print_line(f"{invocation_id} runs, and is asked to end")
-    else:
-        print_line(f"{invocation_id} is ", coloured_word(call["state"]))
+        answer = client.invocations.cancel(invocation_id)
+
+    def show(call: InvocationView) -> None:
+        if call.state in OPEN:
+            print_line(f"{invocation_id} runs, and is asked to end")
+        else:
+            print_line(f"{invocation_id} is ", coloured_word(call.state))
+
+    print_answer(answer, show, as_json=as_json)
 
 
 @app.command()
 def delete(invocation_id: Id, as_json: AsJson = False, url: Url = None) -> None:
     """Delete an invocation that is over, with its payload and result."""
     with connect(url) as client:
-        call = client.delete_invocation(invocation_id)
-    if as_json:
-        print_json(call)
-    else:
-        print_line(f"{invocation_id} is deleted")
+        answer = client.invocations.delete(invocation_id)
+    print_answer(answer, lambda _: print_line(f"{invocation_id} is deleted"), as_json=as_json)
 
 
 @app.command()
 def retry(invocation_id: Id, as_json: AsJson = False, url: Url = None) -> None:
     """Make the same call once more, under a new id."""
     with connect(url) as client:
-        call = client.retry_invocation(invocation_id).view
-    if as_json:
-        print_json(call)
-    else:
-        print_line(f"{invocation_id} is tried again as {call['invocationID']}: ", coloured_word(call["state"]))
+        answer = client.invocations.retry(invocation_id)
+
+    def show(call: InvocationView) -> None:
+        print_line(f"{invocation_id} is tried again as {call.invocation_id}: ", coloured_word(call.state))
+
+    print_answer(answer, show, as_json=as_json)
 
 
 @app.command()
 def watch(function: OfFunction = None, as_json: AsJson = False, url: Url = None) -> None:
     """Print a line whenever a call changes. Ctrl-C ends it."""
     with connect(url) as client:
-        for event in client.watch_invocations(function):
-            if as_json:
-                raw = {"event": event.event, "id": event.id, "data": event.data}
-                print_json(raw, indent=None)
-            elif isinstance(event.data, dict) and "invocationID" in event.data:
-                time = now().astimezone().strftime("%H:%M:%S")
-                call = event.data
-                print_line(
-                    f"{time}  {call['serverlessRequestID']}  {call['invocationID']}  ", coloured_word(call["state"])
-                )
+        for event in client.invocations.watch(function):
+            print_event(event, _print_change, as_json=as_json)
+
+
+def _print_change(time: str, event: ServerEvent[InvocationView]) -> None:
+    if isinstance(event.data, dict) and "invocationID" in event.data and (call := event.object):
+        print_line(f"{time}  {call.serverless_request_id}  {call.invocation_id}  ", coloured_word(call.state))
 
 
 @dead_letters.command("list")
 def list_dead_letters(function: OfFunction = None, as_json: AsJson = False, url: Url = None) -> None:
     """List the dead letters."""
     with connect(url) as client:
-        calls = client.list_dead_letters(function)
-    _print_calls(calls, "there are no dead letters", as_json=as_json)
+        answer = client.dead_letters.list(function)
+    print_list(answer, COLUMNS, empty="there are no dead letters", as_json=as_json)
 
 
 @dead_letters.command()
@@ -216,23 +213,20 @@ def redrive(
     if not ids and not function:
         raise typer.BadParameter("say which: ids, or --function")
     with connect(url) as client:
-        answer = client.redrive(said(function=function, ids=ids))
-    if as_json:
-        print_json(answer)
-    else:
-        _print_redriven(answer)
+        answer = client.dead_letters.redrive(said(function=function, ids=ids))
+    print_answer(answer, _print_redriven, as_json=as_json)
 
 
-def _print_redriven(answer: Json) -> None:
+def _print_redriven(result: Redriven) -> None:
     """The new ids, a line each; what else there is to say stands beside them."""
-    for new_id in answer["ids"]:
+    for new_id in result.ids:
         print_line(new_id)
-    print_remark(f"dead letters tried again: {answer['redriven']}" + (", under these ids" if answer["ids"] else ""))
-    if known := answer["known"]:
-        print_remark(f"tried again before: {known}")
-    if skipped := answer["skipped"]:
-        print_remark(f"skipped, because their function or payload is gone: {skipped}")
-    if answer["more"]:
+    print_remark(f"dead letters tried again: {result.redriven}" + (", under these ids" if result.ids else ""))
+    if result.known:
+        print_remark(f"tried again before: {result.known}")
+    if result.skipped:
+        print_remark(f"skipped, because their function or payload is gone: {result.skipped}")
+    if result.more:
         print_remark("there may be more; the same command tries them")
 
 
@@ -262,60 +256,36 @@ def _parse_header(text: str) -> tuple[str, str]:
 
 def _print_answer(call: InvocationView) -> None:
     """The body on stdout, and what else is to be said beside it."""
-    result = call.get("result")
-    if call["state"] != ANSWERED:
-        print_remark(f"{call['invocationID']} {call['state']}: {_why_of(call) or 'it does not say why'}")
-    if result is not None and result.get("body") is not None:
-        print_json(result["body"])
+    if call.state != ANSWERED:
+        print_remark(f"{call.invocation_id} {call.state}: {_why_of(call) or 'it does not say why'}")
+    if call.result and call.result.body is not None:
+        print_json(call.result.body)
 
 
 def _why_of(call: InvocationView) -> str | None:
-    result = call.get("result")
-    return call.get("reason") or (result.get("error") if result else None)
-
-
-def _print_calls(calls: list[InvocationView], empty: str, *, as_json: bool) -> None:
-    if as_json:
-        print_json(calls)
-        return
-    print_rows(
-        ("ID", "FUNCTION", "STATE", "ATTEMPTS", "WORKER", "AGE", "REASON"),
-        (
-            (
-                call["invocationID"],
-                call["serverlessRequestID"],
-                call["state"],
-                call["attempts"],
-                call.get("worker"),
-                build_age(call["acceptedAt"], now()),
-                _why_of(call),
-            )
-            for call in calls
-        ),
-        empty=empty,
-    )
+    return call.reason or (call.result.error if call.result else None)
 
 
 def _print_call(call: InvocationView) -> None:
-    result = call.get("result")
+    result = call.result
     fields = {
-        "id": call["invocationID"],
+        "id": call.invocation_id,
         "function": _describe_function(call),
-        "state": coloured(call["state"]),
-        "why": call.get("reason"),
-        "attempts": call["attempts"],
-        "worker": call.get("worker"),
-        "accepted": call["acceptedAt"],
-        "started": call.get("startedAt"),
-        "expires": call.get("expiresAt") if call["state"] in OPEN else None,
-        "finished": call.get("finishedAt"),
-        "retry of": call.get("retryOf"),
-        "status": result["statusCode"] if result else None,
-        "error": result.get("error") if result else None,
-        "answer": plain(result["body"]) if result and result.get("body") is not None else None,
+        "state": coloured(call.state),
+        "why": call.reason,
+        "attempts": call.attempts,
+        "worker": call.worker,
+        "accepted": call.accepted_at,
+        "started": call.started_at,
+        "expires": call.expires_at if call.state in OPEN else None,
+        "finished": call.finished_at,
+        "retry of": call.retry_of,
+        "status": result.status_code if result else None,
+        "error": result.error if result else None,
+        "answer": plain(result.body) if result and result.body is not None else None,
     }
     print_table(build_details(fields))
-    if call.get("coldStart"):
+    if call.cold_start:
         print_line()
         print_table(build_timeline(call))
 
@@ -329,21 +299,18 @@ class Moment:
 
 def list_moments(call: InvocationView) -> tuple[Moment, ...]:
     """Those that are known, in their order. What was before the call, another call had asked for."""
-    start = call.get("coldStart")
-    texts = {
-        "accepted": call["acceptedAt"],
-        "queued": call.get("queuedAt"),
-        "woken": start.get("wokenAt") if start else None,
-        "stock claimed": start.get("claimedAt") if start else None,
-        "worker started": start["startedAt"] if start else None,
-        "worker ready": start["readyAt"] if start else None,
-        "begun": call.get("startedAt"),
-        "answered": call.get("finishedAt"),
+    start = call.cold_start
+    times = {
+        "accepted": call.accepted_at,
+        "queued": call.queued_at,
+        "woken": start.woken_at if start else None,
+        "stock claimed": start.claimed_at if start else None,
+        "worker started": start.started_at if start else None,
+        "worker ready": start.ready_at if start else None,
+        "begun": call.started_at,
+        "answered": call.finished_at,
     }
-    accepted_at = parse_instant(call["acceptedAt"])
-    moments = [
-        Moment(name, (parse_instant(text) - accepted_at).total_seconds()) for name, text in texts.items() if text
-    ]
+    moments = [Moment(name, (time - call.accepted_at).total_seconds()) for name, time in times.items() if time]
     return tuple(sorted((moment for moment in moments if moment.seconds >= 0), key=lambda moment: moment.seconds))
 
 

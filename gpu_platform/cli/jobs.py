@@ -1,43 +1,81 @@
-"""The end of a command that an operator's job carries out."""
+"""`gpu-platform ops`: the jobs that operators started; and the end of a command that such a job carries out."""
 
 from collections.abc import Callable
+from typing import Annotated
 
-from gpu_platform.cli.client import PlatformClient
-from gpu_platform.cli.output import print_json, print_line
-from gpu_platform.cli.session import Accepted
-from gpu_platform.cli.views import JobView
-from gpu_platform.cli.wait import Deadline, Outcome, Verdict, judge_job, wait_for
+import typer
+
+from gpu_platform.api_models.stock import JobView
+from gpu_platform.cli.options import AsJson, Url
+from gpu_platform.cli.output import build_age, build_details, now, print_answer, print_json, print_line, print_table
+from gpu_platform.cli.resources import Columns, connect, print_list
+from gpu_platform.cli.wait import wait_for
+from gpu_platform.client import Answer, RawClient
+from gpu_platform.client.wait import Deadline
+
+app = typer.Typer(help="Jobs: what operators asked for, and how far it came.", no_args_is_help=True)
+
+COLUMNS: Columns[JobView] = {
+    "OPERATION": lambda job: job.operation_id,
+    "TYPE": lambda job: job.type,
+    "STATUS": lambda job: job.status,
+    "OBJECT": lambda job: job.object_name,
+    "AGE": lambda job: build_age(job.created_at, now()),
+    "ERROR": lambda job: job.error,
+}
+
+
+@app.command("list")
+def list_jobs(as_json: AsJson = False, url: Url = None) -> None:
+    """List the jobs, newest first."""
+    with connect(url) as client:
+        answer = client.jobs.list()
+    print_list(answer, COLUMNS, empty="there are no jobs", as_json=as_json)
+
+
+@app.command()
+def get(
+    operation_id: Annotated[str, typer.Argument(metavar="ID", help="The operation that the job was started with.")],
+    as_json: AsJson = False,
+    url: Url = None,
+) -> None:
+    """Show a job."""
+    with connect(url) as client:
+        answer = client.jobs.get(operation_id)
+    print_answer(answer, _print_job, as_json=as_json)
+
+
+def _print_job(job: JobView) -> None:
+    fields = {
+        "operation": job.operation_id,
+        "type": job.type,
+        "status": job.status,
+        "error": job.error,
+        "object": f"{job.object_namespace}/{job.object_name}",
+        "age": build_age(job.created_at, now()),
+        "changed": f"{build_age(job.updated_at, now())} ago",
+    }
+    print_table(build_details(fields))
 
 
 def finish_job(
-    client: PlatformClient,
-    accepted: Accepted[JobView],
+    client: RawClient,
+    answer: Answer[JobView],
     deadline: Deadline | None,
     wait_for_object: Callable[[JobView], None],
     *,
     as_json: bool,
 ) -> None:
     """Waits, where that is wanted, for the job and for what it makes, and says how the job is."""
-    job = accepted.view
+    again = "" if answer.is_new else ", accepted before"
     if deadline:
-        job = _wait_done(client, job, deadline)
-        wait_for_object(job)
+        operation_id = answer.value.operation_id
+        goes_on = f"the job goes on: `gpu-platform ops get {operation_id}` shows it"
+        answer = wait_for(client, client.jobs.build_wait(operation_id, deadline), goes_on)
+        wait_for_object(answer.value)
     if as_json:
-        print_json(job)
+        print_json(answer.document)
     elif not deadline:
-        again = "" if accepted.is_new else ", accepted before"
-        print_line(f"job {job['operationID']}: {job['status']}{again} (pool {job['objectName']})")
-        print_line(f"  follow it:  gpu-platform ops get {job['operationID']}")
-
-
-def _wait_done(client: PlatformClient, job: JobView, deadline: Deadline) -> JobView:
-    operation_id = job["operationID"]
-
-    def judge(seen: JobView | None) -> Verdict:
-        return judge_job(seen) if seen else Verdict(Outcome.FAILED, "the platform does not know it")
-
-    goes_on = f"the job goes on: `gpu-platform ops get {operation_id}` shows it"
-    done = wait_for(
-        f"job {operation_id}", lambda: client.find_job(operation_id), judge, deadline, goal="done", goes_on=goes_on
-    )
-    return done or job
+        job = answer.value
+        print_line(f"job {job.operation_id}: {job.status}{again} (pool {job.object_name})")
+        print_line(f"  follow it:  gpu-platform ops get {job.operation_id}")

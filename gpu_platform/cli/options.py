@@ -1,10 +1,8 @@
 """Options that several commands share."""
 
-from typing import Annotated, TypeVar
+from typing import Annotated
 
 import typer
-
-T = TypeVar("T")
 
 Url = Annotated[
     str | None, typer.Option("--url", help="The platform's address, instead of GPU_PLATFORM_URL.", metavar="URL")
@@ -13,7 +11,6 @@ Url = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print the API's answer, for machines.")]
 Wait = Annotated[bool, typer.Option("--wait", help="Stay until it is so; exit with 1 when it fails.")]
 Timeout = Annotated[float, typer.Option(min=0, help="Seconds that --wait waits at most.")]
-DEFAULT_TIMEOUT = 120.0
 
 OperationId = Annotated[
     str | None,
@@ -53,17 +50,3 @@ def _refuse_empties(texts: list[str]) -> list[str]:
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Its name.", callback=_refuse_empty)]
 Names = Annotated[list[str], typer.Argument(metavar="NAME...", help="Their names.", callback=_refuse_empties)]
-
-
-def said(**values: T | None) -> dict[str, T]:
-    """What was said; the rest is the API's to fill in."""
-    return {name: value for name, value in values.items() if value is not None}
-
-
-def build_log_params(*, follow: bool, tail: int | None, previous: bool, timestamps: bool) -> dict[str, str]:
-    return said(
-        follow="true" if follow else None,
-        tail=None if tail is None else str(tail),
-        previous="true" if previous else None,
-        timestamps="true" if timestamps else None,
-    )

@@ -8,19 +8,20 @@ import io
 import json
 import os
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import typer
 from rich.console import Console, ConsoleDimensions
 from rich.table import Table
 from rich.text import Text
 
-from gpu_platform.cli.errors import ApiError, PlatformError
-from gpu_platform.cli.session import Accepted
-from gpu_platform.cli.views import EventView
+from gpu_platform.client import Answer, ApiError, PlatformError, ServerEvent
+from gpu_platform.domain.units import Probe, Template
+
+T = TypeVar("T")
 
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
@@ -130,6 +131,14 @@ def print_json(data: Any, *, indent: int | None = 2) -> None:
     typer.echo(json.dumps(data, indent=indent, ensure_ascii=not has_every_character(sys.stdout)))
 
 
+def print_answer(answer: Answer[T], show: Callable[[T], None], *, as_json: bool) -> None:
+    """The answer for machines as the API sent it, or what a person reads."""
+    if as_json:
+        print_json(answer.document)
+    else:
+        show(answer.value)
+
+
 def print_table(table: Table, *, narrowest: int = 0) -> None:
     console = Console()
     width = max(console.width, narrowest) if console.is_terminal else UNCUT
@@ -189,6 +198,8 @@ def show(value: object) -> Text:
     """The value as it is: what looks like markup in an answer is not ours."""
     if isinstance(value, Text):
         return value
+    if isinstance(value, datetime):
+        value = describe_instant(value)
     text = ABSENT if value is None or value == "" else str(value)
     return coloured(text)
 
@@ -209,19 +220,17 @@ def coloured_word(word: str) -> tuple[str, str]:
     return word, COLOURS.get(word, "")
 
 
-def parse_instant(text: str) -> datetime:
-    instant = datetime.fromisoformat(text)
-    return instant if instant.tzinfo else instant.replace(tzinfo=UTC)
+def describe_instant(instant: datetime) -> str:
+    """The form in which the API writes times."""
+    return instant.isoformat().replace("+00:00", "Z")
 
 
-def build_age(since: str | None, now: datetime) -> str:
+def build_age(since: datetime | None, now: datetime) -> str:
     """`5m12s`: the two units that matter."""
-    if not since:
+    if since is None:
         return ABSENT
-    try:
-        return build_duration((now - parse_instant(since)).total_seconds())
-    except ValueError:
-        return ABSENT
+    instant = since if since.tzinfo else since.replace(tzinfo=UTC)
+    return build_duration((now - instant).total_seconds())
 
 
 def build_duration(total_seconds: float) -> str:
@@ -237,35 +246,31 @@ def build_duration(total_seconds: float) -> str:
     return f"{seconds}s"
 
 
-def build_why(view: Mapping[str, Any]) -> str:
-    """`reason: message`, as far as they are known."""
-    return ": ".join(str(part) for part in (view.get("reason"), view.get("message")) if part)
-
-
-def build_template_fields(template: Mapping[str, Any]) -> dict[str, str]:
+def build_template_fields(template: Template) -> dict[str, str]:
     """What runs, of a unit or of a function's workers."""
+    probes = template.probes
+    kinds = {"startup": probes.startup, "readiness": probes.readiness, "liveness": probes.liveness} if probes else {}
     return {
-        "command": " ".join(template.get("command") or ()),
-        "arguments": " ".join(template.get("args") or ()),
-        "environment": "\n".join(f"{env['name']}={env.get('value', '')}" for env in template.get("envs") or ()),
-        "probes": "\n".join(_describe_probe(kind, probe) for kind, probe in (template.get("probes") or {}).items()),
+        "command": " ".join(template.command),
+        "arguments": " ".join(template.args),
+        "environment": "\n".join(f"{env.name}={env.value}" for env in template.envs),
+        "probes": "\n".join(_describe_probe(kind, probe) for kind, probe in kinds.items() if probe),
     }
 
 
-def _describe_probe(kind: str, probe: Mapping[str, Any]) -> str:
+def _describe_probe(kind: str, probe: Probe) -> str:
     """`readiness: GET /healthz on http; every 10 s, timeout 1 s, 3 failures count`."""
-    if http := probe.get("http"):
-        question = f"GET {http.get('path', '/')} on {http['port']}"
-    elif tcp := probe.get("tcp"):
-        question = f"connection to {tcp['port']}"
+    if probe.http:
+        question = f"GET {probe.http.path} on {probe.http.port}"
+    elif probe.tcp:
+        question = f"connection to {probe.tcp.port}"
     else:
-        question = f"command {' '.join(probe.get('command') or ())}"
-    delay = probe.get("initialDelaySeconds")
+        question = f"command {' '.join(probe.command or ())}"
     times = (
-        f"first after {delay} s" if delay else "",
-        f"every {probe.get('periodSeconds', 10)} s",
-        f"timeout {probe.get('timeoutSeconds', 1)} s",
-        f"{probe.get('failureThreshold', 3)} failures count",
+        f"first after {probe.initial_delay_seconds} s" if probe.initial_delay_seconds else "",
+        f"every {probe.period_seconds} s",
+        f"timeout {probe.timeout_seconds} s",
+        f"{probe.failure_threshold} failures count",
     )
     return f"{kind}: {question}; {', '.join(filter(None, times))}"
 
@@ -302,12 +307,8 @@ def _find_hint(error: ApiError) -> str | None:
     return HINTS.get(error.code)
 
 
-def build_state(phase: str, why: str) -> str:
-    return f"{phase} ({why})" if why else phase
-
-
-def print_replay(accepted: Accepted[Any], name: str, *, as_json: bool) -> None:
-    if not accepted.is_new and not as_json:
+def print_replay(answer: Answer[Any], name: str, *, as_json: bool) -> None:
+    if not answer.is_new and not as_json:
         print_line(f"{name} was accepted before, with the same operation")
 
 
@@ -316,22 +317,9 @@ def print_logs(pieces: Iterable[bytes]) -> None:
         typer.echo(piece, nl=False)
 
 
-def print_events(name: str, happened: list[EventView], *, as_json: bool) -> None:
+def print_event(event: ServerEvent[T], print_change: Callable[[str, ServerEvent[T]], None], *, as_json: bool) -> None:
+    """One event of a watch: an object on one line, or the line of `print_change`, which begins with the time."""
     if as_json:
-        print_json(happened)
-        return
-    print_rows(
-        ("AGE", "TYPE", "REASON", "OBJECT", "COUNT", "MESSAGE"),
-        (
-            (
-                build_age(event["lastSeen"], now()),
-                event["type"],
-                event["reason"],
-                event["object"],
-                event["count"],
-                event["message"],
-            )
-            for event in happened
-        ),
-        empty=f"nothing is known to have happened to {name}; the cluster forgets after an hour",
-    )
+        print_json({"event": event.event, "id": event.id, "data": event.data}, indent=None)
+    else:
+        print_change(now().astimezone().strftime("%H:%M:%S"), event)

@@ -1,14 +1,14 @@
 """`gpu-platform pools`: how much stock is held, for operators."""
 
+from dataclasses import replace
 from enum import StrEnum
 from typing import Annotated
 
 import typer
 
-from gpu_platform.cli.connection import connect
+from gpu_platform.api_models.stock import JobView, PoolView
 from gpu_platform.cli.jobs import finish_job
 from gpu_platform.cli.options import (
-    DEFAULT_TIMEOUT,
     AsJson,
     Gpu,
     Memory,
@@ -18,35 +18,27 @@ from gpu_platform.cli.options import (
     Timeout,
     Url,
     Wait,
-    said,
 )
-from gpu_platform.cli.output import (
-    build_age,
-    build_details,
-    build_state,
-    build_why,
-    coloured,
-    now,
-    print_json,
-    print_line,
-    print_rows,
-    print_table,
-)
-from gpu_platform.cli.request_files import (
-    POOL,
-    File,
-    Update,
-    build_create,
-    choose_operation_id,
-    read_file,
-    replayable,
-    require_said,
-)
-from gpu_platform.cli.stacks import print_stack
-from gpu_platform.cli.views import JobView, PoolView
-from gpu_platform.cli.wait import Deadline, build_goes_on, judge_ready, wait_for
+from gpu_platform.cli.output import build_age, coloured, now, print_answer, print_line
+from gpu_platform.cli.request_files import POOL, File, Update, build_create, read_file, replayable
+from gpu_platform.cli.resources import Columns, add_delete, add_show, add_stack, connect, print_list
+from gpu_platform.cli.wait import build_goes_on, wait_for
+from gpu_platform.client.calls import said
+from gpu_platform.client.wait import DEFAULT_TIMEOUT, Deadline, describe_reason, describe_state
 
 app = typer.Typer(help="Pools, which hold warm stock. For operators.", no_args_is_help=True)
+
+COLUMNS: Columns[PoolView] = {
+    "NAME": lambda pool: pool.name,
+    "SPEC": lambda pool: pool.spec_name,
+    "REPLICAS": lambda pool: pool.replicas,
+    "AVAILABLE": lambda pool: pool.available,
+    "CLAIMED": lambda pool: pool.claimed,
+    "REPLENISH": lambda pool: pool.replenish,
+    "PHASE": lambda pool: pool.phase,
+    "AGE": lambda pool: build_age(pool.created_at, now()),
+    "REASON": lambda pool: None if pool.phase == "Ready" else describe_reason(pool),
+}
 
 
 class Replenish(StrEnum):
@@ -65,39 +57,27 @@ PoolImage = Annotated[str | None, typer.Option("--image", help="Image of the pla
 def list_pools(as_json: AsJson = False, url: Url = None) -> None:
     """List the pools."""
     with connect(url) as client:
-        pools = client.list_pools()
-    if as_json:
-        print_json(pools)
-        return
-    print_rows(
-        ("NAME", "SPEC", "REPLICAS", "AVAILABLE", "CLAIMED", "REPLENISH", "PHASE", "AGE", "REASON"),
-        (
-            (
-                pool["name"],
-                pool["specName"],
-                pool["replicas"],
-                pool["available"],
-                pool["claimed"],
-                pool["replenish"],
-                pool["phase"],
-                build_age(pool["createdAt"], now()),
-                None if pool["phase"] == "Ready" else build_why(pool),
-            )
-            for pool in pools
-        ),
-        empty="there are no pools; `gpu-platform pools create` makes one",
-    )
+        answer = client.pools.list()
+    print_list(answer, COLUMNS, empty="there are no pools; `gpu-platform pools create` makes one", as_json=as_json)
 
 
-@app.command()
-def get(name: Name, as_json: AsJson = False, url: Url = None) -> None:
-    """Show a pool."""
-    with connect(url) as client:
-        pool = client.get_pool(name)
-    if as_json:
-        print_json(pool)
-    else:
-        _print_pool(pool)
+def _build_fields(pool: PoolView) -> dict[str, object]:
+    return {
+        "name": pool.name,
+        "phase": coloured(pool.phase),
+        "why": describe_reason(pool),
+        "spec": pool.spec_name,
+        "replicas": pool.replicas,
+        "replenish": pool.replenish,
+        "available": pool.available,
+        "claimed": pool.claimed,
+        "image": pool.image,
+        "stack": pool.stack,
+        "age": build_age(pool.created_at, now()),
+    }
+
+
+add_show(app, "get", "Show a pool.", lambda client: client.pools.get, _build_fields)
 
 
 @app.command()
@@ -117,30 +97,21 @@ def create(
     url: Url = None,
 ) -> None:
     """Create a pool. With --wait, until it is full."""
-    content = read_file(file)
-    operation = choose_operation_id(operation_id, content)
     options = said(specName=spec, replicas=replicas, replenish=replenish, image=image, memory=memory, gpu=gpu)
-    request = build_create(content, options, name, operation)
-    require_said(request, {"specName": "--spec", "replicas": "--replicas"})
+    request = build_create(file, options, name, operation_id, {"specName": "--spec", "replicas": "--replicas"})
     with connect(url) as client:
         deadline = Deadline(timeout)
-        with replayable(operation):
-            accepted = client.create_pool(request)
-        pool = accepted.view["objectName"]
+        with replayable(request["operationID"]):
+            answer = client.pools.create(request)
 
         def wait_filled(job: JobView) -> None:
-            wait_for(
-                f"pool {pool}",
-                lambda: client.find_pool(job["objectName"]),
-                judge_ready,
-                deadline,
-                goal="Ready",
-                goes_on=build_goes_on("pools", pool),
-            )
+            pool = job.object_name
+            filled = replace(client.pools.build_wait_ready(pool, deadline), what=f"pool {pool}")
+            wait_for(client, filled, build_goes_on("pools", pool))
 
-        finish_job(client, accepted, deadline if wait else None, wait_filled, as_json=as_json)
+        finish_job(client, answer, deadline if wait else None, wait_filled, as_json=as_json)
     if wait and not as_json:
-        print_line(f"pool {pool} is ready after {deadline.elapsed_seconds():.1f} s")
+        print_line(f"pool {answer.value.object_name} is ready after {deadline.elapsed_seconds():.1f} s")
 
 
 @app.command()
@@ -156,42 +127,15 @@ def update(
     """Change a pool. What is not named stays."""
     change = Update(POOL, name, read_file(file), said(replicas=replicas, replenish=replenish, image=image))
     with connect(url) as client:
-        pool = client.update_pool(name, change.build_request(client.get_pool(name)))
-    if as_json:
-        print_json(pool)
-    else:
-        state = build_state(pool["phase"], build_why(pool))
-        print_line(f"{pool['name']}: {pool['replicas']} replicas, {pool['replenish']}; {state}")
+        answer = client.pools.update(name, change.build_request(client.pools.get(name).document))
+    print_answer(answer, _print_change, as_json=as_json)
 
 
-@app.command()
-def delete(name: Name, as_json: AsJson = False, url: Url = None) -> None:
-    """Delete a pool and its free stock. Units that were made from it stay."""
-    with connect(url) as client:
-        client.delete_pool(name)
-    if not as_json:
-        print_line(f"{name} is being deleted")
+def _print_change(pool: PoolView) -> None:
+    print_line(f"{pool.name}: {pool.replicas} replicas, {pool.replenish}; {describe_state(pool)}")
 
 
-@app.command()
-def stack(name: Name, as_json: AsJson = False, url: Url = None) -> None:
-    """Show what Pulumi has recorded of a pool."""
-    with connect(url) as client:
-        print_stack(client.get_pool_stack(name), as_json=as_json)
-
-
-def _print_pool(pool: PoolView) -> None:
-    fields = {
-        "name": pool["name"],
-        "phase": coloured(pool["phase"]),
-        "why": build_why(pool),
-        "spec": pool["specName"],
-        "replicas": pool["replicas"],
-        "replenish": pool["replenish"],
-        "available": pool["available"],
-        "claimed": pool["claimed"],
-        "image": pool.get("image"),
-        "stack": pool.get("stack"),
-        "age": build_age(pool["createdAt"], now()),
-    }
-    print_table(build_details(fields))
+add_delete(
+    app, "Delete a pool and its free stock. Units that were made from it stay.", lambda client: client.pools.delete
+)
+add_stack(app, "Show what Pulumi has recorded of a pool.", lambda client: client.pools.stack)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from gpu_platform.cli.errors import NotConfiguredError
+from gpu_platform.client import NotConfiguredError
 from gpu_platform.devcluster.directory import write_atomically
 from gpu_platform.domain.names import SYSTEM_NAMESPACE
 from gpu_platform.nats.credentials import Keyring, KeyringError, parse_keyring

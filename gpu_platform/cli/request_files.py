@@ -16,8 +16,8 @@ from typing import Annotated, Any
 
 import typer
 
-from gpu_platform.cli.errors import PlatformError
 from gpu_platform.cli.output import print_remark
+from gpu_platform.client import PlatformError
 from gpu_platform.domain.json_text import Json, parse_float, refuse_constant
 
 FILE = "--file"
@@ -84,10 +84,19 @@ def merge(base: Json, over: Mapping[str, Any]) -> Json:
     return merged
 
 
-def build_create(file: Json, options: Json, name: str | None, operation_id: str) -> Json:
-    """The request for a new object. None: the file names it, or else the API does."""
-    _check_name(file, name)
-    return {**merge(file, options), "operationID": operation_id, **({"name": name} if name else {})}
+def build_create(
+    file: str | None, options: Json, name: str | None, operation_id: str | None, required: Mapping[str, str]
+) -> Json:
+    """The request for a new object. Without a name, the file names it, or else the API does. `required` are the fields
+    that the API does not fill in, with the option of each. The operationID is the option's, the file's or a new one."""
+    content = read_file(file)
+    _check_name(content, name)
+    chosen = operation_id or str(content.get("operationID") or "") or new_operation_id()
+    request = {**merge(content, options), "operationID": chosen, **({"name": name} if name else {})}
+    for field, option in required.items():
+        if request.get(field) in (None, ""):
+            raise typer.BadParameter("is missing", param_hint=option)
+    return request
 
 
 @dataclass(frozen=True)
@@ -124,13 +133,6 @@ class Update:
                 )
         after = merge(after, self.options)
         return {field: after.get(field) for field in self._changeable}
-
-
-def require_said(request: Json, option_of: dict[str, str]) -> None:
-    """The fields that the API does not fill in, and the option of each."""
-    for field, option in option_of.items():
-        if request.get(field) in (None, ""):
-            raise typer.BadParameter("is missing", param_hint=option)
 
 
 def _check_name(file: Json, name: str | None) -> None:
@@ -171,16 +173,6 @@ def _list_containers(item: Any) -> tuple[Any, ...]:
 
 def new_operation_id() -> str:
     return f"cli-{secrets.token_hex(8)}"
-
-
-def new_invocation_id() -> str:
-    """As the API would choose it. Chosen here, so that the transport may repeat a call without running it twice."""
-    return f"inv-{secrets.token_hex(16)}"
-
-
-def choose_operation_id(said: str | None, file: Json) -> str:
-    """The option's, or else the file's, or else a new one."""
-    return said or str(file.get("operationID") or "") or new_operation_id()
 
 
 @contextmanager

@@ -5,28 +5,38 @@ from typing import Annotated
 
 import typer
 
-from gpu_platform.cli.connection import connect
+from gpu_platform.api_models.stock import JobView, StockUnitView
 from gpu_platform.cli.jobs import finish_job
 from gpu_platform.cli.options import (
-    DEFAULT_TIMEOUT,
     AsJson,
     Gpu,
     Memory,
-    Name,
     OnlySpec,
     OperationId,
     Spec,
     Timeout,
     Url,
     Wait,
-    said,
 )
-from gpu_platform.cli.output import build_age, build_why, now, print_json, print_line, print_rows
+from gpu_platform.cli.output import build_age, now, print_line
 from gpu_platform.cli.request_files import new_operation_id, replayable
-from gpu_platform.cli.views import JobView
-from gpu_platform.cli.wait import Deadline, judge_seeded, wait_for
+from gpu_platform.cli.resources import Columns, add_delete, connect, print_list
+from gpu_platform.cli.wait import wait_for
+from gpu_platform.client.calls import said
+from gpu_platform.client.wait import DEFAULT_TIMEOUT, Deadline, describe_reason
 
 app = typer.Typer(help="Warm stock, which units are made from. For operators.", no_args_is_help=True)
+
+COLUMNS: Columns[StockUnitView] = {
+    "NAME": lambda unit: unit.name,
+    "POOL": lambda unit: unit.pool,
+    "SPEC": lambda unit: unit.spec_name,
+    "STATE": lambda unit: unit.state,
+    "NODE": lambda unit: unit.node_name,
+    "AGE": lambda unit: build_age(unit.created_at, now()),
+    "CLAIMED BY": lambda unit: unit.claimed_by,
+    "REASON": lambda unit: describe_reason(unit) if unit.state == "waiting" else None,
+}
 
 
 class State(StrEnum):
@@ -45,27 +55,8 @@ def list_stock(
 ) -> None:
     """List the stock."""
     with connect(url) as client:
-        stock = client.list_stock(spec, pool, state.value if state else None)
-    if as_json:
-        print_json(stock)
-        return
-    print_rows(
-        ("NAME", "POOL", "SPEC", "STATE", "NODE", "AGE", "CLAIMED BY", "REASON"),
-        (
-            (
-                unit["name"],
-                unit.get("pool"),
-                unit["specName"],
-                unit["state"],
-                unit.get("nodeName"),
-                build_age(unit["createdAt"], now()),
-                unit.get("claimedBy"),
-                build_why(unit) if unit["state"] == "waiting" else None,
-            )
-            for unit in stock
-        ),
-        empty="there is no such stock; `gpu-platform stock seed` makes some",
-    )
+        answer = client.stock.list(spec, pool, state.value if state else None)
+    print_list(answer, COLUMNS, empty="there is no such stock; `gpu-platform stock seed` makes some", as_json=as_json)
 
 
 @app.command()
@@ -86,28 +77,16 @@ def seed(
     with connect(url) as client:
         deadline = Deadline(timeout)
         with replayable(operation):
-            accepted = client.seed_stock(request)
+            answer = client.stock.seed(request)
 
         def wait_seeded(job: JobView) -> None:
-            pool = job["objectName"]
-            wait_for(
-                f"stock of {spec}",
-                lambda: client.list_stock(pool=pool),
-                judge_seeded,
-                deadline,
-                goal="ready to be used",
-                goes_on=f"the stock is made all the same: `gpu-platform stock list --pool {pool}` shows it",
-            )
+            pool = job.object_name
+            goes_on = f"the stock is made all the same: `gpu-platform stock list --pool {pool}` shows it"
+            wait_for(client, client.stock.build_wait_seeded(spec, pool, deadline), goes_on)
 
-        finish_job(client, accepted, deadline if wait else None, wait_seeded, as_json=as_json)
+        finish_job(client, answer, deadline if wait else None, wait_seeded, as_json=as_json)
     if wait and not as_json:
         print_line(f"stock of {spec} is ready after {deadline.elapsed_seconds():.1f} s")
 
 
-@app.command()
-def delete(name: Name, as_json: AsJson = False, url: Url = None) -> None:
-    """Delete a stock unit that nobody has claimed."""
-    with connect(url) as client:
-        client.delete_stock(name)
-    if not as_json:
-        print_line(f"{name} is being deleted")
+add_delete(app, "Delete a stock unit that nobody has claimed.", lambda client: client.stock.delete)

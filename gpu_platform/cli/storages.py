@@ -5,11 +5,8 @@ from typing import Annotated
 
 import typer
 
-from gpu_platform.cli.client import PlatformClient
-from gpu_platform.cli.connection import connect
-from gpu_platform.cli.errors import ApiError
+from gpu_platform.api_models.storages import StorageView
 from gpu_platform.cli.options import (
-    DEFAULT_TIMEOUT,
     AsJson,
     Follow,
     Name,
@@ -22,50 +19,35 @@ from gpu_platform.cli.options import (
     Timestamps,
     Url,
     Wait,
-    build_log_params,
-    said,
 )
-from gpu_platform.cli.output import (
-    build_age,
-    build_details,
-    build_state,
-    build_why,
-    coloured,
-    now,
-    print_events,
-    print_json,
-    print_logs,
-    print_replay,
-    print_rows,
-    print_table,
-)
+from gpu_platform.cli.output import build_age, coloured, now, print_logs, print_replay
 from gpu_platform.cli.request_files import (
     STORAGE,
     File,
     Update,
     build_create,
-    choose_operation_id,
     new_operation_id,
     read_file,
     replayable,
-    require_said,
 )
-from gpu_platform.cli.stacks import print_stack
-from gpu_platform.cli.views import StorageView
-from gpu_platform.cli.wait import (
-    Deadline,
-    build_goes_on,
-    delete_each,
-    finish_ready,
-    judge_accepted,
-    judge_recovered,
-    print_ready,
-    wait_for,
-)
+from gpu_platform.cli.resources import Columns, add_events, add_show, add_stack, connect, print_list
+from gpu_platform.cli.wait import build_goes_on, delete_each, finish_ready, print_ready, wait_for
+from gpu_platform.client import RawClient
+from gpu_platform.client.calls import said
+from gpu_platform.client.wait import DEFAULT_TIMEOUT, Deadline, describe_reason, judge_recovered
 from gpu_platform.domain.json_text import Json
-from gpu_platform.domain.mount_holds import will_release
 
 app = typer.Typer(help="Your storages: volumes that outlive the units which mount them.", no_args_is_help=True)
+
+COLUMNS: Columns[StorageView] = {
+    "NAME": lambda storage: storage.name,
+    "SIZE": lambda storage: storage.size,
+    "CAPACITY": lambda storage: storage.capacity,
+    "PHASE": lambda storage: storage.phase,
+    "MOUNTED BY": lambda storage: ", ".join(storage.mounted_by),
+    "AGE": lambda storage: build_age(storage.created_at, now()),
+    "REASON": lambda storage: None if storage.phase == "Ready" else describe_reason(storage),
+}
 
 Size = Annotated[str | None, typer.Option("--size", help="How large, such as 100Gi. It may grow later.")]
 AccessorSwitch = Annotated[
@@ -84,37 +66,37 @@ def list_storages(
 ) -> None:
     """List the storages."""
     with connect(url) as client:
-        storages = client.list_storages(phase)
-    if as_json:
-        print_json(storages)
-        return
-    print_rows(
-        ("NAME", "SIZE", "CAPACITY", "PHASE", "MOUNTED BY", "AGE", "REASON"),
-        (
-            (
-                storage["name"],
-                storage["size"],
-                storage.get("capacity"),
-                storage["phase"],
-                ", ".join(storage["mountedBy"]),
-                build_age(storage["createdAt"], now()),
-                None if storage["phase"] == "Ready" else build_why(storage),
-            )
-            for storage in storages
-        ),
-        empty="there are no such storages; `gpu-platform storages create` makes one",
-    )
+        answer = client.storages.list(phase)
+    empty = "there are no such storages; `gpu-platform storages create` makes one"
+    print_list(answer, COLUMNS, empty=empty, as_json=as_json)
 
 
-@app.command()
-def get(name: Name, as_json: AsJson = False, url: Url = None) -> None:
-    """Show a storage."""
-    with connect(url) as client:
-        storage = client.get_storage(name).view
-    if as_json:
-        print_json(storage)
-    else:
-        _print_storage(storage)
+def _build_fields(storage: StorageView) -> dict[str, object]:
+    prepare, prepared, shown = storage.prepare, storage.prepare_status, storage.accessor_status
+    preparation = f"{prepared.phase} ({prepared.message})" if prepared.message else prepared.phase
+    return {
+        "name": storage.name,
+        "namespace": storage.namespace,
+        "phase": coloured(storage.phase),
+        "why": describe_reason(storage),
+        "size": storage.size,
+        "capacity": storage.capacity,
+        "class": storage.storage_class_name,
+        "mounted by": ", ".join(storage.mounted_by),
+        "filled from": (prepare.from_image or prepare.from_storage_name) if prepare else None,
+        "command": " ".join([*prepare.command, *prepare.args]) if prepare else None,
+        "preparation": preparation if prepare else None,
+        "recovery": prepared.recovery_phase if prepare else None,
+        "file browser": storage.proxy_url or shown.phase,
+        "retain": "yes" if storage.retain else None,
+        "claim": storage.claim_name,
+        "operation": storage.operation_id,
+        "stack": storage.stack,
+        "age": build_age(storage.created_at, now()),
+    }
+
+
+add_show(app, "get", "Show a storage.", lambda client: client.storages.get, _build_fields)
 
 
 @app.command()
@@ -142,21 +124,18 @@ def create(
     url: Url = None,
 ) -> None:
     """Create a storage. With --wait, until it is filled and can be mounted."""
-    content = read_file(file)
-    operation = choose_operation_id(operation_id, content)
     prepare = said(fromImage=from_image, fromStorageName=from_storage, command=command or None, args=arg or None)
     options = {
         **said(storageClassName=storage_class, prepare=prepare or None),
         **_changes(size, accessor, retain),
     }
-    request = build_create(content, options, name, operation)
-    require_said(request, {"size": "--size"})
+    request = build_create(file, options, name, operation_id, {"size": "--size"})
     with connect(url) as client:
         deadline = Deadline(timeout)
-        with replayable(operation):
-            accepted = client.create_storage(request)
-        print_replay(accepted, name, as_json=as_json)
-        finish_ready("storages", accepted.view, client.find_storage, deadline if wait else None, as_json=as_json)
+        with replayable(request["operationID"]):
+            answer = client.storages.create(request)
+        print_replay(answer, name, as_json=as_json)
+        finish_ready(client, client.storages, "storages", answer, deadline if wait else None, as_json=as_json)
 
 
 @app.command()
@@ -175,9 +154,9 @@ def update(
     change = Update(STORAGE, name, read_file(file), _changes(size, accessor, retain))
     with connect(url) as client:
         deadline = Deadline(timeout)
-        current = client.get_storage(name)
-        storage = client.update_storage(name, change.build_request(current.view), current.etag)
-        finish_ready("storages", storage, client.find_storage, deadline if wait else None, as_json=as_json)
+        current = client.storages.get(name)
+        answer = client.storages.update(name, change.build_request(current.document), etag=current.etag)
+        finish_ready(client, client.storages, "storages", answer, deadline if wait else None, as_json=as_json)
 
 
 @app.command()
@@ -192,22 +171,14 @@ def recover(
     """Fill a storage once more, after that has failed. Refused while a unit mounts it."""
     operation = operation_id or new_operation_id()
     with connect(url) as client:
-        deadline = Deadline(timeout)
+        deadline = Deadline(timeout) if wait else None
         with replayable(operation):
-            storage = client.recover_storage(name, operation)
-        if not wait:
-            print_ready(storage, None, as_json=as_json)
-            return
-        digest = storage["prepareStatus"].get("observedDigest")
-        seen = wait_for(
-            name,
-            lambda: client.find_storage(name),
-            lambda storage: judge_recovered(storage, digest),
-            deadline,
-            goal="Ready",
-            goes_on=build_goes_on("storages", name),
-        )
-        print_ready(seen or storage, deadline, as_json=as_json)
+            answer = client.storages.recover(name, operation)
+        if deadline:
+            judge = partial(judge_recovered, failed_digest=answer.value.prepare_status.observed_digest)
+            again = client.storages.build_wait(name, judge, deadline, "Ready")
+            answer = wait_for(client, again, build_goes_on("storages", name))
+    print_ready(answer, deadline, as_json=as_json)
 
 
 @app.command()
@@ -218,16 +189,15 @@ def delete(
     whose unit is being deleted is deleted as soon as that unit has released it."""
     with connect(url) as client:
         deadline = Deadline(timeout) if wait else None
-        delete = partial(_delete_released, client, deadline) if deadline else client.delete_storage
-        delete_each("storages", names, delete, client.find_storage, deadline, as_json=as_json)
+        delete = partial(_delete_released, client, deadline) if deadline else client.storages.delete
+        delete_each(client, client.storages, "storages", names, delete, deadline, as_json=as_json)
 
 
-@app.command()
-def events(name: Name, as_json: AsJson = False, url: Url = None) -> None:
-    """Show what happened to a storage, its preparation and its file browser, oldest first."""
-    with connect(url) as client:
-        happened = client.list_storage_events(name)
-    print_events(name, happened, as_json=as_json)
+add_events(
+    app,
+    "Show what happened to a storage, its preparation and its file browser, oldest first.",
+    lambda client: client.storages.events,
+)
 
 
 @app.command()
@@ -241,36 +211,18 @@ def logs(
     url: Url = None,
 ) -> None:
     """Show what a storage's preparation writes, or wrote: it is kept for a day, of a copy if it failed."""
-    params = build_log_params(follow=follow, tail=tail, previous=previous, timestamps=timestamps)
+    of = "browser" if browser else None
     with connect(url) as client:
-        print_logs(client.read_storage_logs(name, params | said(of="browser" if browser else None)))
+        print_logs(
+            client.storages.logs(name, follow=follow, tail=tail, previous=previous, timestamps=timestamps, of=of)
+        )
 
 
-@app.command()
-def stack(name: Name, as_json: AsJson = False, url: Url = None) -> None:
-    """Show what Pulumi has recorded of a storage."""
-    with connect(url) as client:
-        print_stack(client.get_storage_stack(name), as_json=as_json)
+add_stack(app, "Show what Pulumi has recorded of a storage.", lambda client: client.storages.stack)
 
 
-def _delete_released(client: PlatformClient, deadline: Deadline, name: str) -> None:
-    def look() -> str:
-        """Why it is not deleted yet."""
-        try:
-            client.delete_storage(name)
-        except ApiError as error:
-            if error.code != "storage_in_use" or not _will_be_released(client, name):
-                raise
-            return str(error)
-        return ""
-
-    goes_on = build_goes_on("storages", name)
-    wait_for(name, look, judge_accepted, deadline, goal="deleted", goes_on=goes_on, absence_is_news=False)
-
-
-def _will_be_released(client: PlatformClient, name: str) -> bool:
-    storage = client.find_storage(name)
-    return storage is None or all(will_release(client.find_unit(unit), name) for unit in storage["mountedBy"])
+def _delete_released(client: RawClient, deadline: Deadline, name: str) -> None:
+    wait_for(client, client.storages.build_delete_released(name, deadline), build_goes_on("storages", name))
 
 
 def _changes(size: str | None, accessor: bool | None, retain: bool | None) -> Json:
@@ -279,28 +231,3 @@ def _changes(size: str | None, accessor: bool | None, retain: bool | None) -> Js
         **said(size=size, retain=retain),
         **({} if accessor is None else {"accessor": {"enabled": accessor}}),
     }
-
-
-def _print_storage(storage: StorageView) -> None:
-    prepare, prepared, shown = storage.get("prepare") or {}, storage["prepareStatus"], storage["accessorStatus"]
-    fields = {
-        "name": storage["name"],
-        "namespace": storage["namespace"],
-        "phase": coloured(storage["phase"]),
-        "why": build_why(storage),
-        "size": storage["size"],
-        "capacity": storage.get("capacity"),
-        "class": storage.get("storageClassName"),
-        "mounted by": ", ".join(storage["mountedBy"]),
-        "filled from": prepare.get("fromImage") or prepare.get("fromStorageName"),
-        "command": " ".join([*(prepare.get("command") or ()), *(prepare.get("args") or ())]),
-        "preparation": build_state(prepared["phase"], prepared.get("message") or "") if prepare else None,
-        "recovery": prepared.get("recoveryPhase") if prepare else None,
-        "file browser": storage.get("proxyURL") or shown["phase"],
-        "retain": "yes" if storage["retain"] else None,
-        "claim": storage.get("claimName"),
-        "operation": storage.get("operationID"),
-        "stack": storage.get("stack"),
-        "age": build_age(storage["createdAt"], now()),
-    }
-    print_table(build_details(fields))

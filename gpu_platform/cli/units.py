@@ -5,58 +5,72 @@ from typing import Annotated
 
 import typer
 
-from gpu_platform.cli import ssh_options, stacks, unit_options, unit_streams
-from gpu_platform.cli.client import PlatformClient
-from gpu_platform.cli.connection import connect
+from gpu_platform.api_models.stacks import PreviewView
+from gpu_platform.api_models.units import AddressView, GpuView, UnitMetricsView, UnitView
+from gpu_platform.cli import unit_options
 from gpu_platform.cli.options import (
-    DEFAULT_TIMEOUT,
     AsJson,
+    Follow,
     Name,
     Names,
     OnlyPhase,
     OnlySpec,
     OperationId,
+    Previous,
     SpecOrFile,
+    Tail,
     Timeout,
+    Timestamps,
     Url,
     Wait,
-    said,
 )
 from gpu_platform.cli.output import (
     build_age,
-    build_details,
     build_template_fields,
-    build_why,
     coloured,
     coloured_word,
     now,
+    plain,
+    print_answer,
+    print_event,
     print_json,
     print_line,
+    print_logs,
+    print_remark,
     print_replay,
     print_rows,
-    print_table,
 )
-from gpu_platform.cli.request_files import (
-    UNIT,
-    File,
-    Update,
-    build_create,
-    choose_operation_id,
-    read_file,
-    replayable,
-    require_said,
-)
-from gpu_platform.cli.ssh_options import SshOptions
-from gpu_platform.cli.unit_options import Scheme, UnitOptions
-from gpu_platform.cli.views import UnitView
-from gpu_platform.cli.wait import Deadline, build_goes_on, delete_each, find_steady_seconds, judge_settled, wait_for
+from gpu_platform.cli.request_files import UNIT, File, Update, build_create, read_file, replayable
+from gpu_platform.cli.resources import Columns, add_events, add_show, add_stack, connect, print_list
+from gpu_platform.cli.unit_options import Scheme, SshOptions, UnitOptions
+from gpu_platform.cli.wait import build_goes_on, delete_each, wait_for
+from gpu_platform.client import Answer, PlatformError, RawClient, ServerEvent
+from gpu_platform.client.calls import said
+from gpu_platform.client.wait import DEFAULT_TIMEOUT, Deadline, describe_reason, describe_state
 from gpu_platform.domain.json_text import Json
 
 app = typer.Typer(help="Your units: running images with GPUs.", no_args_is_help=True)
 
-HEADERS = ("NAME", "SPEC", "PHASE", "NODE", "AGE", "DETAIL")
+COLUMNS: Columns[UnitView] = {
+    "NAME": lambda unit: unit.name,
+    "SPEC": lambda unit: unit.spec_name,
+    "PHASE": lambda unit: unit.phase,
+    "NODE": lambda unit: unit.node_name,
+    "AGE": lambda unit: build_age(unit.created_at, now()),
+    "DETAIL": lambda unit: unit.access_url if unit.phase == "Ready" else describe_reason(unit),
+}
+
+GPU_COLUMNS: Columns[GpuView] = {
+    "GPU": lambda device: "/".join(filter(None, (device.gpu, device.partition))),
+    "PRODUCT": lambda device: device.product,
+    "NODE": lambda device: device.node,
+    "BUSY": lambda device: _amount(device.utilization_percent, "%"),
+    "MEMORY USED": lambda device: _amount(device.memory_used_mib, " MiB"),
+    "MEMORY FREE": lambda device: _amount(device.memory_free_mib, " MiB"),
+}
 
 Image = Annotated[str | None, typer.Option("--image", help="The image to run.")]
+Patience = Annotated[float, typer.Option("--timeout", min=0, help="Seconds to wait for the answer at most.")]
 
 
 @app.command("list")
@@ -68,36 +82,40 @@ def list_units(
 ) -> None:
     """List the units."""
     with connect(url) as client:
-        units = client.list_units(spec, phase)
-    if as_json:
-        print_json(units)
-        return
-    print_rows(
-        HEADERS,
-        (
-            (
-                unit["name"],
-                unit["specName"],
-                unit["phase"],
-                unit.get("nodeName"),
-                build_age(unit["createdAt"], now()),
-                unit.get("accessURL") if unit["phase"] == "Ready" else build_why(unit),
-            )
-            for unit in units
+        answer = client.units.list(spec, phase)
+    empty = "there are no such units; `gpu-platform units create` makes one"
+    print_list(answer, COLUMNS, empty=empty, as_json=as_json)
+
+
+def _build_fields(unit: UnitView) -> dict[str, object]:
+    return {
+        "name": unit.name,
+        "namespace": unit.namespace,
+        "phase": coloured(unit.phase),
+        "why": describe_reason(unit),
+        "access": unit.access_url,
+        "proxy": unit.proxy_url,
+        "public": unit.public_url or unit.public_message,
+        "ssh": unit.ssh_status.access_command if unit.ssh_status else None,
+        "spec": unit.spec_name,
+        "gpu": unit.gpu,
+        "memory": unit.memory,
+        "image": unit.image,
+        **build_template_fields(unit.template),
+        "ports": "\n".join(f"{port.name}={port.port}/{port.protocol}" for port in unit.template.ports),
+        "mounts": "\n".join(
+            f"{mount.name} at {mount.mount_path}{' (read only)' if mount.read_only else ''}"
+            for mount in unit.storage_mounts
         ),
-        empty="there are no such units; `gpu-platform units create` makes one",
-    )
+        "node": unit.node_name,
+        "stock": unit.source_stock_name,
+        "operation": unit.operation_id,
+        "stack": unit.stack,
+        "age": build_age(unit.created_at, now()),
+    }
 
 
-@app.command()
-def get(name: Name, as_json: AsJson = False, url: Url = None) -> None:
-    """Show a unit."""
-    with connect(url) as client:
-        unit = client.get_unit(name).view
-    if as_json:
-        print_json(unit)
-    else:
-        _print_unit(unit)
+add_show(app, "get", "Show a unit.", lambda client: client.units.get, _build_fields)
 
 
 @app.command()
@@ -118,10 +136,10 @@ def create(
     liveness_probe: unit_options.LivenessProbe = None,
     mount: unit_options.Mount = None,
     stock: Annotated[str | None, typer.Option("--stock", help="Take exactly this stock unit.")] = None,
-    ssh_key: ssh_options.Keys = None,
-    ssh_server: ssh_options.Server = None,
-    ssh_domain: ssh_options.Domain = None,
-    ssh_token_file: ssh_options.TokenFile = None,
+    ssh_key: unit_options.SshKeys = None,
+    ssh_server: unit_options.SshServer = None,
+    ssh_domain: unit_options.SshDomain = None,
+    ssh_token_file: unit_options.SshTokenFile = None,
     file: File = None,
     operation_id: OperationId = None,
     wait: Wait = False,
@@ -133,7 +151,6 @@ def create(
     url: Url = None,
 ) -> None:
     """Create a unit from warm stock."""
-    content = read_file(file)
     probes = {"startup": startup_probe, "readiness": readiness_probe, "liveness": liveness_probe}
     options = {
         **said(specName=spec, stockName=stock),
@@ -142,17 +159,15 @@ def create(
         ).build_request(),
         **SshOptions(ssh_key, ssh_server, ssh_domain, ssh_token_file).build_request(),
     }
-    operation = choose_operation_id(operation_id, content)
-    request = build_create(content, options, name, operation)
-    require_said(request, {"specName": "--spec", "image": "--image"})
+    request = build_create(file, options, name, operation_id, {"specName": "--spec", "image": "--image"})
     with connect(url) as client:
         deadline = Deadline(timeout)
-        with replayable(operation):
-            accepted = client.create_unit(request)
-        print_replay(accepted, name, as_json=as_json)
+        with replayable(request["operationID"]):
+            answer = client.units.create(request)
+        print_replay(answer, name, as_json=as_json)
         if wait_recorded:
-            stacks.wait_recorded(client, name, deadline, as_json=as_json)
-        _finish(client, accepted.view, deadline if wait else None, "Ready", as_json=as_json)
+            _wait_recorded(client, name, deadline, as_json=as_json)
+        _finish(client, answer, deadline if wait else None, "Ready", as_json=as_json)
 
 
 @app.command()
@@ -191,9 +206,11 @@ def update(
     change = Update(UNIT, name, read_file(file), options)
     with connect(url) as client:
         deadline = Deadline(timeout)
-        current = client.get_unit(name)
-        unit = client.update_unit(name, change.build_request(_as_requested(current.view)), current.etag)
-        _finish(client, unit, deadline if wait else None, _goal_of(unit), as_json=as_json)
+        current = client.units.get(name)
+        answer = client.units.update(name, change.build_request(_as_requested(current.document)), etag=current.etag)
+        # A stopped unit can be changed, and stays stopped.
+        goal = "Ready" if answer.value.running else "Stopped"
+        _finish(client, answer, deadline if wait else None, goal, as_json=as_json)
 
 
 @app.command()
@@ -203,112 +220,188 @@ def delete(
     """Delete units. One that cannot be deleted does not keep the others."""
     with connect(url) as client:
         deadline = Deadline(timeout) if wait else None
-        delete_each("units", names, client.delete_unit, client.find_unit, deadline, as_json=as_json)
+        delete_each(client, client.units, "units", names, client.units.delete, deadline, as_json=as_json)
 
 
-@app.command()
-def stop(
-    name: Name, wait: Wait = False, timeout: Timeout = DEFAULT_TIMEOUT, as_json: AsJson = False, url: Url = None
+def _add_action(
+    command: str, explanation: str, act: Callable[[RawClient], Callable[[str], Answer[UnitView]]], goal: str
 ) -> None:
-    """Stop a unit: its GPUs become free, what it is stays."""
-    _act(url, lambda client: client.stop_unit(name), Deadline(timeout) if wait else None, "Stopped", as_json=as_json)
+    @app.command(command, help=explanation)
+    def action(
+        name: Name, wait: Wait = False, timeout: Timeout = DEFAULT_TIMEOUT, as_json: AsJson = False, url: Url = None
+    ) -> None:
+        deadline = Deadline(timeout) if wait else None
+        with connect(url) as client:
+            _finish(client, act(client)(name), deadline, goal, as_json=as_json)
 
 
-@app.command()
-def start(
-    name: Name, wait: Wait = False, timeout: Timeout = DEFAULT_TIMEOUT, as_json: AsJson = False, url: Url = None
+_add_action("stop", "Stop a unit: its GPUs become free, what it is stays.", lambda client: client.units.stop, "Stopped")
+_add_action("start", "Start a stopped unit, from warm stock.", lambda client: client.units.start, "Ready")
+_add_action("restart", "Restart a unit in its place.", lambda client: client.units.restart, "Ready")
+
+
+def _finish(
+    client: RawClient, answer: Answer[UnitView], deadline: Deadline | None, goal: str, *, as_json: bool
 ) -> None:
-    """Start a stopped unit, from warm stock."""
-    _act(url, lambda client: client.start_unit(name), Deadline(timeout) if wait else None, "Ready", as_json=as_json)
-
-
-@app.command()
-def restart(
-    name: Name, wait: Wait = False, timeout: Timeout = DEFAULT_TIMEOUT, as_json: AsJson = False, url: Url = None
-) -> None:
-    """Restart a unit in its place."""
-    _act(url, lambda client: client.restart_unit(name), Deadline(timeout) if wait else None, "Ready", as_json=as_json)
-
-
-def _act(
-    url: str | None, act: Callable[[PlatformClient], UnitView], deadline: Deadline | None, goal: str, *, as_json: bool
-) -> None:
-    with connect(url) as client:
-        _finish(client, act(client), deadline, goal, as_json=as_json)
-
-
-def _finish(client: PlatformClient, unit: UnitView, deadline: Deadline | None, goal: str, *, as_json: bool) -> None:
     """Waits, where that is wanted, and says how the unit is."""
     if deadline:
-        unit = _wait_settled(client, unit, deadline, goal)
-    if as_json:
-        print_json(unit)
-    elif deadline:
-        place = f" at {unit['accessURL']}" if goal == "Ready" and unit.get("accessURL") else ""
-        seconds = deadline.reached_seconds or deadline.elapsed_seconds()
-        print_line(f"{unit['name']} is ", coloured_word(goal), f" after {seconds:.1f} s{place}")
-    else:
-        why = build_why(unit)
-        print_line(f"{unit['name']}: ", coloured_word(unit["phase"]), f" ({why})" if why else "")
+        name, generation = answer.value.name, answer.value.generation
+        wait = client.units.build_wait_settled(name, goal, generation, deadline)
+        answer = wait_for(client, wait, build_goes_on("units", name))
+
+    def show(unit: UnitView) -> None:
+        why = describe_reason(unit)
+        if deadline:
+            place = f" at {unit.access_url}" if goal == "Ready" and unit.access_url else ""
+            seconds = deadline.reached_seconds or deadline.elapsed_seconds()
+            print_line(f"{unit.name} is ", coloured_word(goal), f" after {seconds:.1f} s{place}")
+        else:
+            print_line(f"{unit.name}: ", coloured_word(unit.phase), f" ({why})" if why else "")
+
+    print_answer(answer, show, as_json=as_json)
 
 
-def _wait_settled(client: PlatformClient, unit: UnitView, deadline: Deadline, phase: str) -> UnitView:
-    name, generation = unit["name"], unit["generation"]
-    settled = wait_for(
-        name,
-        lambda: client.find_unit(name),
-        lambda seen: judge_settled(seen, phase, generation),
-        deadline,
-        goal=phase,
-        goes_on=build_goes_on("units", name),
-        steady_seconds=find_steady_seconds(unit, phase),
-    )
-    return settled or unit
+def _wait_recorded(client: RawClient, name: str, deadline: Deadline, *, as_json: bool) -> None:
+    wait = client.units.build_wait_recorded(name, deadline)
+    stack = wait_for(client, wait, build_goes_on("units", name)).value
+    if not as_json:
+        print_line(f"{name} is recorded as {stack.name} after {deadline.elapsed_seconds():.1f} s")
 
 
-def _as_requested(unit: UnitView) -> Json:
+def _as_requested(unit: Json) -> Json:
     """The view without what no request may hold."""
     ssh = {name: value for name, value in (unit.get("ssh") or {}).items() if name != "hasToken"}
     return {**unit, "ssh": ssh or None}
 
 
-def _goal_of(unit: UnitView) -> str:
-    """A stopped unit can be changed, and stays stopped."""
-    return "Ready" if unit["running"] else "Stopped"
+add_stack(app, "Show what Pulumi has recorded of a unit.", lambda client: client.units.stack)
 
 
-def _print_unit(unit: UnitView) -> None:
-    template = unit.get("template") or {}
-    gpu = unit.get("gpu")
-    fields = {
-        "name": unit["name"],
-        "namespace": unit["namespace"],
-        "phase": coloured(unit["phase"]),
-        "why": build_why(unit),
-        "access": unit.get("accessURL"),
-        "proxy": unit.get("proxyURL"),
-        "public": unit.get("publicURL") or unit.get("publicMessage"),
-        "ssh": (unit.get("sshStatus") or {}).get("accessCommand"),
-        "spec": unit["specName"],
-        "gpu": gpu,
-        "memory": unit.get("memory"),
-        "image": unit.get("image"),
-        **build_template_fields(template),
-        "ports": "\n".join(
-            f"{port['name']}={port['port']}/{port.get('protocol', 'TCP')}" for port in template.get("ports") or ()
-        ),
-        "mounts": "\n".join(
-            f"{mount['name']} at {mount['mountPath']}{' (read only)' if mount.get('readOnly') else ''}"
-            for mount in unit.get("storageMounts") or ()
-        ),
-        "node": unit.get("nodeName"),
-        "stock": unit.get("sourceStockName"),
-        "operation": unit.get("operationID"),
-        "stack": unit.get("stack"),
-        "age": build_age(unit["createdAt"], now()),
-    }
-    print_table(build_details(fields))
+@app.command()
+def preview(
+    name: Name,
+    operation_id: OperationId = None,
+    timeout: Patience = DEFAULT_TIMEOUT,
+    as_json: AsJson = False,
+    url: Url = None,
+) -> None:
+    """Show what Pulumi would change to make a unit as it was accepted. Nothing is changed."""
+    with connect(url) as client:
+        deadline = Deadline(timeout)
+        operation = client.units.preview(name, operation_id).value.operation_id
+        found = wait_for(
+            client,
+            client.units.build_wait_preview(name, operation, deadline),
+            f"the preview goes on: the same command with  --operation-id {operation}  shows it",
+        )
+    print_answer(found, _print_preview, as_json=as_json)
 
 
-stacks.add_commands(app)
-unit_streams.add_commands(app)
+def _print_preview(preview: PreviewView) -> None:
+    steps = [step for step in preview.steps or () if step.op != "same"]
+    if not steps:
+        print_line(f"{preview.unit}: no changes")
+        return
+    for step in steps:
+        print_line(coloured_word(step.op), f"  {step.type}  {step.resource}")
+        if step.properties:
+            rows = [(each.path, each.kind, f"{plain(each.old)} -> {plain(each.new)}") for each in step.properties]
+            print_rows(("PATH", "KIND", "CHANGE"), rows, empty="")
+    counts = ", ".join(f"{count} {op}" for op, count in (preview.changes or {}).items())
+    print_line(f"{preview.unit}: {counts}")
+
+
+add_events(app, "Show what happened to a unit, oldest first.", lambda client: client.units.events)
+
+
+@app.command()
+def logs(
+    name: Name,
+    follow: Follow = False,
+    tail: Tail = None,
+    previous: Previous = False,
+    timestamps: Timestamps = False,
+    container: Annotated[str | None, typer.Option(help="Of its SSH: ssh-server or ssh-frpc.")] = None,
+    url: Url = None,
+) -> None:
+    """Show what a unit writes."""
+    with connect(url) as client:
+        print_logs(
+            client.units.logs(
+                name, follow=follow, tail=tail, previous=previous, timestamps=timestamps, container=container
+            )
+        )
+
+
+@app.command()
+def metrics(name: Name, as_json: AsJson = False, url: Url = None) -> None:
+    """Show how busy a unit's GPUs are, and how much of their memory is used."""
+    with connect(url) as client:
+        answer = client.units.metrics(name)
+
+    def show(read: UnitMetricsView) -> None:
+        rows = ([find(device) for find in GPU_COLUMNS.values()] for device in read.devices)
+        print_rows(tuple(GPU_COLUMNS), rows, empty=f"nobody says which GPUs are those of {name}; does it run?")
+
+    print_answer(answer, show, as_json=as_json)
+
+
+@app.command("url")
+def address(name: Name, as_json: AsJson = False, url: Url = None) -> None:
+    """Print where a unit answers, and nothing else: on this machine, on the internet, or else through the platform."""
+    with connect(url) as client:
+        answer = client.units.address(name)
+    print_answer(answer, _print_address, as_json=as_json)
+
+
+def _print_address(place: AddressView) -> None:
+    if place.reach == "host":
+        typer.echo(place.url)
+    elif place.public_url:
+        typer.echo(place.public_url)
+    elif place.proxy_url:
+        typer.echo(place.proxy_url)
+        print_remark('this goes through the platform: send `-H "Authorization: Bearer $GPU_PLATFORM_KEY"` with it')
+    else:
+        typer.echo(place.url)
+        print_remark("this address answers inside the cluster only")
+
+
+@app.command()
+def ssh(name: Name, as_json: AsJson = False, url: Url = None) -> None:
+    """Print the command that logs in to a unit, and nothing else."""
+    with connect(url) as client:
+        answer = client.units.get(name)
+    status, raw_status = answer.value.ssh_status, answer.document.get("sshStatus") or {}
+    if status and status.access_command:
+        if as_json:
+            print_json(raw_status)
+        else:
+            typer.echo(status.access_command)
+        return
+    is_asked_for = answer.value.ssh is not None
+    why = f"its SSH is {status.phase if status else 'Pending'}" if is_asked_for else "it was rented without SSH"
+    if as_json:
+        print_json({**raw_status, "message": why})
+    raise PlatformError(f"nobody can log in to {name}: {why}; see `gpu-platform units get {name}`")
+
+
+@app.command()
+def watch(as_json: AsJson = False, url: Url = None) -> None:
+    """Print a line whenever a unit changes. Ctrl-C ends it."""
+    with connect(url) as client:
+        for event in client.units.watch():
+            print_event(event, _print_change, as_json=as_json)
+
+
+def _amount(value: float | None, unit: str) -> str | None:
+    return None if value is None else f"{value:.0f}{unit}"
+
+
+def _print_change(time: str, event: ServerEvent[UnitView]) -> None:
+    if not isinstance(event.data, dict) or "name" not in event.data or (unit := event.object) is None:
+        print_line(f"{time}  {event.event}")
+        return
+    kind = (f"{event.event:<8}", str(coloured(event.event).style))
+    state = describe_state(unit).removeprefix(unit.phase)
+    print_line(f"{time}  ", kind, f"  {unit.name}  ", coloured_word(unit.phase), state)

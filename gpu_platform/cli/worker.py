@@ -16,12 +16,13 @@ from typing import Annotated, Any
 import httpx
 import typer
 
-from gpu_platform.cli.connection import KEY_VARIABLE, URL_VARIABLE, connect
-from gpu_platform.cli.errors import ApiError, PlatformError
-from gpu_platform.cli.options import said
+from gpu_platform.api_models.functions import FunctionView
 from gpu_platform.cli.output import print_json, print_remark
 from gpu_platform.cli.request_files import parse_json
-from gpu_platform.cli.views import FunctionView
+from gpu_platform.cli.resources import connect
+from gpu_platform.client import ApiError, PlatformError
+from gpu_platform.client.calls import said
+from gpu_platform.client.connection import KEY_VARIABLE, URL_VARIABLE
 from gpu_platform.devcluster.child_process import dies_with_parent
 from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.tenants import tenant_of
@@ -102,10 +103,10 @@ def build_limits(declared: FunctionView | None, tenant: str | None, concurrency:
         limits = said(TENANT=tenant, CONCURRENCY=concurrency)
     else:
         limits = said(
-            TENANT=tenant_of(declared["namespace"]),
-            CONCURRENCY=concurrency or declared["concurrency"],
-            MAX_ATTEMPTS=declared["maxAttempts"],
-            ACK_WAIT_SECONDS=declared["ackWaitSeconds"],
+            TENANT=tenant_of(declared.namespace),
+            CONCURRENCY=concurrency or declared.concurrency,
+            MAX_ATTEMPTS=declared.max_attempts,
+            ACK_WAIT_SECONDS=declared.ack_wait_seconds,
         )
     return {variable: str(value) for variable, value in limits.items()}
 
@@ -116,7 +117,7 @@ def _find_declared(name: str) -> FunctionView | None:
         return None
     try:
         with connect(None) as client:
-            return client.get_function(name).view
+            return client.functions.get(name).value
     except ApiError as error:
         if error.code == "function_not_found":
             error.add_note("create it with `gpu-platform functions create`, or name another with --function")

@@ -1,7 +1,10 @@
 """The resources of the API and what can be done with each: the one list of routes, for sync and async clients."""
 
+from __future__ import annotations
+
 import secrets
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Generic, TypeVar, cast
 
@@ -24,21 +27,28 @@ from gpu_platform.api_models.stock import (
 )
 from gpu_platform.api_models.storages import CreateStorage, StorageView
 from gpu_platform.api_models.units import AddressView, CreateUnit, UnitMetricsView, UnitView
-from gpu_platform.client.calls import Call, Operation, build_path, said
+from gpu_platform.client.calls import Answer, Call, Conduct, Operation, Steps, build_path, said
+from gpu_platform.client.errors import ApiError
 from gpu_platform.client.events import LogStream, WatchStream
 from gpu_platform.client.method import Group, S, log_method, method, watch_method
 from gpu_platform.client.wait import (
     DEFAULT_TIMEOUT,
     Deadline,
+    Verdict,
     Wait,
     find_steady_seconds,
+    judge_accepted,
     judge_gone,
     judge_job,
+    judge_preview,
     judge_ready,
+    judge_recorded,
+    judge_seeded,
     judge_settled,
 )
 from gpu_platform.domain.functions import FunctionChange
 from gpu_platform.domain.json_text import Json
+from gpu_platform.domain.mount_holds import will_release
 from gpu_platform.domain.storages import StorageChange
 from gpu_platform.domain.units import UnitChange
 
@@ -100,12 +110,12 @@ class Objects(Group[S], Generic[S, V]):
     @method
     def find(self, name: str) -> Call[V | None]:
         """As `get`, with None for an object that does not exist."""
-        return self._get(name).or_none(self.absence)
+        return self.build_find(name)
 
     @method
     def delete(self, name: str, *, etag: str | None = None) -> Call[None]:
         """Accepts the deletion. The object stays visible as Terminating until all that belongs to it is gone."""
-        return Call("DELETE", self._path(name), _read_nothing, etag=etag, is_deletion=True)
+        return self.build_delete(name, etag)
 
     @method
     def stack(self, name: str) -> Call[StackView]:
@@ -113,9 +123,24 @@ class Objects(Group[S], Generic[S, V]):
 
     @method
     def wait_deleted(self, name: str, *, timeout_seconds: float = DEFAULT_TIMEOUT) -> Operation[None]:
-        look = self._get(name).or_none(self.absence)
-        wait = Wait(name, look, judge_gone, Deadline(timeout_seconds), "gone", absence_is_news=False)
-        return cast("Operation[None]", wait)
+        return self.build_wait_deleted(name, Deadline(timeout_seconds))
+
+    def build_wait(self, name: str, judge: Callable[[V | None], Verdict], deadline: Deadline, goal: str) -> Wait[V]:
+        """A wait that ends with the object, never with None: `judge` fails an object that does not exist."""
+        return cast("Wait[V]", Wait(name, self.build_find(name), judge, deadline, goal))
+
+    def build_wait_ready(self, name: str, deadline: Deadline) -> Wait[V]:
+        return self.build_wait(name, cast("Callable[[V | None], Verdict]", judge_ready), deadline, "Ready")
+
+    def build_wait_deleted(self, name: str, deadline: Deadline) -> Wait[None]:
+        look = self.build_find(name)
+        return cast("Wait[None]", Wait(name, look, judge_gone, deadline, "gone", absence_is_news=False))
+
+    def build_find(self, name: str) -> Call[V | None]:
+        return self._get(name).or_none(self.absence)
+
+    def build_delete(self, name: str, etag: str | None = None) -> Call[None]:
+        return Call("DELETE", self._path(name), _read_nothing, etag=etag, is_deletion=True)
 
     def _get(self, name: str) -> Call[V]:
         return Call("GET", self._path(name), self._read)
@@ -141,11 +166,6 @@ class Objects(Group[S], Generic[S, V]):
         return LogStream(
             self._path(name, "logs"), said(follow="true" if follow else None, tail=lines, **params), follow
         )
-
-    def _wait_ready(self, name: str, timeout_seconds: float) -> Operation[V]:
-        look = self._get(name).or_none(self.absence)
-        judge = cast("Callable[[V | None], Any]", judge_ready)
-        return cast("Operation[V]", Wait(name, look, judge, Deadline(timeout_seconds), "Ready"))
 
     def _path(self, *segments: str) -> str:
         return build_path(self.path, *segments)
@@ -191,15 +211,21 @@ class Units(Objects[S, UnitView]):
         self, name: str, phase: str = "Ready", *, generation: int = 0, timeout_seconds: float = DEFAULT_TIMEOUT
     ) -> Operation[UnitView]:
         """Waits until the unit is in the phase, judged from this generation of its spec or a later one."""
-        wait = Wait(
-            name,
-            self._get(name).or_none(self.absence),
-            partial(judge_settled, phase=phase, generation=generation),
-            Deadline(timeout_seconds),
-            phase,
-            steady_seconds=lambda unit: find_steady_seconds(unit, phase) if unit else 0.0,
-        )
-        return cast("Operation[UnitView]", wait)
+        return self.build_wait_settled(name, phase, generation, Deadline(timeout_seconds))
+
+    def build_wait_settled(self, name: str, phase: str, generation: int, deadline: Deadline) -> Wait[UnitView]:
+        judge = partial(judge_settled, phase=phase, generation=generation)
+        wait = self.build_wait(name, judge, deadline, phase)
+        return replace(wait, steady_seconds=partial(find_steady_seconds, phase=phase))
+
+    def build_wait_recorded(self, name: str, deadline: Deadline) -> Wait[StackView]:
+        look = Call("GET", self._path(name, "stack"), StackView.model_validate)
+        return Wait(f"stack of {name}", look, judge_recorded, deadline, "recorded")
+
+    def build_wait_preview(self, name: str, operation_id: str, deadline: Deadline) -> Wait[PreviewView]:
+        path = self._path(name, "previews", operation_id)
+        look = Call("GET", path, PreviewView.model_validate).or_none("preview_not_found")
+        return cast("Wait[PreviewView]", Wait(f"preview of {name}", look, judge_preview, deadline, "done"))
 
     @method
     def events(self, name: str) -> Call[tuple[EventView, ...]]:
@@ -220,9 +246,10 @@ class Units(Objects[S, UnitView]):
         return Call("POST", self._path(name, "preview"), PreviewView.model_validate, body=body)
 
     @method
-    def find_preview(self, name: str, operation_id: str) -> Call[PreviewView | None]:
-        path = self._path(name, "previews", operation_id)
-        return Call("GET", path, PreviewView.model_validate).or_none("preview_not_found")
+    def wait_preview(
+        self, name: str, operation_id: str, *, timeout_seconds: float = DEFAULT_TIMEOUT
+    ) -> Operation[PreviewView]:
+        return self.build_wait_preview(name, operation_id, Deadline(timeout_seconds))
 
     @log_method
     def logs(
@@ -270,7 +297,11 @@ class Storages(Objects[S, StorageView]):
     @method
     def wait(self, name: str, *, timeout_seconds: float = DEFAULT_TIMEOUT) -> Operation[StorageView]:
         """Waits until the storage is Ready."""
-        return self._wait_ready(name, timeout_seconds)
+        return self.build_wait_ready(name, Deadline(timeout_seconds))
+
+    def build_delete_released(self, name: str, deadline: Deadline) -> Wait[str]:
+        """Deletes the storage as soon as its unit, if that is being deleted or no longer mounts it, has released it."""
+        return Wait(name, _DeleteReleased(self, name), judge_accepted, deadline, "deleted", absence_is_news=False)
 
     @method
     def events(self, name: str) -> Call[tuple[EventView, ...]]:
@@ -289,6 +320,32 @@ class Storages(Objects[S, StorageView]):
     ) -> LogStream:
         """Reads the log of the preparation, or of the file browser with `of="browser"`."""
         return self._logs(name, follow=follow, tail=tail, previous=previous, timestamps=timestamps, of=of)
+
+
+@dataclass(frozen=True)
+class _DeleteReleased(Operation[str]):
+    """Deletes a storage; answers with the refusal while its unit is about to release it, and with "" once accepted."""
+
+    storages: Storages[Any]
+    name: str
+
+    def steps(self, conduct: Conduct) -> Steps[Answer[str]]:
+        try:
+            yield from self.storages.build_delete(self.name).steps(conduct)
+        except ApiError as error:
+            if error.code != "storage_in_use" or not (yield from self._will_be_released(conduct)):
+                raise
+            return Answer(str(error), str)
+        return Answer("", str)
+
+    def _will_be_released(self, conduct: Conduct) -> Steps[bool]:
+        storage = yield from self.storages.build_find(self.name).steps(conduct)
+        units = Units(self.storages.sender)
+        for name in storage.value.mounted_by if storage.value else ():
+            unit = yield from units.build_find(name).steps(conduct)
+            if not will_release(unit.document, self.name):
+                return False
+        return True
 
 
 class Functions(Objects[S, FunctionView]):
@@ -313,7 +370,7 @@ class Functions(Objects[S, FunctionView]):
     @method
     def wait(self, name: str, *, timeout_seconds: float = DEFAULT_TIMEOUT) -> Operation[FunctionView]:
         """Waits until the function is Ready."""
-        return self._wait_ready(name, timeout_seconds)
+        return self.build_wait_ready(name, Deadline(timeout_seconds))
 
     @method
     def health(self, name: str) -> Call[FunctionHealth]:
@@ -410,6 +467,10 @@ class Stock(Group[S]):
     ) -> Call[tuple[StockUnitView, ...]]:
         return Call("GET", self.path, read_list(StockUnitView), said(specName=spec, pool=pool, state=state))
 
+    def build_wait_seeded(self, spec: str, pool: str, deadline: Deadline) -> Wait[tuple[StockUnitView, ...]]:
+        look = Call("GET", self.path, read_list(StockUnitView), said(pool=pool))
+        return Wait(f"stock of {spec}", look, judge_seeded, deadline, "ready to be used")
+
     @method
     def seed(self, request: SeedStockUnits | Mapping[str, Any]) -> Call[JobView]:
         return Call("POST", self.path, JobView.model_validate, body=_with_operation_id(request))
@@ -440,7 +501,7 @@ class Pools(Objects[S, PoolView]):
     @method
     def wait(self, name: str, *, timeout_seconds: float = DEFAULT_TIMEOUT) -> Operation[PoolView]:
         """Waits until the pool is full."""
-        return self._wait_ready(name, timeout_seconds)
+        return self.build_wait_ready(name, Deadline(timeout_seconds))
 
 
 class Specs(Group[S]):
@@ -481,9 +542,11 @@ class Jobs(Group[S]):
     @method
     def wait(self, operation_id: str, *, timeout_seconds: float = DEFAULT_TIMEOUT) -> Operation[JobView]:
         """Waits until the job succeeded: its objects exist, ready or not."""
+        return self.build_wait(operation_id, Deadline(timeout_seconds))
+
+    def build_wait(self, operation_id: str, deadline: Deadline) -> Wait[JobView]:
         look = self._get(operation_id).or_none("job_not_found")
-        wait = Wait(f"job {operation_id}", look, judge_job, Deadline(timeout_seconds), "done")
-        return cast("Operation[JobView]", wait)
+        return cast("Wait[JobView]", Wait(f"job {operation_id}", look, judge_job, deadline, "done"))
 
     def _get(self, operation_id: str) -> Call[JobView]:
         return Call("GET", build_path(self.path, operation_id), JobView.model_validate)

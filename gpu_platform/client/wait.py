@@ -108,6 +108,11 @@ def judge_gone(seen: Phased | None) -> Verdict:
     return Verdict(Outcome.NOT_YET, describe_state(seen))
 
 
+def judge_accepted(refusal: str) -> Verdict:
+    """Of a request that is sent again and again; without a refusal it was accepted."""
+    return Verdict(Outcome.NOT_YET, refusal) if refusal else Verdict(Outcome.DONE, "accepted")
+
+
 def judge_job(job: JobView | None) -> Verdict:
     if job is None:
         return Verdict(Outcome.FAILED, "the platform does not know it")

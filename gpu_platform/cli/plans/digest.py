@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from gpu_platform.cli.errors import PlatformError
+from gpu_platform.client import PlatformError
 from gpu_platform.domain.json_text import Json
 
 SECRET = "[secret]"  # noqa: S105 - Pulumi's own word for a value that it does not show
@@ -153,8 +153,6 @@ def overlaps(one: Path, other: Path) -> bool:
 
 class NoPlanError(PlatformError):
     """What was given or came is no plan, or not a whole one."""
-
-    exit_code = 2
 
 
 @dataclass(frozen=True)

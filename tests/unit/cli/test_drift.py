@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from gpu_platform.api_models.stacks import DriftReport
 from gpu_platform.cli.drift import find_news
 from tests.unit.cli.shell import Shell
 from tests.unit.client.api_server import ApiServer, data, refusal
@@ -34,7 +35,8 @@ def report(*items: Any, corrected: tuple[Any, ...] = (), total: int | None = Non
 
 
 def news(known: Any, found: Any) -> list[tuple[str, str]]:
-    return [(event, item["stack"]) for event, item in find_news(known, found)]
+    before = DriftReport.model_validate(known) if known else None
+    return [(event, item.stack) for event, item in find_news(before, DriftReport.model_validate(found))]
 
 
 def test_what_differs_is_shown_with_both_values_and_who_does_what(api: ApiServer, shell: Shell) -> None:

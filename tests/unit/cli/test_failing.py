@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from gpu_platform.cli.transport import describe_no_connection
+from gpu_platform.client.errors import describe_no_connection
 from gpu_platform.devcluster.credentials import ensure_certificates, key_pair
 from tests.unit.cli.shell import Shell
 from tests.unit.client import views

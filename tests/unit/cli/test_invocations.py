@@ -3,12 +3,11 @@
 import json
 import re
 from pathlib import Path
-from typing import cast
 
 import pytest
 
+from gpu_platform.api_models.invocations import InvocationView
 from gpu_platform.cli.invocations import build_remarks
-from gpu_platform.cli.views import InvocationView
 from gpu_platform.domain.json_text import Json
 from tests.unit.cli.shell import Shell, unwrapped
 from tests.unit.client import views
@@ -271,17 +270,16 @@ def test_a_wait_that_ends_without_an_answer_says_how_the_function_is(api: ApiSer
     [
         ("2026-11-17T12:00:03Z", 3.1, "its deadline of 3 s is over: unless an answer came in time, it ends as expired"),
         ("2026-11-17T12:00:03Z", 2.9, "it goes on, until 2026-11-17T12:00:03Z at the latest"),
-        (None, 30.0, "it goes on"),
     ],
 )
-def test_a_wait_that_ends_says_what_becomes_of_the_call(expires_at: str | None, waited: float, words: str) -> None:
-    call = cast(InvocationView, {**WAITS, "expiresAt": expires_at})
+def test_a_wait_that_ends_says_what_becomes_of_the_call(expires_at: str, waited: float, words: str) -> None:
+    call = InvocationView.model_validate({**WAITS, "expiresAt": expires_at})
 
     assert build_remarks(call, waited)[-1] == f"{words}; {LOOK}"
 
 
 def test_a_function_of_which_nothing_is_known_is_not_described() -> None:
-    call = cast(InvocationView, {**WAITS, "functionState": None})
+    call = InvocationView.model_validate({**WAITS, "functionState": None})
 
     assert len(build_remarks(call, 30.0)) == 1
 

@@ -1,10 +1,10 @@
 """The picture of a call's way."""
 
 from datetime import UTC, datetime, timedelta
-from typing import Any, cast
+from typing import Any
 
+from gpu_platform.api_models.invocations import InvocationView
 from gpu_platform.cli.invocations import WIDTH, Moment, build_bars, list_moments
-from gpu_platform.cli.views import InvocationView
 from tests.unit.client import views
 
 ACCEPTED_AT = datetime(2026, 11, 17, 12, tzinfo=UTC)
@@ -15,7 +15,7 @@ def at(milliseconds: int) -> str:
 
 
 def call(**changes: Any) -> InvocationView:
-    return cast("InvocationView", views.call(acceptedAt=at(0), queuedAt=at(4), **changes))
+    return InvocationView.model_validate(views.call(acceptedAt=at(0), queuedAt=at(4), **changes))
 
 
 def test_a_cold_call_shows_every_step_in_its_order() -> None:

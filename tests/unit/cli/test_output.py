@@ -33,11 +33,10 @@ def test_an_age_has_the_two_units_that_matter(span: timedelta, age: str) -> None
         ("2026-01-31T12:59:00+01:00", "1m0s"),
         ("2026-01-31T11:59:00.5", "59s"),
         (None, "–"),
-        ("yesterday", "–"),
     ],
 )
 def test_an_instant_is_read_with_its_zone(since: str | None, age: str) -> None:
-    assert build_age(since, NOW) == age
+    assert build_age(datetime.fromisoformat(since) if since else None, NOW) == age
 
 
 @pytest.mark.parametrize(("phase", "code"), [("Ready", "32"), ("Progressing", "33"), ("Failed", "31")])

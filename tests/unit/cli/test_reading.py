@@ -109,9 +109,9 @@ def test_a_unit_is_shown_with_all_that_it_runs(api: ApiServer, shell: Shell) -> 
 @pytest.mark.parametrize(("kind", "name"), [("units", "demo"), ("functions", "words")])
 def test_what_runs_is_shown_with_its_probes(api: ApiServer, shell: Shell, kind: str, name: str) -> None:
     probes = {
+        "startup": {"tcp": {"port": "http"}},
         "readiness": {"http": {"path": "/ok", "port": "http"}, "periodSeconds": 5, "initialDelaySeconds": 2},
         "liveness": {"command": ["cat", "/ready"], "timeoutSeconds": 3, "failureThreshold": 4},
-        "startup": {"tcp": {"port": "http"}},
     }
     template = {**views.unit()["template"], "probes": probes}
     api.on("GET", "/gpu-units/demo", data(views.unit(template=template)))
@@ -121,10 +121,10 @@ def test_what_runs_is_shown_with_its_probes(api: ApiServer, shell: Shell, kind: 
 
     at = next(index for index, line in enumerate(lines) if line.startswith("probes"))
     assert lines[at].removeprefix("probes").strip() == (
-        "readiness: GET /ok on http; first after 2 s, every 5 s, timeout 1 s, 3 failures count"
+        "startup: connection to http; every 10 s, timeout 1 s, 3 failures count"
     )
-    assert lines[at + 1] == "liveness: command cat /ready; every 10 s, timeout 3 s, 4 failures count"
-    assert lines[at + 2] == "startup: connection to http; every 10 s, timeout 1 s, 3 failures count"
+    assert lines[at + 1] == "readiness: GET /ok on http; first after 2 s, every 5 s, timeout 1 s, 3 failures count"
+    assert lines[at + 2] == "liveness: command cat /ready; every 10 s, timeout 3 s, 4 failures count"
 
 
 def test_what_looks_like_markup_in_an_answer_is_printed_as_it_is(api: ApiServer, shell: Shell) -> None:

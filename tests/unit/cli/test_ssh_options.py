@@ -12,7 +12,8 @@ from tests.unit.client import views
 from tests.unit.client.api_server import ApiServer, data
 
 CREATE = ("units", "create", "demo", "--spec", "host.1", "--image", "python:3.12")
-STATUS = {"phase": "Ready", "accessCommand": "ssh runtime@demo.example.com"}
+PLACE = {"username": "runtime", "targetHost": "demo", "connectHost": "frp.example.com", "connectPort": 7_000}
+STATUS = {"phase": "Ready", **PLACE, "accessCommand": "ssh runtime@demo.example.com"}
 
 
 def test_ssh_is_asked_for_with_the_keys_of_files(api: ApiServer, shell: Shell, tmp_path: Path) -> None:
@@ -97,7 +98,7 @@ def test_the_command_is_printed_and_nothing_else(api: ApiServer, shell: Shell) -
     [
         ({}, "it was rented without SSH"),
         ({"ssh": {"enabled": True}}, "its SSH is Pending"),
-        ({"ssh": {"enabled": True}, "sshStatus": {"phase": "Failed"}}, "its SSH is Failed"),
+        ({"ssh": {"enabled": True}, "sshStatus": {"phase": "Failed", **PLACE}}, "its SSH is Failed"),
     ],
 )
 def test_why_nobody_can_log_in_is_told(api: ApiServer, shell: Shell, fields: dict[str, Any], words: str) -> None:

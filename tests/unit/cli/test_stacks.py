@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from gpu_platform.cli.wait import Outcome, judge_preview, judge_recorded
+from gpu_platform.api_models.stacks import PreviewView
+from gpu_platform.client.wait import Outcome, judge_preview, judge_recorded
 from tests.unit.cli.shell import Shell
 from tests.unit.client import views
 from tests.unit.client.api_server import ApiServer, data, refusal
@@ -170,8 +171,8 @@ def test_create_fails_when_the_stack_is_not_recorded_in_time(api: ApiServer, she
     ],
 )
 def test_a_preview_is_done_when_its_phase_says_so(phase: str, outcome: Outcome) -> None:
-    preview = views.preview(phase)
-    assert judge_preview(preview).outcome is outcome  # type: ignore[arg-type]
+    preview = PreviewView.model_validate(views.preview(phase))
+    assert judge_preview(preview).outcome is outcome
 
 
 def test_what_is_gone_is_waited_for_no_longer() -> None:

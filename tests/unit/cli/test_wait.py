@@ -1,12 +1,12 @@
 """`--wait` stays until it is so, and says what it sees."""
 
 import json
-from typing import cast
 
 import pytest
 
-from gpu_platform.cli.views import UnitView
-from gpu_platform.cli.wait import (
+from gpu_platform.api_models.stock import JobView, PoolView, StockUnitView
+from gpu_platform.api_models.units import UnitView
+from gpu_platform.client.wait import (
     UNPROBED_SECONDS,
     Outcome,
     find_steady_seconds,
@@ -65,7 +65,7 @@ def test_a_unit_without_probes_that_ends_at_once_is_no_success(api: ApiServer, s
     ],
 )
 def test_how_long_a_unit_must_stay_in_its_phase(probes: Json | None, phase: str, seconds: float) -> None:
-    unit = cast(UnitView, views.unit(template={"probes": probes}))
+    unit = UnitView.model_validate(views.unit(template={"probes": probes}))
     assert find_steady_seconds(unit, phase) == seconds
 
 
@@ -223,12 +223,13 @@ def test_a_new_pool_is_waited_for_until_it_is_full(api: ApiServer, shell: Shell)
     ],
 )
 def test_a_unit_is_ready_when_the_accepted_spec_is(seen: Json | None, outcome: Outcome) -> None:
-    assert judge_settled(seen, "Ready", 2).outcome is outcome  # type: ignore[arg-type]
+    unit = UnitView.model_validate(seen) if seen else None
+    assert judge_settled(unit, "Ready", 2).outcome is outcome
 
 
 def test_a_unit_is_gone_when_the_api_does_not_know_it() -> None:
     assert judge_gone(None).outcome is Outcome.DONE
-    assert judge_gone(views.unit()).outcome is Outcome.NOT_YET  # type: ignore[arg-type]
+    assert judge_gone(UnitView.model_validate(views.unit())).outcome is Outcome.NOT_YET
 
 
 @pytest.mark.parametrize(
@@ -241,7 +242,7 @@ def test_a_unit_is_gone_when_the_api_does_not_know_it() -> None:
     ],
 )
 def test_a_job_is_done_when_it_succeeded(status: str, outcome: Outcome) -> None:
-    assert judge_job(views.job(status)).outcome is outcome  # type: ignore[arg-type]
+    assert judge_job(JobView.model_validate(views.job(status))).outcome is outcome
 
 
 @pytest.mark.parametrize(
@@ -253,9 +254,9 @@ def test_a_job_is_done_when_it_succeeded(status: str, outcome: Outcome) -> None:
     ],
 )
 def test_seeded_stock_is_there_when_none_of_it_waits(states: list[str], outcome: Outcome) -> None:
-    stock = [views.stock_unit(state=state) for state in states]
+    stock = tuple(StockUnitView.model_validate(views.stock_unit(state=state)) for state in states)
 
-    assert judge_seeded(stock).outcome is outcome  # type: ignore[arg-type]
+    assert judge_seeded(stock).outcome is outcome
 
 
 @pytest.mark.parametrize(
@@ -270,4 +271,4 @@ def test_seeded_stock_is_there_when_none_of_it_waits(states: list[str], outcome:
     ],
 )
 def test_a_pool_is_full_when_it_is_ready(seen: Json | None, outcome: Outcome) -> None:
-    assert judge_ready(seen).outcome is outcome  # type: ignore[arg-type]
+    assert judge_ready(PoolView.model_validate(seen) if seen else None).outcome is outcome

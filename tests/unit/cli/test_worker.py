@@ -4,11 +4,10 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import cast
 
 import pytest
 
-from gpu_platform.cli.views import FunctionView
+from gpu_platform.api_models.functions import FunctionView
 from gpu_platform.cli.worker import build_function_name, build_limits
 from tests.architecture.repository import ROOT
 from tests.unit.cli.shell import Shell
@@ -79,7 +78,7 @@ def test_a_function_is_named_as_its_file_or_module(place: str, function: str) ->
 
 
 def test_a_worker_goes_by_the_function_as_it_is_declared() -> None:
-    declared = cast(FunctionView, views.function(namespace="runtime-instance", maxAttempts=1, concurrency=4))
+    declared = FunctionView.model_validate(views.function(namespace="runtime-instance", maxAttempts=1, concurrency=4))
     limits = {"TENANT": "default", "CONCURRENCY": "4", "MAX_ATTEMPTS": "1", "ACK_WAIT_SECONDS": "30"}
     assert build_limits(declared, None, None) == limits
     assert build_limits(declared, None, 2) == {**limits, "CONCURRENCY": "2"}
