@@ -9,14 +9,12 @@ from gpu_platform.api_models.envelope import Envelope, Page
 from gpu_platform.api_models.functions import CreateFunction, FunctionHealth, FunctionView
 from gpu_platform.api_models.stacks import StackView
 from gpu_platform.domain.functions import FunctionChange
-from gpu_platform.domain.json_text import Json
 from platform_api.auth.access import Editor, Viewer, WritingEditor
 from platform_api.deps import Functions, deps_of, stream
 from platform_api.functions.views import FunctionLogOptions, read_function_logs, view_function
-from platform_api.http.bodies import etag_of
 from platform_api.http.routes import Answer, Route
 from platform_api.objects.reads import PAGE_LIMIT, PageToken, WaitRecorded
-from platform_api.stacks.service import get_stack
+from platform_api.objects.service import answer_object
 
 router = APIRouter(prefix="/api/v1/serverless/functions", tags=["functions"], route_class=Route)
 
@@ -26,9 +24,9 @@ async def create_function(
     caller: WritingEditor, functions: Functions, body: CreateFunction, wait: WaitRecorded = None
 ) -> Answer[Envelope[FunctionView]]:
     """Declare a function. It takes calls from now on; see its `phase` for how its workers are."""
-    accepted = await functions.acceptance.accept(caller, body)
+    accepted = await functions.accept(caller, body)
     stack_recorded = await functions.recordings.wait(accepted.item) if wait else None
-    return _shown(accepted.item, 201 if accepted.is_new else 200, stack_recorded)
+    return answer_object(accepted.item, view_function(accepted.item), 201 if accepted.is_new else 200, stack_recorded)
 
 
 @router.get("")
@@ -46,7 +44,8 @@ async def list_functions(
 @router.get("/{name}")
 async def get_function(caller: Viewer, functions: Functions, name: str) -> Answer[Envelope[FunctionView]]:
     """A function, with its ETag."""
-    return _shown(await functions.get(caller, name))
+    function = await functions.get(caller, name)
+    return answer_object(function, view_function(function))
 
 
 @router.put("/{name}")
@@ -58,7 +57,8 @@ async def update_function(
     if_match: Annotated[str | None, Header(description="Only if the function still has this ETag.")] = None,
 ) -> Answer[Envelope[FunctionView]]:
     """Change what is said; what is not said stays. Its workers are made anew where that is needed."""
-    return _shown(await functions.update(caller, name, body, if_match))
+    function = await functions.update(caller, name, body, if_match)
+    return answer_object(function, view_function(function))
 
 
 @router.delete("/{name}", status_code=204)
@@ -77,7 +77,7 @@ async def delete_function(
 @router.get("/{name}/stack")
 async def get_function_stack(caller: Viewer, functions: Functions, name: str) -> Envelope[StackView]:
     """What Pulumi has recorded of a function."""
-    return Envelope(data=await get_stack(functions.client, await functions.get(caller, name), "function"))
+    return Envelope(data=await functions.get_stack(caller, name))
 
 
 @router.get("/{name}/health")
@@ -99,10 +99,3 @@ async def get_function_logs(
     await functions.get(caller, name)
     lines = read_function_logs(deps_of(request).queue, caller.tenant, name, options)
     return await stream(request, caller, lines, "text/plain; charset=utf-8")
-
-
-def _shown(
-    function: Json, status: int | None = None, stack_recorded: bool | None = None
-) -> Answer[Envelope[FunctionView]]:
-    view = view_function(function).model_copy(update={"stack_recorded": stack_recorded})
-    return Answer(Envelope(data=view), status, {"ETag": etag_of(function)})

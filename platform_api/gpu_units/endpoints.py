@@ -8,18 +8,16 @@ from fastapi.responses import PlainTextResponse, Response
 from gpu_platform.api_models.envelope import Envelope, Page
 from gpu_platform.api_models.events import EventView
 from gpu_platform.api_models.units import AddressView, CreateUnit, UnitMetricsView, UnitView
-from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.ssh import SshContainer
 from gpu_platform.domain.units import Phase, UnitChange
 from platform_api.auth.access import Editor, Viewer, WritingEditor
 from platform_api.deps import Root, Units, deps_of, stream
-from platform_api.gpu_units.service import UnitService
 from platform_api.gpu_units.views import view_gpu, watch_units
 from platform_api.health.gpu_readings import select_pods
-from platform_api.http.bodies import etag_of
 from platform_api.http.routes import Answer, Route
 from platform_api.http.streams import EVENT_STREAM
-from platform_api.objects.reads import PAGE_LIMIT, LogOptions, PageToken, WaitRecorded, read_logs
+from platform_api.objects.reads import PAGE_LIMIT, LogOptions, PageToken, WaitRecorded, build_phase_selectors, read_logs
+from platform_api.objects.service import answer_object
 
 router = APIRouter(prefix="/api/v1/gpu-units", tags=["GPU units"], route_class=Route)
 
@@ -31,7 +29,9 @@ async def create_unit(
     """Rent a unit. Answered when it is accepted, not when it is ready: see its `phase`."""
     accepted = await units.acceptance.accept(caller, body)
     stack_recorded = await units.recordings.wait(accepted.unit) if wait else None
-    return _shown(units, accepted.unit, root, 201 if accepted.is_new else 200, stack_recorded)
+    return answer_object(
+        accepted.unit, units.targets.show(accepted.unit, root), 201 if accepted.is_new else 200, stack_recorded
+    )
 
 
 @router.get("", responses={200: {"content": {EVENT_STREAM: {"schema": {"type": "string"}}}}})
@@ -49,17 +49,20 @@ async def list_units(
 ) -> Page[UnitView] | Response:
     """The tenant's units: a page of them, or (`watch=true`) every change from now on."""
     if watch:
-        changes = watch_units(units.client, caller.namespace, last_seen, lambda unit: units.views.show(unit, root))
+        changes = watch_units(units.client, caller.namespace, last_seen, lambda unit: units.targets.show(unit, root))
         # Who goes on from an event gets no list, and waits for the next change.
         return await stream(request, caller, changes, EVENT_STREAM, has_opening=last_seen is None)
-    found, next_token = await units.reads.list_page(caller, limit, token, spec_name, phase)
-    return Page(data=tuple(units.views.show(unit, root) for unit in found), continue_=next_token)
+    by_spec = [f"spec.specName={spec_name}"] if spec_name else []
+    selectors = [*by_spec, *build_phase_selectors(phase, Phase.PENDING)]
+    found, next_token = await units.list_page(caller, limit, token, selectors)
+    return Page(data=tuple(units.targets.show(unit, root) for unit in found), continue_=next_token)
 
 
 @router.get("/{name}")
 async def get_unit(caller: Viewer, units: Units, root: Root, name: str) -> Answer[Envelope[UnitView]]:
     """A unit, with its ETag."""
-    return _shown(units, await units.reads.get(caller, name), root)
+    unit = await units.get(caller, name)
+    return answer_object(unit, units.targets.show(unit, root))
 
 
 @router.put("/{name}")
@@ -72,7 +75,8 @@ async def update_unit(
     if_match: Annotated[str | None, Header(description="Only if the unit still has this ETag.")] = None,
 ) -> Answer[Envelope[UnitView]]:
     """Change the image, the template, the access or what is mounted. What is not said stays."""
-    return _shown(units, await units.changes.update(caller, name, body, if_match), root)
+    unit = await units.update(caller, name, body, if_match)
+    return answer_object(unit, units.targets.show(unit, root))
 
 
 @router.delete("/{name}", status_code=204)
@@ -83,37 +87,40 @@ async def delete_unit(
     if_match: Annotated[str | None, Header(description="Only if the unit has this ETag when it is asked for.")] = None,
 ) -> None:
     """Give a unit back. It is Terminating until everything of it is gone."""
-    await units.changes.delete(caller, name, if_match)
+    await units.delete(caller, name, if_match)
 
 
 @router.post("/{name}/stop")
 async def stop_unit(caller: WritingEditor, units: Units, root: Root, name: str) -> Answer[Envelope[UnitView]]:
     """Free its GPUs and keep the unit."""
-    return _shown(units, await units.changes.stop(caller, name), root)
+    unit = await units.stop(caller, name)
+    return answer_object(unit, units.targets.show(unit, root))
 
 
 @router.post("/{name}/start")
 async def start_unit(caller: WritingEditor, units: Units, root: Root, name: str) -> Answer[Envelope[UnitView]]:
     """Run a stopped unit again, in the place of other stock of its spec."""
-    return _shown(units, await units.changes.start(caller, name), root)
+    unit = await units.start(caller, name)
+    return answer_object(unit, units.targets.show(unit, root))
 
 
 @router.post("/{name}/restart")
 async def restart_unit(caller: WritingEditor, units: Units, root: Root, name: str) -> Answer[Envelope[UnitView]]:
     """Start the unit's container anew."""
-    return _shown(units, await units.changes.restart(caller, name), root)
+    unit = await units.restart(caller, name)
+    return answer_object(unit, units.targets.show(unit, root))
 
 
 @router.get("/{name}/events")
 async def list_unit_events(caller: Viewer, units: Units, name: str) -> Envelope[tuple[EventView, ...]]:
     """What happened to the unit and to its pod, oldest first. Kept for about an hour."""
-    return Envelope(data=tuple(await units.reads.events(caller, name)))
+    return Envelope(data=tuple(await units.events(caller, name)))
 
 
 @router.get("/{name}/address")
 async def get_unit_address(caller: Viewer, units: Units, root: Root, name: str) -> Envelope[AddressView]:
     """Where the unit answers."""
-    return Envelope(data=await units.reads.address(caller, name, root))
+    return Envelope(data=await units.address(caller, name, root))
 
 
 @router.get("/{name}/logs", response_class=PlainTextResponse)
@@ -128,7 +135,7 @@ async def get_unit_logs(
     ] = None,
 ) -> Response:
     """What the unit's container has written."""
-    pod = await units.reads.get_newest_pod(caller, name)
+    pod = await units.get_newest_pod(caller, name)
     lines = read_logs(units.client, f"the unit {name!r}", pod, options, container.value if container else None)
     return await stream(request, caller, lines, "text/plain; charset=utf-8")
 
@@ -136,15 +143,8 @@ async def get_unit_logs(
 @router.get("/{name}/metrics")
 async def get_unit_metrics(caller: Viewer, units: Units, request: Request, name: str) -> Envelope[UnitMetricsView]:
     """How busy the unit's GPUs are, and how much of their memory is used: a few seconds old at most."""
-    unit = await units.reads.get(caller, name)
+    unit = await units.get(caller, name)
     read_at, readings = deps_of(request).gpus.require_readings()
-    pods = [pod["metadata"]["name"] for pod in await units.reads.pods_of(unit)]
+    pods = [pod["metadata"]["name"] for pod in await units.pods_of(unit)]
     devices = tuple(map(view_gpu, select_pods(readings, caller.namespace, pods)))
     return Envelope(data=UnitMetricsView(unit=name, read_at=read_at, devices=devices))
-
-
-def _shown(
-    units: UnitService, unit: Json, root: str, status: int | None = None, stack_recorded: bool | None = None
-) -> Answer[Envelope[UnitView]]:
-    view = units.views.show(unit, root).model_copy(update={"stack_recorded": stack_recorded})
-    return Answer(Envelope(data=view), status, {"ETag": etag_of(unit)})

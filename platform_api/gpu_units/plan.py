@@ -9,12 +9,7 @@ from gpu_platform.domain import names
 from gpu_platform.domain.conditions import find_condition
 from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.units import GPUUnitSpec, GPUUnitStatus, Phase, UnitPort
-from platform_api.http.errors import ApiError, not_found
 from platform_api.proxy.plan import NotReady, Simulated, Target, plan_address
-
-
-def unit_not_found(name: str) -> ApiError:
-    return not_found("gpuunit_not_found", f"there is no unit {name!r}")
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,6 @@ from gpu_platform.domain.stacks import as_accepted
 from gpu_platform.domain.stock import Claim, is_from
 from gpu_platform.domain.units import (
     GPUUnitSpec,
-    Phase,
     UnitChange,
     build_started,
     merge_change,
@@ -40,13 +39,11 @@ from gpu_platform.kube import ConflictError, NotFoundError
 from gpu_platform.kube.paths import GPU_UNITS
 from gpu_platform.process import pass_point
 from gpu_platform.store.ledger import (
-    build_deletion,
     build_operation,
     delete_on_record,
     finish_operation,
     open_operation,
     remove_operation,
-    settle_creation,
 )
 from gpu_platform.store.ssh_tokens import ensure_token_secret
 from gpu_platform.store.unit_acquisition import (
@@ -65,61 +62,72 @@ from platform_api.gpu_units.acceptance import (
     check_mounts,
     mounts_refused_in_words,
 )
-from platform_api.gpu_units.plan import unit_not_found
-from platform_api.gpu_units.views import UnitTargets, UnitViews, view_unit
+from platform_api.gpu_units.views import UnitTargets, view_unit
 from platform_api.http.bodies import etag_of
 from platform_api.http.errors import conflict, in_progress, no_capacity
-from platform_api.kube_health import BoundedClient
 from platform_api.metrics import ApiMetrics
 from platform_api.objects.limits import ObjectLimits
 from platform_api.objects.optimistic_update import (
     TRIES,
-    change_as_seen,
     changed_by_others,
     check_match,
     is_worker,
     refuse_leaving,
-    refuse_owned,
     refuse_worker,
 )
-from platform_api.objects.reads import build_phase_selectors, by_uid, read_events, read_page, read_pods
+from platform_api.objects.reads import by_uid, read_events, read_pods
+from platform_api.objects.service import ObjectService
 from platform_api.proxy.plan import Simulated
 from platform_api.stacks.active_previews import ActivePreviews
 from platform_api.stacks.previews import PreviewService
-from platform_api.stacks.service import RecordingWaits
 
 Change = Callable[[GPUUnitSpec], GPUUnitSpec]
 Preparation = Callable[[Json, GPUUnitSpec], Awaitable["Prepared"]]
 
 
-class UnitReads:
-    def __init__(self, client: BoundedClient, targets: UnitTargets) -> None:
-        self._client = client
-        self._targets = targets
+@dataclass(frozen=True)
+class Prepared:
+    """What a changed unit needs is there."""
 
-    async def get(self, caller: Caller, name: str) -> Json:
-        unit = await find_unit(self._client, caller.namespace, name)
-        if unit is None:
-            raise unit_not_found(name)
-        return unit
+    unit: Json
+    """As it is by now."""
 
-    async def list_page(
-        self, caller: Caller, limit: int, token: str | None, spec_name: str | None, phase: Phase | None
-    ) -> tuple[list[Json], str | None]:
-        by_spec = [f"spec.specName={spec_name}"] if spec_name else []
-        selectors = [*by_spec, *build_phase_selectors(phase, Phase.PENDING)]
-        return await read_page(self._client, GPU_UNITS, caller.namespace, limit, token, selectors)
+    spec: GPUUnitSpec
+    """Names what was made."""
+
+    was_missing: bool
+
+
+class UnitService(ObjectService):
+    path = GPU_UNITS
+    what = "unit"
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        limits: ObjectLimits,
+        metrics: ApiMetrics,
+        now: Callable[[], datetime],
+        *,
+        development_addresses: bool,
+    ) -> None:
+        super().__init__(cluster, limits, now)
+        self._claimer = StockClaimer(cluster, metrics, now)
+        self._digests = TokenDigests()
+        self.acceptance = Acceptance(cluster, limits, self._claimer, self._digests, now)
+        self.targets = UnitTargets(cluster, development_addresses=development_addresses)
+        self.previews = PreviewService(cluster.client, ActivePreviews(cluster.operations, now), limits)
 
     async def events(self, caller: Caller, name: str) -> list[EventView]:
         """Of the unit and of its pods, oldest first."""
         unit = await self.get(caller, name)
         regarding = [unit, *await self.pods_of(unit)]
-        return await read_events(self._client, caller.namespace, map(by_uid, regarding))
+        return await read_events(self.client, caller.namespace, map(by_uid, regarding))
 
     async def pods_of(self, unit: Json) -> list[Json]:
         """Newest first."""
         metadata = unit["metadata"]
-        return await read_pods(self._client, metadata["namespace"], f"{names.LABEL_UNIT_UID}={metadata['uid']}")
+        return await read_pods(self.client, metadata["namespace"], f"{names.LABEL_UNIT_UID}={metadata['uid']}")
 
     async def get_newest_pod(self, caller: Caller, name: str) -> Json:
         """409 while there is none."""
@@ -137,12 +145,12 @@ class UnitReads:
         if view.access_url is None:
             why = "it has no ports" if not view.template.ports else f"it is {view.phase}: {view.message or view.reason}"
             raise conflict(f"the unit {name!r} has no address: {why}")
-        address = self._targets.find_address(unit)
+        address = self.targets.find_address(unit)
         if address is None:
             raise conflict(f"the unit {name!r} has no address: no pod of it is ready; see its events")
         if isinstance(address, Simulated):
             raise conflict(f"the unit {name!r} has no address that answers: it {address.why}")
-        path = self._targets.find_proxy_path(unit)
+        path = self.targets.find_proxy_path(unit)
         proxy_url = f"{root}{path}" if path else None
         if not ip_address(address).is_loopback:
             return AddressView(url=view.access_url, reach="cluster", proxy_url=proxy_url, public_url=view.public_url)
@@ -150,37 +158,6 @@ class UnitReads:
         scheme, _, place = view.access_url.partition("://")
         url = f"{scheme}://{address}:{place.rpartition(':')[2]}"
         return AddressView(url=url, reach="host", proxy_url=proxy_url, public_url=view.public_url)
-
-
-@dataclass(frozen=True)
-class Prepared:
-    """What a changed unit needs is there."""
-
-    unit: Json
-    """As it is by now."""
-
-    spec: GPUUnitSpec
-    """Names what was made."""
-
-    was_missing: bool
-
-
-class UnitChanges:
-    def __init__(
-        self,
-        cluster: Cluster,
-        limits: ObjectLimits,
-        claimer: StockClaimer,
-        digests: TokenDigests,
-        acceptance: Acceptance,
-        now: Callable[[], datetime],
-    ) -> None:
-        self._client = cluster.client
-        self._limits = limits
-        self._claimer = claimer
-        self._digests = digests
-        self._acceptance = acceptance
-        self._now = now
 
     async def update(self, caller: Caller, name: str, change: UnitChange, if_match: str | None) -> Json:
         said = token_of(change.ssh)
@@ -191,20 +168,20 @@ class UnitChanges:
             if said is None:
                 return Prepared(unit, after, was_missing=False)
             mounts = (mount.name for mount in after.storage_mounts if mount.name not in mounted_storages(unit))
-            await check_mounts(self._client, caller.namespace, name, mounts)
+            await check_mounts(self.client, caller.namespace, name, mounts)
             known = (unit["spec"].get("ssh") or {}).get("tokenHash")
             token = await self._digests.find(caller.namespace, name, said, known)
             if token.digest != known:
                 unit = await self._list_token(unit, token.digest)
                 pass_point("api.token-listed")
-            is_new = await ensure_token_secret(self._client, name, token, unit)
+            is_new = await ensure_token_secret(self.client, name, token, unit)
             pass_point("api.token-kept")
             return Prepared(unit, with_token_hash(after, token.digest), is_new)
 
-        return await self._change(caller, name, lambda spec: merge_change(spec, change), if_match, keep_token)
+        return await self._change_spec(caller, name, lambda spec: merge_change(spec, change), if_match, keep_token)
 
     async def stop(self, caller: Caller, name: str) -> Json:
-        return await self._change(caller, name, lambda spec: spec.model_copy(update={"running": False}))
+        return await self._change_spec(caller, name, lambda spec: spec.model_copy(update={"running": False}))
 
     async def restart(self, caller: Caller, name: str) -> Json:
         def count_up(spec: GPUUnitSpec) -> GPUUnitSpec:
@@ -212,23 +189,20 @@ class UnitChanges:
                 raise conflict(f"the unit {name!r} is stopped; start it instead")
             return spec.model_copy(update={"restarts": spec.restarts + 1})
 
-        return await self._change(caller, name, count_up)
+        return await self._change_spec(caller, name, count_up)
 
     async def delete(self, caller: Caller, name: str, if_match: str | None) -> None:
-        """The wish is recorded first: from then on nobody puts the unit back."""
         seen = await self._get_own(caller, name)
-        check_match(seen, "unit", if_match)
+        check_match(seen, self.what, if_match)
 
         async def record(unit: Json) -> None:
             if is_worker(unit):
                 # Its function makes another one: there is nothing to remember, and no end of such deletions.
                 return
-            await settle_creation(self._client, unit, caller.tenant, self._now())
-            deletion = build_deletion(unit, caller.tenant)
-            await self._limits.find_replay(caller, deletion) or await open_operation(self._client, deletion)
+            await self._record_deletion(caller, unit)
             pass_point("api.delete-recorded")
 
-        await delete_on_record(self._client, GPU_UNITS, seen, record)
+        await delete_on_record(self.client, self.path, seen, record)
 
     async def start(self, caller: Caller, name: str) -> Json:
         """Claims stock again; recorded and recovered like the creation of a unit."""
@@ -255,30 +229,30 @@ class UnitChanges:
         wanted = _operation(operation_name, caller, OperationKind.START_UNIT, _target_of(unit), request)
         try:
             replay = await self._limits.find_replay(caller, wanted)
-            opened = replay or await open_operation(self._client, wanted)
+            opened = replay or await open_operation(self.client, wanted)
         except (ConflictError, NotFoundError):
             # Other tries came to nothing and were removed while we looked at them.
             return None
         if not opened.is_new:
-            await self._acceptance.ends.wait(opened.operation)
+            await self.acceptance.ends.wait(opened.operation)
             return None
         pass_point("api.start-recorded")
         claim = Claim(names.claim_holder(metadata["namespace"], metadata["name"]), operation_name)
         stock = await self._claimer.claim(unit["spec"]["specName"], claim, None)
         if stock is None:
-            await remove_operation(self._client, opened.operation)
+            await remove_operation(self.client, opened.operation)
             raise no_capacity(f"there is no free stock of {unit['spec']['specName']!r} just now; try again later")
         pass_point("api.start-claimed")
         started = await self._replace_started(unit, stock)
         if started is None:
-            await release_claim(self._client, stock, claim)
-            await remove_operation(self._client, opened.operation)
+            await release_claim(self.client, stock, claim)
+            await remove_operation(self.client, opened.operation)
             return None
         pass_point("api.started")
         now = self._now()
         try:
             await finish_operation(
-                self._client,
+                self.client,
                 opened.operation,
                 OperationPhase.SUCCEEDED,
                 now,
@@ -300,13 +274,13 @@ class UnitChanges:
             if current is None or etag_of(current) != etag_of(unit):
                 return None
             try:
-                return await replace_unit(self._client, build_started(current, stock))
+                return await replace_unit(self.client, build_started(current, stock))
             except (ConflictError, NotFoundError):
-                found = await find_unit(self._client, unit["metadata"]["namespace"], unit["metadata"]["name"])
+                found = await find_unit(self.client, unit["metadata"]["namespace"], unit["metadata"]["name"])
                 current = as_accepted(found) if found is not None else None
         return None
 
-    async def _change(
+    async def _change_spec(
         self,
         caller: Caller,
         name: str,
@@ -333,9 +307,9 @@ class UnitChanges:
             now = self._now()
             changed = exchange_token(with_accepted_spec(unit, after), _digest_of(before), _digest_of(after), now)
             with mounts_refused_in_words():
-                return await replace_mounting_unit(self._client, unit, changed, now)
+                return await replace_mounting_unit(self.client, unit, changed, now)
 
-        return await change_as_seen("unit", name, if_match, lambda: self._get_changeable(caller, name), write)
+        return await self._change(caller, name, if_match, write)
 
     async def _list_token(self, unit: Json, digest: str) -> Json:
         """Returns the unit that lists the token whose Secret is about to be made."""
@@ -344,22 +318,13 @@ class UnitChanges:
         is_marked = tokens.get(digest, now) is None
         if is_marked or len(tokens.keys() - {digest}) >= MOST_SPARE:
             raise in_progress(f"earlier tokens of the unit {name!r} are still being deleted; try again")
-        return as_accepted(await replace_unit(self._client, with_spare_tokens(unit, {**tokens, digest: now})))
+        return as_accepted(await replace_unit(self.client, with_spare_tokens(unit, {**tokens, digest: now})))
 
     async def _get_changeable(self, caller: Caller, name: str) -> Json:
         """Unlike a deletion: a function makes another worker."""
-        unit = await self._get_own(caller, name)
+        unit = await super()._get_changeable(caller, name)
         refuse_worker(unit)
         return unit
-
-    async def _get_own(self, caller: Caller, name: str) -> Json:
-        """The unit, if it is the tenant's to change. A change is one of what was accepted: it must not make somebody's
-        edit a part of it."""
-        unit = await find_unit(self._client, caller.namespace, name)
-        if unit is None:
-            raise unit_not_found(name)
-        refuse_owned(unit, "unit")
-        return as_accepted(unit)
 
 
 def _digest_of(spec: GPUUnitSpec) -> str | None:
@@ -378,25 +343,3 @@ def _operation(
         operation_id=name, kind=kind, request_hash=request_hash(target), request=request or {}, target=target
     )
     return build_operation(name, caller.namespace, spec)
-
-
-class UnitService:
-    def __init__(
-        self,
-        cluster: Cluster,
-        limits: ObjectLimits,
-        metrics: ApiMetrics,
-        now: Callable[[], datetime],
-        *,
-        development_addresses: bool,
-    ) -> None:
-        claimer = StockClaimer(cluster, metrics, now)
-        self.client = cluster.client
-        digests = TokenDigests()
-        self.acceptance = Acceptance(cluster, limits, claimer, digests, now)
-        self.changes = UnitChanges(cluster, limits, claimer, digests, self.acceptance, now)
-        self.targets = UnitTargets(cluster, development_addresses=development_addresses)
-        self.reads = UnitReads(cluster.client, self.targets)
-        self.views = UnitViews(self.targets)
-        self.recordings = RecordingWaits(cluster.client)
-        self.previews = PreviewService(cluster.client, ActivePreviews(cluster.operations, now), limits)

@@ -25,9 +25,9 @@ from gpu_platform.kube.requests import list_pages
 from gpu_platform.nats.subjects import consumer_name
 from platform_api.auth.keys import Caller
 from platform_api.cluster import Cluster
-from platform_api.gpu_units.plan import NoSuchPort, find_callable_port, plan_target, unit_not_found
+from platform_api.gpu_units.plan import NoSuchPort, find_callable_port, plan_target
 from platform_api.health.gpu_readings import Reading
-from platform_api.http.errors import not_found, not_ready
+from platform_api.http.errors import not_found, not_ready, object_not_found
 from platform_api.kube_health import BoundedClient
 from platform_api.proxy.plan import NotReady, Simulated, Target, plan_address
 
@@ -52,7 +52,7 @@ class UnitTargets:
     async def find(self, caller: Caller, name: str, port: str) -> Target:
         unit = await self._cluster.find_unit(caller.namespace, name)
         if unit is None:
-            raise unit_not_found(name)
+            raise object_not_found("unit", name)
         self._cluster.require_known_pods()
         pods = self._cluster.pods_of(unit)
         match plan_target(unit, pods, port, development_addresses=self._development_addresses):
@@ -71,6 +71,19 @@ class UnitTargets:
         """Where this API passes calls on to the unit's first port; None for a unit that is not called by HTTP."""
         port = find_callable_port(unit)
         return f"/api/v1/gpu-units/{unit['metadata']['name']}/proxy/{port}/" if port else None
+
+    def show(self, unit: Json, root: str) -> UnitView:
+        """A unit's URLs are shown while a pod of it is ready. Its own status may be some seconds behind on that, or for
+        ever, where nobody is left to write it. `root` is where the caller reaches this API."""
+        view = view_unit(unit)
+        address = self.find_address(unit) if view.access_url is not None else None
+        if address is None:
+            gone: Json = {"access_url": None, "public_url": None}
+            # What it says about an address that is there is no longer true; what it waits for still is.
+            return view.model_copy(update=gone if view.public_url is None else {**gone, "public_message": None})
+        # The Service of a simulated unit exists, but this API passes no calls on to it.
+        path = None if isinstance(address, Simulated) else self.find_proxy_path(unit)
+        return view.model_copy(update={"proxy_url": f"{root}{path}" if path else None})
 
 
 def view_unit(unit: Json) -> UnitView:
@@ -148,24 +161,6 @@ def view_gpu(reading: Reading) -> GpuView:
         memory_free_mib=reading.free_mib,
         memory_total_mib=reading.total_mib,
     )
-
-
-class UnitViews:
-    def __init__(self, targets: UnitTargets) -> None:
-        self._targets = targets
-
-    def show(self, unit: Json, root: str) -> UnitView:
-        """A unit's URLs are shown while a pod of it is ready. Its own status may be some seconds behind on that, or for
-        ever, where nobody is left to write it. `root` is where the caller reaches this API."""
-        view = view_unit(unit)
-        address = self._targets.find_address(unit) if view.access_url is not None else None
-        if address is None:
-            gone: Json = {"access_url": None, "public_url": None}
-            # What it says about an address that is there is no longer true; what it waits for still is.
-            return view.model_copy(update=gone if view.public_url is None else {**gone, "public_message": None})
-        # The Service of a simulated unit exists, but this API passes no calls on to it.
-        path = None if isinstance(address, Simulated) else self._targets.find_proxy_path(unit)
-        return view.model_copy(update={"proxy_url": f"{root}{path}" if path else None})
 
 
 async def watch_units(

@@ -20,6 +20,16 @@ NO_RIGHTS = re.compile(rf'in the namespace "(?P<namespace>{INSTANCE_NAMESPACE_PR
 """Words of RBAC in a 403. A tenant's namespace that does not exist has no role bindings either."""
 
 
+NOT_FOUND_CODES = {
+    "unit": "gpuunit_not_found",
+    "storage": "gpustorage_not_found",
+    "function": "function_not_found",
+    "stock pool": "stockpool_not_found",
+    "stock unit": "stockunit_not_found",
+    "spec": "spec_not_found",
+}
+
+
 class ApiError(Exception):
     def __init__(
         self,
@@ -60,6 +70,11 @@ def quota_exceeded(reached: ReachedLimit) -> ApiError:
 
 def not_found(code: str, message: str) -> ApiError:
     return ApiError(404, code, message)
+
+
+def object_not_found(what: str, name: str) -> ApiError:
+    """`what` is the kind in plain words."""
+    return not_found(NOT_FOUND_CODES[what], f"there is no {what} {name!r}")
 
 
 def conflict(message: str) -> ApiError:

@@ -19,9 +19,16 @@ from gpu_platform.nats.records import Seen
 from gpu_platform.process import pass_point
 from platform_api.auth.keys import Caller
 from platform_api.cluster import Cluster
-from platform_api.functions.service import function_not_found
 from platform_api.functions.views import view_function
-from platform_api.http.errors import RETRY_SECONDS, ApiError, conflict, in_progress, invalid_field, unavailable
+from platform_api.http.errors import (
+    RETRY_SECONDS,
+    ApiError,
+    conflict,
+    in_progress,
+    invalid_field,
+    object_not_found,
+    unavailable,
+)
 from platform_api.invocations.limits import ONE_RECORD, PATH, QueueCounts, RecordRoom, TenantRoom, usage_of_body
 from platform_api.invocations.parsing import Payload, TextThreads, check_payload
 from platform_api.invocations.reads import Store
@@ -57,7 +64,7 @@ def not_queued_yet(invocation_id: str) -> ApiError:
 async def find_function(cluster: Cluster, namespace: str, name: str) -> GPUFunctionSpec:
     function = await cluster.find_function(namespace, name)
     if function is None:
-        raise function_not_found(name)
+        raise object_not_found("function", name)
     refuse_leaving(function, "function")
     return GPUFunctionSpec.model_validate(function["spec"])
 

@@ -31,7 +31,7 @@ from gpu_platform.domain.operations import (
     request_hash,
 )
 from gpu_platform.domain.storages import StorageRequest
-from gpu_platform.domain.units import UnitRequest
+from gpu_platform.domain.units import RequestError, UnitRequest
 from gpu_platform.kube import ConflictError, KubeError, NotFoundError, QuotaBusyError, ResourcePath
 from gpu_platform.kube.paths import OPERATIONS
 from gpu_platform.kube.requests import ObjectClient, delete_that, find
@@ -136,7 +136,7 @@ async def check_catalogue(cluster: Cluster, spec_name: str) -> None:
         raise invalid_field("specName", f"there is no spec {spec_name!r}; there are: {known}")
 
 
-def as_refusal(error: ApiError | KubeError | NameTakenError, what: str) -> ApiError | None:
+def as_refusal(error: ApiError | KubeError | NameTakenError | RequestError, what: str) -> ApiError | None:
     """What the caller is told when nothing was created for certain, so that the operation is undone; None when that is
     unknown. `what` is the kind that was to be created."""
     match error:
@@ -144,6 +144,8 @@ def as_refusal(error: ApiError | KubeError | NameTakenError, what: str) -> ApiEr
             return conflict(f"there is a {what} {error} already, made by another operation; choose another name")
         case ApiError(status=400 | 403 | 404 | 409):
             return error
+        case RequestError(field=field, message=message):
+            return invalid_field(field, message)
         case KubeError(is_refusal=True) | QuotaBusyError():
             return from_kube(error)
     return None
@@ -159,6 +161,22 @@ def undone_meanwhile() -> ApiError:
 
 def finished_in_background() -> ApiError:
     return in_progress("Kubernetes is slow: the operation is finished in the background; ask again")
+
+
+async def carry_out(client: BoundedClient, operation: Json, what: str, act: Callable[[], Awaitable[Json]]) -> Json:
+    """Acts for an operation, and removes it after a refusal. What ends without one and without the mark is for the
+    operations controller."""
+    try:
+        async with asyncio.timeout(ACCEPT_SECONDS):
+            return await act()
+    except TimeoutError:
+        raise finished_in_background() from None
+    except (ApiError, KubeError, NameTakenError, RequestError) as error:
+        refusal = as_refusal(error, what)
+        if refusal is None:
+            raise
+        await remove_operation(client, operation)
+        raise refusal from error
 
 
 class OperationEnds:
@@ -267,20 +285,15 @@ class Declarations:
         raise being_undone(wanted["spec"]["operationID"])
 
     async def _carry_out(self, operation: Json, body: Json, check: Check) -> Json:
-        """Steps 3 and 4. What ends without a refusal and without the mark is for the operations controller."""
-        try:
-            async with asyncio.timeout(ACCEPT_SECONDS):
-                await check()
-                item = await create_or_adopt(self._client, self._path, body)
-                pass_point(f"api.{self._what}-created")
-        except TimeoutError:
-            raise finished_in_background() from None
-        except (ApiError, KubeError, NameTakenError) as error:
-            refusal = as_refusal(error, self._what)
-            if refusal is None:
-                raise
-            await remove_operation(self._client, operation)
-            raise refusal from error
+        """Steps 3 and 4."""
+
+        async def create() -> Json:
+            await check()
+            item = await create_or_adopt(self._client, self._path, body)
+            pass_point(f"api.{self._what}-created")
+            return item
+
+        item = await carry_out(self._client, operation, self._what, create)
         if not await self._ends.mark_made(operation, self._path, item, self._now()):
             raise undone_meanwhile()
         return item

@@ -10,7 +10,6 @@ from platform_api.auth.access import Operator, Viewer, WritingEditor
 from platform_api.deps import Drift, KubeCluster, Units, deps_of
 from platform_api.http.routes import Answer, Route
 from platform_api.stacks.drift import build_report
-from platform_api.stacks.service import get_stack
 
 router = APIRouter(prefix="/api/v1", route_class=Route)
 
@@ -22,7 +21,7 @@ WITHOUT_ID = PreviewUnit()
 @router.get("/gpu-units/{name}/stack", tags=["stacks"])
 async def get_unit_stack(caller: Viewer, units: Units, name: str) -> Envelope[StackView]:
     """What Pulumi has recorded of a unit."""
-    return Envelope(data=await get_stack(units.client, await units.reads.get(caller, name), "unit"))
+    return Envelope(data=await units.get_stack(caller, name))
 
 
 @router.post(
@@ -37,7 +36,7 @@ async def preview_unit(
     """Find out what Pulumi would change about a unit to make it as it was accepted. Changes nothing; the answer is a
     job."""
     limit = deps_of(request).limits.of(caller.tenant).previews
-    unit = await units.reads.get(caller, name)
+    unit = await units.get(caller, name)
     accepted = await units.previews.accept(caller, unit, body.operation_id, limit)
     return Answer(Envelope(data=accepted.preview), 202 if accepted.is_new else 200)
 

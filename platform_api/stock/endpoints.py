@@ -16,13 +16,12 @@ from gpu_platform.api_models.stock import (
     StockState,
     StockUnitView,
 )
-from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.tenants import Role
 from platform_api.auth.access import Operator, Requires
 from platform_api.auth.keys import Caller
 from platform_api.deps import KubeCluster
-from platform_api.http.bodies import etag_of
 from platform_api.http.routes import Answer, Route
+from platform_api.objects.service import answer_object
 from platform_api.stacks.service import get_stack
 from platform_api.stock import jobs, service
 
@@ -47,7 +46,8 @@ async def list_stock_pools(_: Operator, cluster: KubeCluster) -> Envelope[tuple[
 @router.get("/stockpools/{name}", tags=["stock"])
 async def get_stock_pool(_: Operator, cluster: KubeCluster, name: str) -> Answer[Envelope[PoolView]]:
     """One pool, with its ETag."""
-    return _shown(await service.get_pool(cluster.client, name))
+    pool = await service.get_pool(cluster.client, name)
+    return answer_object(pool, service.view_pool(pool))
 
 
 @router.put("/stockpools/{name}", tags=["stock"])
@@ -59,7 +59,8 @@ async def update_stock_pool(
     if_match: Annotated[str | None, Header(description="The ETag of what is to be changed.")] = None,
 ) -> Answer[Envelope[PoolView]]:
     """Change what is said; with If-Match, only while it is as it was seen."""
-    return _shown(await service.change_pool(cluster.client, name, body, if_match))
+    pool = await service.change_pool(cluster.client, name, body, if_match)
+    return answer_object(pool, service.view_pool(pool))
 
 
 @router.delete("/stockpools/{name}", tags=["stock"], status_code=204)
@@ -131,7 +132,3 @@ async def get_spec(_: CatalogueReader, cluster: KubeCluster, name: str) -> Envel
 
 def _accepted(accepted: jobs.AcceptedJob) -> Answer[Envelope[JobView]]:
     return Answer(Envelope(data=accepted.job), 202 if accepted.is_new else 200)
-
-
-def _shown(pool: Json) -> Answer[Envelope[PoolView]]:
-    return Answer(Envelope(data=service.view_pool(pool)), headers={"ETag": etag_of(pool)})

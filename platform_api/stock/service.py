@@ -36,7 +36,7 @@ from gpu_platform.kube.paths import GPU_UNITS, STOCK_POOLS
 from gpu_platform.kube.requests import as_seen, find
 from gpu_platform.store.ledger import build_deletion, delete_on_record, open_operation
 from platform_api.cluster import Cluster
-from platform_api.http.errors import ApiError, conflict, not_found
+from platform_api.http.errors import conflict, object_not_found
 from platform_api.kube_health import BoundedClient
 from platform_api.objects.optimistic_update import TRIES, check_match, refuse_leaving, refuse_owned
 from platform_api.stock.jobs import AcceptedJob, accept_job
@@ -53,7 +53,7 @@ def list_specs(cluster: Cluster) -> tuple[SpecView, ...]:
 def get_spec(cluster: Cluster, name: str) -> SpecView:
     spec = cluster.specs.get(None, name)
     if spec is None:
-        raise not_found("spec_not_found", f"there is no spec {name!r}")
+        raise object_not_found("spec", name)
     return view_spec(spec)
 
 
@@ -91,7 +91,7 @@ async def create_pool(cluster: Cluster, body: CreateStockPool) -> AcceptedJob:
 async def get_pool(client: BoundedClient, name: str) -> Json:
     pool = await find(client, STOCK_POOLS, name, names.STOCK_NAMESPACE)
     if pool is None:
-        raise _pool_not_found(name)
+        raise object_not_found("stock pool", name)
     return pool
 
 
@@ -115,7 +115,7 @@ async def change_pool(client: BoundedClient, name: str, change: ChangeStockPool,
         except ConflictError:
             continue
         except NotFoundError:
-            raise _pool_not_found(name) from None
+            raise object_not_found("stock pool", name) from None
     raise conflict(f"the stock pool {name!r} is being changed again and again; try again")
 
 
@@ -147,10 +147,6 @@ def build_changed(pool: Json, change: ChangeStockPool) -> Json | None:
     annotations = {**annotations_of(pool), names.ANNOTATION_ACCEPTED_SPEC: accepted_text(after)}
     metadata = {**pool["metadata"], "annotations": annotations}
     return {**pool, "metadata": metadata, "spec": {**spec, **after.to_json()}}
-
-
-def _pool_not_found(name: str) -> ApiError:
-    return not_found("stockpool_not_found", f"there is no stock pool {name!r}")
 
 
 def _pool_path(name: str) -> str:
@@ -237,12 +233,8 @@ async def delete_stock(client: BoundedClient, name: str) -> None:
 async def _get_stock(client: BoundedClient, name: str) -> Json:
     stock = await find(client, GPU_UNITS, name, names.STOCK_NAMESPACE)
     if stock is None:
-        raise _stock_unit_not_found(name)
+        raise object_not_found("stock unit", name)
     return stock
-
-
-def _stock_unit_not_found(name: str) -> ApiError:
-    return not_found("stockunit_not_found", f"there is no stock unit {name!r}")
 
 
 def _stock_unit_path(name: str) -> str:

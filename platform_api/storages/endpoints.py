@@ -9,15 +9,12 @@ from gpu_platform.api_models.envelope import Envelope, Page
 from gpu_platform.api_models.events import EventView
 from gpu_platform.api_models.stacks import StackView
 from gpu_platform.api_models.storages import CreateStorage, RecoverStorage, StorageView
-from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.storages import StorageChange, StoragePhase
 from platform_api.auth.access import Editor, Viewer, WritingEditor
 from platform_api.deps import Root, Storages, stream
-from platform_api.http.bodies import etag_of
 from platform_api.http.routes import Answer, Route
-from platform_api.objects.reads import PAGE_LIMIT, LogOptions, PageToken, WaitRecorded, read_logs
-from platform_api.stacks.service import get_stack
-from platform_api.storages.service import StorageService
+from platform_api.objects.reads import PAGE_LIMIT, LogOptions, PageToken, WaitRecorded, build_phase_selectors, read_logs
+from platform_api.objects.service import answer_object
 from platform_api.storages.views import Speaker, get_speaking_pod, read_storage_events
 
 router = APIRouter(prefix="/api/v1/gpu-storages", tags=["GPU storages"], route_class=Route)
@@ -28,9 +25,11 @@ async def create_storage(
     caller: WritingEditor, storages: Storages, root: Root, body: CreateStorage, wait: WaitRecorded = None
 ) -> Answer[Envelope[StorageView]]:
     """Make a storage. Answered when it is accepted, not when it is ready: see its `phase`."""
-    accepted = await storages.acceptance.accept(caller, body)
+    accepted = await storages.accept(caller, body)
     stack_recorded = await storages.recordings.wait(accepted.item) if wait else None
-    return _shown(storages, accepted.item, root, 201 if accepted.is_new else 200, stack_recorded)
+    return answer_object(
+        accepted.item, storages.targets.show(accepted.item, root), 201 if accepted.is_new else 200, stack_recorded
+    )
 
 
 @router.get("")
@@ -43,14 +42,16 @@ async def list_storages(
     phase: Annotated[StoragePhase | None, Query()] = None,
 ) -> Page[StorageView]:
     """The tenant's storages, page by page."""
-    found, next_token = await storages.list_page(caller, limit, token, phase)
-    return Page(data=tuple(storages.show(storage, root) for storage in found), continue_=next_token)
+    selectors = build_phase_selectors(phase, StoragePhase.PENDING)
+    found, next_token = await storages.list_page(caller, limit, token, selectors)
+    return Page(data=tuple(storages.targets.show(storage, root) for storage in found), continue_=next_token)
 
 
 @router.get("/{name}")
 async def get_storage(caller: Viewer, storages: Storages, root: Root, name: str) -> Answer[Envelope[StorageView]]:
     """A storage, with its ETag."""
-    return _shown(storages, await storages.get(caller, name), root)
+    storage = await storages.get(caller, name)
+    return answer_object(storage, storages.targets.show(storage, root))
 
 
 @router.put("/{name}")
@@ -63,7 +64,8 @@ async def update_storage(
     if_match: Annotated[str | None, Header(description="Only if the storage still has this ETag.")] = None,
 ) -> Answer[Envelope[StorageView]]:
     """Let it grow, open or close its file browser, keep its data at the end or not. What is not said stays."""
-    return _shown(storages, await storages.update(caller, name, body, if_match), root)
+    storage = await storages.update(caller, name, body, if_match)
+    return answer_object(storage, storages.targets.show(storage, root))
 
 
 @router.post("/{name}/recover")
@@ -71,7 +73,8 @@ async def recover_storage(
     caller: WritingEditor, storages: Storages, root: Root, name: str, body: RecoverStorage
 ) -> Answer[Envelope[StorageView]]:
     """Prepare a storage once more, after its preparation has failed and while nobody mounts it."""
-    return _shown(storages, await storages.recoveries.accept(caller, name, body.operation_id), root)
+    storage = await storages.recover(caller, name, body.operation_id)
+    return answer_object(storage, storages.targets.show(storage, root))
 
 
 @router.delete("/{name}", status_code=204)
@@ -90,7 +93,7 @@ async def delete_storage(
 @router.get("/{name}/stack")
 async def get_storage_stack(caller: Viewer, storages: Storages, name: str) -> Envelope[StackView]:
     """What Pulumi has recorded of a storage."""
-    return Envelope(data=await get_stack(storages.client, await storages.get(caller, name), "storage"))
+    return Envelope(data=await storages.get_stack(caller, name))
 
 
 @router.get("/{name}/events")
@@ -115,10 +118,3 @@ async def get_storage_logs(
     pod = await get_speaking_pod(storages.client, await storages.get(caller, name), speaker)
     lines = read_logs(storages.client, f"the {speaker} of the storage {name!r}", pod, options)
     return await stream(request, caller, lines, "text/plain; charset=utf-8")
-
-
-def _shown(
-    storages: StorageService, storage: Json, root: str, status: int | None = None, stack_recorded: bool | None = None
-) -> Answer[Envelope[StorageView]]:
-    view = storages.show(storage, root).model_copy(update={"stack_recorded": stack_recorded})
-    return Answer(Envelope(data=view), status, {"ETag": etag_of(storage)})

@@ -8,12 +8,7 @@ from gpu_platform.domain import names
 from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.mount_holds import HolderKind, hold_of
 from gpu_platform.domain.storages import GPUStorageSpec
-from platform_api.http.errors import ApiError, not_found
 from platform_api.proxy.plan import NotReady, Simulated, Target, plan_address
-
-
-def storage_not_found(name: str) -> ApiError:
-    return not_found("gpustorage_not_found", f"there is no storage {name!r}")
 
 
 def plan_accessor(storage: Json, pods: Iterable[Json], *, development_addresses: bool) -> Target | NotReady:

@@ -32,8 +32,7 @@ from gpu_platform.nats.streams import ensure_streams
 from gpu_platform.nats.subjects import RECORDS, record_subject
 from platform_api.auth.keys import Caller
 from platform_api.cluster import Cluster
-from platform_api.functions.service import function_not_found
-from platform_api.http.errors import ApiError
+from platform_api.http.errors import ApiError, object_not_found
 from platform_api.invocations.acceptance import CallAcceptance
 from platform_api.invocations.limits import FILL_SECONDS, GOOD_SECONDS, ONE_RECORD, QueueCounts, RecordRoom, TenantRoom
 from platform_api.invocations.parsing import TextThreads
@@ -57,7 +56,7 @@ class Acceptance(CallAcceptance):
     @asynccontextmanager
     async def room(self, store: Store, caller: Caller, function_name: str) -> AsyncIterator[None]:  # noqa: ARG002
         if function_name == "gone":
-            raise function_not_found(function_name)
+            raise object_not_found("function", function_name)
         yield
 
 

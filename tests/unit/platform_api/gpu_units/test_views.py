@@ -9,7 +9,7 @@ from gpu_platform.api_models.units import UnitView
 from gpu_platform.domain.json_text import Json
 from gpu_platform.kube.informer import WatchTiming
 from platform_api.cluster import Cluster
-from platform_api.gpu_units.views import UnitTargets, UnitViews
+from platform_api.gpu_units.views import UnitTargets
 from tests.support.builders import make_unit
 from tests.support.scripted_kube import StoredObjects
 
@@ -30,7 +30,7 @@ def shown(message: str, public_url: str | None = None, **metadata: Any) -> UnitV
     unit["status"] = status | ({"publicURL": public_url} if public_url else {})
     unit["metadata"] |= metadata
     targets = UnitTargets(Cluster(StoredObjects(), WatchTiming(timedelta(minutes=10))), development_addresses=False)
-    return UnitViews(targets).show(unit, "http://127.0.0.1")
+    return targets.show(unit, "http://127.0.0.1")
 
 
 @pytest.mark.parametrize("metadata", [{}, {"deletionTimestamp": "2030-01-01T00:00:00Z"}])
