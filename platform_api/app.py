@@ -11,12 +11,12 @@ from starlette.exceptions import HTTPException
 from gpu_platform.domain.units import RequestError
 from gpu_platform.kube import KubeError
 from gpu_platform.nats.errors import QueueFullError, QueueUnavailableError
-from platform_api import openapi as documents
 from platform_api.auth.access import find_tenant
 from platform_api.deps import Deps
 from platform_api.functions import endpoints as functions
 from platform_api.gpu_units import endpoints as gpu_units
 from platform_api.health import endpoints as health
+from platform_api.http import openapi
 from platform_api.http.bodies import error_response, refusal
 from platform_api.http.errors import ApiError, from_kube, invalid_field, unavailable
 from platform_api.http.middleware import (
@@ -44,7 +44,7 @@ RESOURCES = (
     functions,
     stock,
     stacks,
-    documents,
+    openapi,
 )
 
 ROUTERS: tuple[APIRouter, ...] = tuple(resource.router for resource in RESOURCES)

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from gpu_platform.domain import names
 from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.metadata import labels_of
+from gpu_platform.domain.operations import OperationKind
 from gpu_platform.domain.stacks import LABEL_KIND
 from gpu_platform.domain.stock import is_available
 from gpu_platform.kube import KubeClient, ResourcePath
@@ -22,13 +23,15 @@ from gpu_platform.kube.paths import (
     STOCK_POOLS,
 )
 from gpu_platform.kube.requests import find
+from gpu_platform.store.ledger import is_final
 from platform_api.http.errors import unavailable
 from platform_api.kube_health import BoundedClient, NoteWritten, Pulse
-from platform_api.stacks import active_previews
 
 AVAILABLE = "available-by-spec"
 BY_UNIT = "by-unit"
 BY_STORAGE = "storage"
+ACTIVE_BY_NAMESPACE = "active-by-namespace"
+ACTIVE_BY_UNIT = "active-by-unit"
 PODS_KNOWN_SECONDS = 30.0
 """Chosen by feel: an outage of the API server is rarely longer, and pods' addresses are rarely used again sooner."""
 PODS_SILENT_SECONDS = PODS_KNOWN_SECONDS + 40.0
@@ -55,11 +58,8 @@ class Cluster:
         self.operations = ObjectCache(
             client,
             OPERATIONS,
-            keep=active_previews.keep_preview,
-            indexes={
-                active_previews.BY_NAMESPACE: active_previews.index_by_namespace,
-                active_previews.BY_UNIT: active_previews.index_by_unit,
-            },
+            keep=_keep_preview,
+            indexes={ACTIVE_BY_NAMESPACE: _active_in_namespace, ACTIVE_BY_UNIT: _active_of_unit},
             timing=timing,
         )
 
@@ -108,12 +108,12 @@ class Cluster:
 
     def pods_of(self, unit: Json) -> tuple[Json, ...]:
         """Of this very unit, not of an earlier one with its name; as of the last event."""
-        return self.pods.by_index(BY_UNIT, _pod_owner(unit["metadata"]["namespace"], unit["metadata"]["uid"]))
+        return self.pods.by_index(BY_UNIT, object_key(unit["metadata"]["namespace"], unit["metadata"]["uid"]))
 
     def accessor_pods_of(self, storage: Json) -> tuple[Json, ...]:
         """Of the file browser of this very storage; as of the last event."""
         metadata = storage["metadata"]
-        return self.pods.by_index(BY_STORAGE, _pod_owner(metadata["namespace"], metadata["uid"]))
+        return self.pods.by_index(BY_STORAGE, object_key(metadata["namespace"], metadata["uid"]))
 
     def require_listed(self, *caches: ObjectCache) -> None:
         """A 503 rather than an answer that lacks what was not listed yet."""
@@ -138,14 +138,36 @@ def _available_for(unit: Json) -> Iterable[str]:
 
 def _unit_of(pod: Json) -> Iterable[str]:
     if uid := labels_of(pod).get(names.LABEL_UNIT_UID):
-        yield _pod_owner(pod["metadata"]["namespace"], uid)
+        yield object_key(pod["metadata"]["namespace"], uid)
 
 
 def _storage_of(pod: Json) -> Iterable[str]:
     if uid := labels_of(pod).get(names.LABEL_STORAGE_ACCESSOR):
-        yield _pod_owner(pod["metadata"]["namespace"], uid)
+        yield object_key(pod["metadata"]["namespace"], uid)
 
 
-def _pod_owner(namespace: str, uid: str) -> str:
-    """With the namespace: whatever a pod of another one says of itself, it is nobody's here."""
+def _keep_preview(operation: Json) -> Json:
+    """Returns a preview as it is, and of any other operation its identity: a tenant has thousands of them."""
+    if operation["spec"].get("kind") == OperationKind.PREVIEW_UNIT:
+        return operation
+    metadata = operation["metadata"]
+    return {"metadata": {key: metadata[key] for key in ("namespace", "name", "uid", "resourceVersion")}}
+
+
+def _active_in_namespace(operation: Json) -> Iterable[str]:
+    if _is_active_preview(operation):
+        yield operation["metadata"]["namespace"]
+
+
+def _active_of_unit(operation: Json) -> Iterable[str]:
+    if _is_active_preview(operation):
+        yield object_key(operation["metadata"]["namespace"], operation["spec"]["target"].get("uid") or "")
+
+
+def object_key(namespace: str, uid: str) -> str:
+    """With the namespace: what a pod or an Operation of another tenant says of itself does not matter here."""
     return f"{namespace}/{uid}"
+
+
+def _is_active_preview(operation: Json) -> bool:
+    return "spec" in operation and not is_final(operation)

@@ -6,25 +6,22 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Iterable
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Annotated, Protocol
 
 from fastapi import Query
 
 from gpu_platform.api_models.functions import FunctionHealth, FunctionView, HealthState
 from gpu_platform.domain import names
-from gpu_platform.domain.conditions import find_condition
 from gpu_platform.domain.functions import FunctionPhase, FunctionReason, GPUFunctionSpec, GPUFunctionStatus
 from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.metadata import annotations_of
-from gpu_platform.domain.stacks import stack_name_of
 from gpu_platform.domain.worker_logs import appended, merge_logs, text_of
 from gpu_platform.nats.errors import QueueUnavailableError
 from gpu_platform.nats.worker_logs import WorkerLog, list_logs
 from platform_api.auth.keys import Caller
 from platform_api.http.errors import conflict, unavailable
 from platform_api.nats_connection import QueueLink
-from platform_api.objects.reads import TAIL_LIMIT
+from platform_api.objects.reads import TAIL_LIMIT, view_common
 
 log = logging.getLogger(__name__)
 
@@ -38,26 +35,16 @@ LOOK_SECONDS = 1.0
 
 
 def view_function(function: Json) -> FunctionView:
-    metadata = function["metadata"]
     spec = GPUFunctionSpec.model_validate(function["spec"])
     status = GPUFunctionStatus.model_validate(function.get("status") or {})
-    ready = find_condition(status.conditions, "Ready")
-    is_leaving = "deletionTimestamp" in metadata
+    is_leaving = "deletionTimestamp" in function["metadata"]
     return FunctionView(
         **{field: getattr(spec, field) for field in GPUFunctionSpec.model_fields},
-        name=metadata["name"],
-        namespace=metadata["namespace"],
+        **view_common(function, status),
         operation_id=annotations_of(function).get(names.ANNOTATION_OPERATION_ID),
         phase=FunctionPhase.TERMINATING if is_leaving else status.phase or FunctionPhase.PROGRESSING,
         workers=status.workers,
         ready_workers=status.ready_workers,
-        generation=metadata["generation"],
-        observed_generation=status.observed_generation,
-        last_sync_time=status.last_sync_time,
-        created_at=datetime.fromisoformat(metadata["creationTimestamp"]),
-        stack=stack_name_of(function),
-        reason=ready.reason if ready else None,
-        message=ready.message if ready else None,
     )
 
 

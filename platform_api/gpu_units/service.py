@@ -78,8 +78,7 @@ from platform_api.objects.optimistic_update import (
 from platform_api.objects.reads import by_uid, read_events, read_pods
 from platform_api.objects.service import ObjectService
 from platform_api.proxy.plan import Simulated
-from platform_api.stacks.active_previews import ActivePreviews
-from platform_api.stacks.previews import PreviewService
+from platform_api.stacks.previews import ActivePreviews, PreviewService
 
 Change = Callable[[GPUUnitSpec], GPUUnitSpec]
 Preparation = Callable[[Json, GPUUnitSpec], Awaitable["Prepared"]]

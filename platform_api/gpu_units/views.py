@@ -5,9 +5,7 @@ nothing. When that is too old, it is told to `resync`, and gets the full list ag
 """
 
 import asyncio
-import json
 from collections.abc import AsyncGenerator, Callable
-from datetime import datetime
 
 from gpu_platform.api_models.units import GpuView, ServerlessStatus, SshView, UnitView
 from gpu_platform.domain import names
@@ -15,7 +13,6 @@ from gpu_platform.domain.conditions import find_condition
 from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.metadata import annotations_of
 from gpu_platform.domain.ssh import Ssh
-from gpu_platform.domain.stacks import stack_name_of
 from gpu_platform.domain.tenants import tenant_of
 from gpu_platform.domain.units import GPUUnitSpec, GPUUnitStatus, Phase, Serverless
 from gpu_platform.kube import GoneError, KubeError
@@ -28,7 +25,9 @@ from platform_api.cluster import Cluster
 from platform_api.gpu_units.plan import NoSuchPort, find_callable_port, plan_target
 from platform_api.health.gpu_readings import Reading
 from platform_api.http.errors import not_found, not_ready, object_not_found
+from platform_api.http.streams import build_event
 from platform_api.kube_health import BoundedClient
+from platform_api.objects.reads import view_common
 from platform_api.proxy.plan import NotReady, Simulated, Target, plan_address
 
 ROUND_SECONDS = 15
@@ -87,16 +86,13 @@ class UnitTargets:
 
 
 def view_unit(unit: Json) -> UnitView:
-    metadata = unit["metadata"]
     annotations = annotations_of(unit)
     spec = GPUUnitSpec.model_validate(unit["spec"])
     status = GPUUnitStatus.model_validate(unit.get("status") or {})
-    ready = find_condition(status.conditions, "Ready")
     published = find_condition(status.conditions, "Published")
-    is_leaving = "deletionTimestamp" in metadata
+    is_leaving = "deletionTimestamp" in unit["metadata"]
     return UnitView(
-        name=metadata["name"],
-        namespace=metadata["namespace"],
+        **view_common(unit, status),
         spec_name=spec.spec_name,
         source_stock_name=annotations.get(names.ANNOTATION_SOURCE_STOCK_NAME),
         source_stock_namespace=annotations.get(names.ANNOTATION_SOURCE_STOCK_NAMESPACE),
@@ -107,25 +103,18 @@ def view_unit(unit: Json) -> UnitView:
         template=spec.template,
         access=spec.access,
         serverless=spec.serverless,
-        serverless_status=_serverless_status(metadata["namespace"], spec.serverless),
+        serverless_status=_serverless_status(unit["metadata"]["namespace"], spec.serverless),
         ssh=_ssh_view(spec.ssh),
         ssh_status=None if is_leaving else status.ssh,
         storage_mounts=spec.storage_mounts,
         running=spec.running,
         phase=Phase.TERMINATING if is_leaving else status.phase or Phase.PENDING,
         ready_replicas=status.ready_replicas,
-        generation=metadata.get("generation", 1),
-        observed_generation=status.observed_generation,
-        last_sync_time=status.last_sync_time,
-        created_at=datetime.fromisoformat(metadata["creationTimestamp"]),
         node_name=status.node_name,
         service_name=status.service_name,
         access_url=None if is_leaving else status.access_url,
         public_url=None if is_leaving else status.public_url,
         public_message=published.message if published and not is_leaving else None,
-        stack=stack_name_of(unit),
-        reason=ready.reason if ready else None,
-        message=ready.message if ready else None,
     )
 
 
@@ -179,13 +168,13 @@ async def watch_units(
             yield b": still there\n\n"
         except GoneError:
             version = None
-            yield _event("resync", "", {})
+            yield build_event("resync", None, {})
         except KubeError as error:
             if version is None or error.status in REFUSALS:
                 raise
             if error.status == TOO_NEW:
                 version = None
-                yield _event("resync", "", {})
+                yield build_event("resync", None, {})
                 continue
             yield b": Kubernetes is away\n\n"
             await asyncio.sleep(RETRY_SECONDS)
@@ -198,7 +187,7 @@ async def _list(client: BoundedClient, namespace: str, show: Callable[[Json], Un
     version = page["metadata"]["resourceVersion"]
     # The id comes last: a caller that is cut off in the middle of the list has to get all of it again.
     end = f"id: {version}\n\n".encode()
-    return version, [*(_event("added", "", show(item).to_json()) for item in items), end]
+    return version, [*(build_event("added", None, show(item).to_json()) for item in items), end]
 
 
 async def _round(
@@ -219,10 +208,4 @@ async def _round(
                 yield version, f"id: {version}\n\n".encode()
             case kind:
                 version = item["metadata"]["resourceVersion"]
-                yield version, _event(NAMES[kind], version, show(item).to_json())
-
-
-def _event(name: str, version: str, data: Json) -> bytes:
-    lines = [f"id: {version}"] if version else []
-    lines += [f"event: {name}", f"data: {json.dumps(data, ensure_ascii=False, separators=(',', ':'))}"]
-    return ("\n".join(lines) + "\n\n").encode()
+                yield version, build_event(NAMES[kind], version, show(item).to_json())

@@ -48,29 +48,6 @@ ANSWER_BYTES_PER_SECOND = 32 << 10
 """The slowest client that may read a large answer. The page at /docs loads 1.5 MB without a key: within a minute."""
 
 
-class Holding(Protocol):
-    def grow_to(self, size: int) -> None:
-        """Holds so many bytes in all. Raises the refusal where there is no room for them."""
-
-    def release(self) -> None:
-        """Holds nothing any more."""
-
-
-current_holding: contextvars.ContextVar[Holding | None] = contextvars.ContextVar("holding", default=None)
-
-
-def hold(size: int) -> None:
-    """Counts so many bytes for the current request. Raises the refusal where there is no room for them."""
-    if (holding := current_holding.get()) is not None:
-        holding.grow_to(size)
-
-
-def release_held() -> None:
-    """For a request that goes on after it has dropped its body."""
-    if (holding := current_holding.get()) is not None:
-        holding.release()
-
-
 class Phase(StrEnum):
     SILENT = "silent"
     HEAD = "head"
@@ -233,6 +210,7 @@ class Held:
         self._size = 0
 
     def grow_to(self, size: int) -> None:
+        """Holds so many bytes in all. Raises the refusal where there is no room for them."""
         if size > max(self._size, FREE_BYTES):
             self._all_held.change(self._tenant, self._size, size)
             self._size = size
@@ -240,6 +218,21 @@ class Held:
     def release(self) -> None:
         self._all_held.change(self._tenant, self._size, 0)
         self._size = 0
+
+
+current_holding: contextvars.ContextVar[Held | None] = contextvars.ContextVar("holding", default=None)
+
+
+def hold(size: int) -> None:
+    """Counts so many bytes for the current request. Raises the refusal where there is no room for them."""
+    if (holding := current_holding.get()) is not None:
+        holding.grow_to(size)
+
+
+def release_held() -> None:
+    """For a request that goes on after it has dropped its body."""
+    if (holding := current_holding.get()) is not None:
+        holding.release()
 
 
 class Connection(Protocol):

@@ -21,7 +21,7 @@ from fastapi.responses import Response
 from gpu_platform.domain.network import is_loopback
 from platform_api.http.bodies import error_response
 from platform_api.http.errors import ApiError, body_too_large, body_too_slow, caller_gone, forbidden
-from platform_api.http.limits import HeldBytes, Holding, Slots, body_seconds, current_holding
+from platform_api.http.limits import Held, HeldBytes, Slots, body_seconds, current_holding
 from platform_api.metrics import ApiMetrics
 
 Header = tuple[bytes, bytes]
@@ -184,7 +184,7 @@ class _Request:
         send: Send,
         body_limit: int,
         client_seconds: float,
-        held: Holding,
+        held: Held,
     ) -> None:
         self._scope = scope
         self._receive = receive

@@ -1,12 +1,14 @@
 """Answers without an end: how many there may be, how long they may go on, and how they are sent."""
 
 import asyncio
+import json
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, MutableMapping
 from typing import Any
 
 from fastapi.responses import StreamingResponse
 
+from gpu_platform.domain.json_text import Json
 from platform_api.http.connections import OWN_DEADLINE
 from platform_api.http.errors import too_many
 from platform_api.http.limits import share_of
@@ -20,6 +22,13 @@ FIRST_PART_SECONDS = 1.0
 
 LOOK_SECONDS = 2.0
 """How often a stream asks whether its caller may still listen, also while it has nothing to say."""
+
+
+def build_event(name: str, event_id: str | None, data: Json) -> bytes:
+    """A server-sent event. Without an id it does not move the place from which its caller goes on."""
+    lines = [f"id: {event_id}"] if event_id else []
+    lines += [f"event: {name}", f"data: {json.dumps(data, ensure_ascii=False, separators=(',', ':'))}"]
+    return ("\n".join(lines) + "\n\n").encode()
 
 
 class Streams:

@@ -1,7 +1,6 @@
 """Reading invocations: one, a page of them, waiting for one, and following all of a tenant (server-sent events)."""
 
 import asyncio
-import json
 import logging
 import time
 from collections.abc import AsyncGenerator, Callable
@@ -10,7 +9,6 @@ from datetime import timedelta
 
 from gpu_platform.api_models.invocations import InvocationView
 from gpu_platform.domain.invocations import Invocation, InvocationResult, InvocationState, phases_of_cold_start
-from gpu_platform.domain.json_text import Json
 from gpu_platform.nats.bodies import Bodies, MissingBodyError
 from gpu_platform.nats.connection import JetStream
 from gpu_platform.nats.errors import QueueUnavailableError
@@ -19,6 +17,7 @@ from gpu_platform.nats.records import LOOK_SECONDS, Hints, Records, Seen, Waiter
 from platform_api.auth.keys import Caller
 from platform_api.http.errors import ApiError, not_found
 from platform_api.http.limits import hold
+from platform_api.http.streams import build_event
 from platform_api.invocations.parsing import TextThreads, check_result
 from platform_api.metrics import ApiMetrics
 
@@ -198,7 +197,7 @@ async def watch_calls(
     if sequence > end:
         # The records are not those that the caller saw, as after a restored backup.
         sequence = 1
-        yield _event("resync", None, {})
+        yield build_event("resync", None, {})
     yield f"id: {sequence - 1}\n\n".encode()
     spoke_at = time.monotonic()
     with hints.waiting(tenant) as waiter:
@@ -211,7 +210,7 @@ async def watch_calls(
                 continue
             sequence = page.next_sequence
             for seen in page.seen:
-                yield _event("changed", seen.revision, view_invocation(seen.call).to_json())
+                yield build_event("changed", str(seen.revision), view_invocation(seen.call).to_json())
             if page.seen:
                 spoke_at = time.monotonic()
             elif time.monotonic() - spoke_at > SILENCE_SECONDS:
@@ -220,9 +219,3 @@ async def watch_calls(
             if page.is_last:
                 await waiter.wait()
                 await asyncio.sleep(TOGETHER_SECONDS)
-
-
-def _event(name: str, sequence: int | None, data: Json) -> bytes:
-    lines = [f"id: {sequence}"] if sequence is not None else []
-    lines += [f"event: {name}", f"data: {json.dumps(data, ensure_ascii=False, separators=(',', ':'))}"]
-    return ("\n".join(lines) + "\n\n").encode()

@@ -12,7 +12,13 @@ from typing import Annotated, Literal, TypeVar
 from fastapi import Query
 
 from gpu_platform.api_models.events import EventView
+from gpu_platform.domain.conditions import find_condition
+from gpu_platform.domain.functions import GPUFunctionStatus
 from gpu_platform.domain.json_text import Json
+from gpu_platform.domain.stacks import stack_name_of
+from gpu_platform.domain.stock import StockPoolStatus
+from gpu_platform.domain.storages import GPUStorageStatus
+from gpu_platform.domain.units import GPUUnitStatus
 from gpu_platform.kube import GoneError, KubeError, ResourcePath
 from gpu_platform.kube.paths import EVENTS, PODS
 from platform_api.http.errors import conflict, invalid_field, not_found, unavailable
@@ -27,11 +33,29 @@ WaitRecorded = Annotated[
     Literal["recorded"] | None, Query(description="Answer when its stack is recorded, or after 30 s.")
 ]
 
+ObjectStatus = GPUUnitStatus | GPUStorageStatus | GPUFunctionStatus | StockPoolStatus
 Phase = TypeVar("Phase", bound=StrEnum)
 TAIL_LIMIT = 100_000
 
 SILENCE_SECONDS = 3_600.0
 """Whoever is followed may say nothing for a long time."""
+
+
+def view_common(item: Json, status: ObjectStatus) -> Json:
+    """The fields that the views of units, storages, functions and pools share."""
+    metadata = item["metadata"]
+    ready = find_condition(status.conditions, "Ready")
+    return {
+        "name": metadata["name"],
+        "namespace": metadata["namespace"],
+        "generation": metadata.get("generation", 1),
+        "observed_generation": status.observed_generation,
+        "last_sync_time": status.last_sync_time,
+        "created_at": datetime.fromisoformat(metadata["creationTimestamp"]),
+        "stack": stack_name_of(item),
+        "reason": ready.reason if ready else None,
+        "message": ready.message if ready else None,
+    }
 
 
 async def read_page(

@@ -1,8 +1,14 @@
-"""Previews: what Pulumi would change. An Operation and nothing else: the API records it, a stack worker runs it."""
+"""Previews: what Pulumi would change. An Operation and nothing else: the API records it, a stack worker runs it.
+
+Those that wait or run are counted: those of every API process by the cache, and those of this process before the cache
+has them.
+"""
 
 import asyncio
 import secrets
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from urllib.parse import quote
 from weakref import WeakValueDictionary
 
@@ -10,17 +16,21 @@ from gpu_platform.api_models.stacks import PreviewView
 from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.operations import OperationKind, OperationPhase, OperationTarget, operation_name
 from gpu_platform.kube import NotFoundError
+from gpu_platform.kube.informer import ObjectCache
 from gpu_platform.kube.paths import OPERATIONS
 from gpu_platform.kube.requests import find
 from gpu_platform.store.ledger import is_final, open_operation, spec_of, status_of
 from platform_api.auth.keys import Caller
+from platform_api.cluster import ACTIVE_BY_NAMESPACE, ACTIVE_BY_UNIT, object_key
 from platform_api.http.errors import ApiError, conflict, not_found, too_many, unavailable
 from platform_api.kube_health import BoundedClient
 from platform_api.objects.idempotent_create import build_act, check_replay
 from platform_api.objects.limits import ObjectLimits
 from platform_api.objects.optimistic_update import refuse_leaving
-from platform_api.stacks.active_previews import ActivePreviews, unit_key
 from platform_api.stacks.service import get_intent, view_preview
+
+Place = tuple[str, str]
+"""Namespace and name."""
 
 RETRY_SECONDS = 2
 """About as long as a preview runs."""
@@ -30,6 +40,63 @@ RETRY_SECONDS = 2
 class AcceptedPreview:
     preview: PreviewView
     is_new: bool
+
+
+UNSEEN = timedelta(seconds=60)
+"""How long a preview counts that the cache has not shown. One that is this late was missed: recorded and deleted while
+the watch was interrupted."""
+
+
+@dataclass(frozen=True)
+class _Reservation:
+    uid: str
+    """Of the unit."""
+
+    until: datetime
+
+
+class ActivePreviews:
+    def __init__(self, cache: ObjectCache, now: Callable[[], datetime]) -> None:
+        self._cache = cache
+        self._now = now
+        self._reserved: dict[Place, _Reservation] = {}
+        cache.on_change(self._take_change)
+
+    @property
+    def is_known(self) -> bool:
+        return self._cache.is_synced
+
+    def names_of_unit(self, namespace: str, uid: str) -> list[str]:
+        """Returns the names of the Operations, oldest first where the cache has them."""
+        shown = self._cache.by_index(ACTIVE_BY_UNIT, object_key(namespace, uid))
+        ordered = sorted(shown, key=lambda each: (each["metadata"]["creationTimestamp"], each["metadata"]["name"]))
+        reserved = (name for (place, name), each in self._list_reserved() if place == namespace and each.uid == uid)
+        return list(dict.fromkeys([*(each["metadata"]["name"] for each in ordered), *reserved]))
+
+    def count(self, namespace: str, ended: Collection[str]) -> int:
+        """Returns how many a tenant has, without those that have ended though the cache does not show it yet."""
+        shown = (each["metadata"]["name"] for each in self._cache.by_index(ACTIVE_BY_NAMESPACE, namespace))
+        reserved = (name for (place, name), _ in self._list_reserved() if place == namespace)
+        return len({*shown, *reserved}.difference(ended))
+
+    def reserve(self, operation: Json) -> None:
+        """Counts a preview that is about to be recorded, until the cache shows it."""
+        uid = operation["spec"]["target"]["uid"]
+        self._reserved[_place_of(operation)] = _Reservation(uid, self._now() + UNSEEN)
+
+    def release(self, operation: Json) -> None:
+        """Ends the reservation of a preview that was not recorded."""
+        self._reserved.pop(_place_of(operation), None)
+
+    def _list_reserved(self) -> list[tuple[Place, _Reservation]]:
+        now = self._now()
+        self._reserved = {place: each for place, each in self._reserved.items() if each.until > now}
+        return list(self._reserved.items())
+
+    def _take_change(self, old: Json | None, new: Json | None) -> None:
+        for each in (old, new):
+            if each is not None:
+                self.release(each)
 
 
 class PreviewService:
@@ -57,7 +124,7 @@ class PreviewService:
         wanted = build_preview(caller, unit, operation_id or f"preview-{secrets.token_hex(8)}")
         if not self._active.is_known:
             raise unavailable("the previews that wait or run could not be listed yet; try again")
-        key = unit_key(caller.namespace, unit["metadata"]["uid"])
+        key = object_key(caller.namespace, unit["metadata"]["uid"])
         # Held while an earlier request for this unit is recorded, which neither the cache nor the API server shows yet.
         async with self._locks.setdefault(key, asyncio.Lock()):
             replayed = await self._find(wanted) if operation_id is not None else None
@@ -149,3 +216,7 @@ def _already_running(running: Json) -> ApiError:
         f"a preview of the unit {spec.target.name!r} is {phase}, with the operationID {spec.operation_id!r}; "
         f"GET {path} shows it; ask for another when it has ended"
     )
+
+
+def _place_of(operation: Json) -> Place:
+    return operation["metadata"]["namespace"], operation["metadata"]["name"]

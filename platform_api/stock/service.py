@@ -20,7 +20,7 @@ from gpu_platform.domain.conditions import find_condition
 from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.metadata import annotations_of, labels_of
 from gpu_platform.domain.operations import OPERATORS
-from gpu_platform.domain.stacks import as_accepted, stack_name_of
+from gpu_platform.domain.stacks import as_accepted
 from gpu_platform.domain.stock import (
     PoolPhase,
     StockPoolSpec,
@@ -39,6 +39,7 @@ from platform_api.cluster import Cluster
 from platform_api.http.errors import conflict, object_not_found
 from platform_api.kube_health import BoundedClient
 from platform_api.objects.optimistic_update import TRIES, check_match, refuse_leaving, refuse_owned
+from platform_api.objects.reads import view_common
 from platform_api.stock.jobs import AcceptedJob, accept_job
 
 
@@ -58,14 +59,11 @@ def get_spec(cluster: Cluster, name: str) -> SpecView:
 
 
 def view_pool(pool: Json) -> PoolView:
-    metadata = pool["metadata"]
     spec = StockPoolSpec.model_validate(pool["spec"])
     status = StockPoolStatus.model_validate(pool.get("status") or {})
-    ready = find_condition(status.conditions, "Ready")
-    is_leaving = "deletionTimestamp" in metadata
+    is_leaving = "deletionTimestamp" in pool["metadata"]
     return PoolView(
-        name=metadata["name"],
-        namespace=metadata["namespace"],
+        **view_common(pool, status),
         spec_name=spec.spec_name,
         replicas=spec.replicas,
         replenish=spec.replenish,
@@ -73,13 +71,6 @@ def view_pool(pool: Json) -> PoolView:
         available=status.available,
         claimed=status.claimed,
         phase=PoolPhase.TERMINATING if is_leaving else status.phase or PoolPhase.PROGRESSING,
-        generation=metadata["generation"],
-        observed_generation=status.observed_generation,
-        last_sync_time=status.last_sync_time,
-        created_at=datetime.fromisoformat(metadata["creationTimestamp"]),
-        stack=stack_name_of(pool),
-        reason=ready.reason if ready else None,
-        message=ready.message if ready else None,
     )
 
 

@@ -1,36 +1,30 @@
 """Storages as their tenants see them: the object, its Events, and the pods whose logs are read."""
 
-from datetime import datetime
 from typing import Literal
 
 from gpu_platform.api_models.events import EventView
 from gpu_platform.api_models.storages import StorageView
 from gpu_platform.domain import names
-from gpu_platform.domain.conditions import find_condition
 from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.metadata import annotations_of
 from gpu_platform.domain.mount_holds import mounting_unit_of
-from gpu_platform.domain.stacks import stack_name_of
-from gpu_platform.domain.storages import READY, GPUStorageSpec, GPUStorageStatus, StoragePhase
+from gpu_platform.domain.storages import GPUStorageSpec, GPUStorageStatus, StoragePhase
 from platform_api.http.errors import conflict
 from platform_api.kube_health import BoundedClient
-from platform_api.objects.reads import by_name, by_uid, read_events, read_pods
+from platform_api.objects.reads import by_name, by_uid, read_events, read_pods, view_common
 
 Speaker = Literal["preparation", "browser"]
 
 
 def view_storage(storage: Json, proxy_url: str | None = None) -> StorageView:
     """`proxy_url` is where its file browser answers just now, if it does."""
-    metadata = storage["metadata"]
     spec = GPUStorageSpec.model_validate(storage["spec"])
     status = GPUStorageStatus.model_validate(storage.get("status") or {})
-    ready = find_condition(status.conditions, READY)
     unit = mounting_unit_of(storage)
-    is_leaving = "deletionTimestamp" in metadata
+    is_leaving = "deletionTimestamp" in storage["metadata"]
     return StorageView(
         **{field: getattr(spec, field) for field in GPUStorageSpec.model_fields},
-        name=metadata["name"],
-        namespace=metadata["namespace"],
+        **view_common(storage, status),
         operation_id=annotations_of(storage).get(names.ANNOTATION_OPERATION_ID),
         phase=StoragePhase.TERMINATING if is_leaving else status.phase or StoragePhase.PENDING,
         claim_name=status.claim_name,
@@ -41,13 +35,6 @@ def view_storage(storage: Json, proxy_url: str | None = None) -> StorageView:
         # Nobody is left to correct the status where the reconciler is away.
         accessor_status=status.accessor if proxy_url else status.accessor.model_copy(update={"access_url": None}),
         proxy_url=proxy_url,
-        generation=metadata["generation"],
-        observed_generation=status.observed_generation,
-        last_sync_time=status.last_sync_time,
-        created_at=datetime.fromisoformat(metadata["creationTimestamp"]),
-        stack=stack_name_of(storage),
-        reason=ready.reason if ready else None,
-        message=ready.message if ready else None,
     )
 
 

@@ -17,8 +17,8 @@ from gpu_platform.domain.value import Value
 from platform_api.app import ROUTERS, build_routes
 from platform_api.http.bodies import read_json_body
 from platform_api.http.errors import forbidden
+from platform_api.http.openapi import describe
 from platform_api.http.routes import Answer, BodyOf, Route, find_answer_model
-from platform_api.openapi import describe
 
 OPERATION_ID = re.compile(r"[a-z]+(_[a-z]+)+")
 VERBS = {

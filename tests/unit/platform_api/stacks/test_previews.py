@@ -21,8 +21,7 @@ from platform_api.auth.keys import Caller
 from platform_api.cluster import Cluster
 from platform_api.http.errors import ApiError
 from platform_api.objects.limits import ObjectLimits
-from platform_api.stacks.active_previews import UNSEEN, ActivePreviews
-from platform_api.stacks.previews import PreviewService, build_preview, is_shared
+from platform_api.stacks.previews import UNSEEN, ActivePreviews, PreviewService, build_preview, is_shared
 from platform_api.stacks.service import view_preview
 from tests.support.builders import NOW, make_unit
 from tests.support.scripted_kube import StoredObjects
