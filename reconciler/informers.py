@@ -5,8 +5,6 @@ Objects are shared and read-only.
 
 from collections.abc import Iterable
 
-from pydantic import ValidationError
-
 from gpu_platform.domain import names
 from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.metadata import labels_of
@@ -109,10 +107,7 @@ class World:
     def find_spec(self, name: str) -> GPUSpecSpec | None:
         """An entry of the catalogue; None also when it does not fit the schema of this version."""
         entry = self.specs.get(None, name)
-        try:
-            return GPUSpecSpec.model_validate(entry["spec"]) if entry else None
-        except ValidationError:
-            return None
+        return GPUSpecSpec.parse(entry["spec"]) if entry else None
 
     def api_servers(self) -> frozenset[tuple[str, int]]:
         """Addresses and ports at which the API server answers, besides its Service."""

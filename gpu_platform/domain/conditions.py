@@ -1,8 +1,8 @@
-"""Kubernetes conditions: what is true of an object, since when, and why."""
+"""The status of an object, and its conditions: what is true of it, since when, and why."""
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field
 
@@ -20,11 +20,27 @@ class Condition(Value):
     last_transition_time: Annotated[datetime, Field(description="When the status last became another one.")]
 
 
-def build_condition(
-    type_: str, *, is_met: bool, reason: str, message: str, generation: int | None, now: datetime
-) -> Condition:
-    """As it is now. `with_condition` knows since when."""
-    return Condition(
+class ObjectStatus(Value):
+    """The status of an object of any of our kinds."""
+
+    @classmethod
+    def of(cls, item: dict[str, Any]) -> Self:
+        """Returns the status of this object; a young object's may be missing, or null."""
+        return cls.model_validate(item.get("status") or {})
+
+
+def set_condition(
+    conditions: Sequence[Condition],
+    type_: str,
+    *,
+    is_met: bool,
+    reason: str,
+    message: str,
+    generation: int | None,
+    now: datetime,
+) -> tuple[Condition, ...]:
+    """Returns the conditions with this one as it is now, see `with_condition`."""
+    new = Condition(
         type=type_,
         status="True" if is_met else "False",
         reason=reason,
@@ -32,6 +48,7 @@ def build_condition(
         observed_generation=generation,
         last_transition_time=now,
     )
+    return with_condition(conditions, new)
 
 
 def with_condition(conditions: Sequence[Condition], new: Condition) -> tuple[Condition, ...]:
@@ -46,6 +63,11 @@ def with_condition(conditions: Sequence[Condition], new: Condition) -> tuple[Con
 
 def find_condition(conditions: Sequence[Condition], type_: str) -> Condition | None:
     return next((condition for condition in conditions if condition.type == type_), None)
+
+
+def reason_of(conditions: Sequence[Condition], type_: str = "Ready") -> str | None:
+    condition = find_condition(conditions, type_)
+    return condition.reason if condition is not None else None
 
 
 def condition_of(item: dict[str, Any], type_: str) -> dict[str, Any] | None:

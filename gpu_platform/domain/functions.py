@@ -13,7 +13,7 @@ from typing import Annotated
 from pydantic import Field
 
 from gpu_platform.domain import names
-from gpu_platform.domain.conditions import Condition
+from gpu_platform.domain.conditions import Condition, ObjectStatus
 from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.specs import SpecName
 from gpu_platform.domain.units import (
@@ -91,7 +91,7 @@ class GPUFunctionSpec(Value):
     queue_limit: QueueLimit = 10_000
 
 
-class GPUFunctionStatus(Value):
+class GPUFunctionStatus(ObjectStatus):
     """How its workers are."""
 
     phase: Annotated[

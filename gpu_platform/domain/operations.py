@@ -9,6 +9,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from gpu_platform.domain import names
+from gpu_platform.domain.conditions import ObjectStatus
 from gpu_platform.domain.json_text import encode_canonical
 from gpu_platform.domain.metadata import annotations_of
 from gpu_platform.domain.value import Value
@@ -69,7 +70,7 @@ class OperationSpec(Value):
     target: OperationTarget
 
 
-class OperationStatus(Value):
+class OperationStatus(ObjectStatus):
     """How far it came. Once Succeeded or Failed, it stays so."""
 
     phase: Annotated[OperationPhase | None, Field(description="Without one, it has not begun.")] = None

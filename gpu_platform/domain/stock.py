@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from gpu_platform.domain import names
-from gpu_platform.domain.conditions import Condition
+from gpu_platform.domain.conditions import Condition, ObjectStatus
 from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.metadata import annotations_of, find_instant, labels_of
 from gpu_platform.domain.names import UNIT_NAME_LIMIT
@@ -82,7 +82,7 @@ class StockPoolSpec(Value):
     image: Annotated[str | None, Field(description="The placeholder's image.")] = None
 
 
-class StockPoolStatus(Value):
+class StockPoolStatus(ObjectStatus):
     """The stock that is held."""
 
     available: Annotated[int, Field(description="Free units that are Ready.")] = 0

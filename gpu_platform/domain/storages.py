@@ -14,7 +14,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from gpu_platform.domain import names
-from gpu_platform.domain.conditions import Condition
+from gpu_platform.domain.conditions import Condition, ObjectStatus
 from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.metadata import annotations_of
 from gpu_platform.domain.mount_holds import hold_of
@@ -151,7 +151,7 @@ class AccessorStatus(Value):
     )
 
 
-class GPUStorageStatus(Value):
+class GPUStorageStatus(ObjectStatus):
     """What the storage is."""
 
     phase: Annotated[StoragePhase | None, Field(description="The state in one word; the condition Ready says why.")] = (
@@ -171,7 +171,7 @@ class GPUStorageStatus(Value):
 
 def is_mountable(storage: dict[str, Any]) -> bool:
     """Whether a unit that holds it may start with it: it is Ready, and nobody asked for another preparation since."""
-    status = GPUStorageStatus.model_validate(storage.get("status") or {})
+    status = GPUStorageStatus.of(storage)
     prepare = (storage.get("spec") or {}).get("prepare")
     if status.phase is not StoragePhase.READY or prepare is None:
         return status.phase is StoragePhase.READY
@@ -278,7 +278,7 @@ def check_recovery(storage: Json) -> None:
         raise RequestError("prepare", "was not asked for when the storage was made: there is nothing to repeat")
     if "deletionTimestamp" in storage["metadata"]:
         raise RecoveryRefusedError("the storage is being deleted")
-    status = GPUStorageStatus.model_validate(storage.get("status") or {})
+    status = GPUStorageStatus.of(storage)
     nonce = annotations_of(storage).get(names.ANNOTATION_RECOVERY_NONCE)
     is_current = status.prepare.observed_digest == prepare_digest(prepare, nonce)
     if status.prepare.phase not in (PreparePhase.FAILED, PreparePhase.SUCCEEDED) or not is_current:

@@ -15,7 +15,7 @@ from typing import Annotated, Literal, TypeVar
 from pydantic import Field
 
 from gpu_platform.domain import names
-from gpu_platform.domain.conditions import Condition
+from gpu_platform.domain.conditions import Condition, ObjectStatus
 from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.metadata import annotations_of, labels_of
 from gpu_platform.domain.specs import GPU_LIMIT, QuantityText, SpecName
@@ -239,7 +239,7 @@ class GPUUnitSpec(Value):
         return next((port for port in self.template.ports if wanted in (None, port.name)), None)
 
 
-class GPUUnitStatus(Value):
+class GPUUnitStatus(ObjectStatus):
     """What the unit is."""
 
     phase: Annotated[Phase | None, Field(description="The state in one word; the condition Ready says why.")] = None

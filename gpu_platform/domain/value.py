@@ -4,9 +4,9 @@ sentence that says what is wrong with one.
 Strictness towards callers is the API's business; an object that a newer version wrote must still be readable.
 """
 
-from typing import Any
+from typing import Any, Self
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic.alias_generators import to_camel
 from pydantic_core import ErrorDetails
 
@@ -17,6 +17,14 @@ class Value(BaseModel):
     def to_json(self) -> dict[str, Any]:
         """The wire form, without what was left unsaid."""
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+    @classmethod
+    def parse(cls, fields: Any) -> Self | None:
+        """Returns the value; None for what does not fit the schema of this version."""
+        try:
+            return cls.model_validate(fields)
+        except ValidationError:
+            return None
 
 
 def sentence_of(error: ErrorDetails) -> str:

@@ -185,7 +185,7 @@ def spec_of(operation: Json) -> OperationSpec:
 
 
 def status_of(operation: Json) -> OperationStatus:
-    return OperationStatus.model_validate(operation.get("status") or {})
+    return OperationStatus.of(operation)
 
 
 def is_final(operation: Json) -> bool:

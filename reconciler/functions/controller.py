@@ -7,6 +7,7 @@ from typing import Protocol
 
 from gpu_platform.controller.loop import Done, Key, RequeueAfter, Result, Trigger
 from gpu_platform.domain import names
+from gpu_platform.domain.functions import GPUFunctionStatus
 from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.tenants import tenant_namespace, tenant_of
 from gpu_platform.kube import AlreadyExistsError, KubeError
@@ -18,7 +19,7 @@ from reconciler.expectations import PATIENCE, OwnWrites, Place, place_of
 from reconciler.functions.apply import apply_workers, describe_refusal
 from reconciler.functions.credentials import CredentialsError, Signer, ensure_secret
 from reconciler.functions.observe import Observed, build_after_unit, is_put_back, observe_function
-from reconciler.functions.plan import count_workers, find_problem, plan_function, status_of
+from reconciler.functions.plan import count_workers, find_problem, plan_function
 from reconciler.functions.queue_link import StillConnectingError
 from reconciler.functions.scaling import Scaler
 from reconciler.functions.workers import WorkerStarts
@@ -129,7 +130,8 @@ class FunctionsController:
             refusal = Refusal(words, function["metadata"].get("generation"), now + REFUSED)
             self._refusals[key_of(function)] = refusal
             plan = plan_function(observed, wanted, queue_problem, now, words)
-        await write_status(self._client, self._own_writes, "GPUFunction", function, status_of(function), plan.status)
+        old = GPUFunctionStatus.of(function)
+        await write_status(self._client, self._own_writes, "GPUFunction", function, old, plan.status)
         if refusal is not None:
             return RequeueAfter(refusal.until - now, refusal.words)
         return RequeueAfter(STOCK_PATIENCE, "there is no free stock") if plan.lacks_stock else Done()

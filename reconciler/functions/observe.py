@@ -51,7 +51,7 @@ def observe_function(world: World, namespace: str, name: str, setup_problem: str
     if found is None:
         return None
     function = as_accepted(found)
-    spec = _parse_spec(function)
+    spec = GPUFunctionSpec.parse(function.get("spec", {}))
     named = world.named_as_workers_of(namespace, name)
     own = tuple(unit for unit in named if is_made_by(unit, function))
     return Observed(
@@ -107,13 +107,6 @@ def _is_end_of(deletion: Json, creation: Json) -> bool:
     is_of_that: bool = deletion["spec"]["target"].get("uid") == creation["status"].get("targetUid")
     is_later: bool = deletion["metadata"]["creationTimestamp"] > creation["metadata"]["creationTimestamp"]
     return is_of_that or is_later
-
-
-def _parse_spec(function: Json) -> GPUFunctionSpec | None:
-    try:
-        return GPUFunctionSpec.model_validate(function.get("spec", {}))
-    except ValidationError:
-        return None
 
 
 def _is_made(unit: Json, function: Json) -> bool:

@@ -6,7 +6,7 @@ from datetime import datetime
 from itertools import count
 
 from gpu_platform.domain import names
-from gpu_platform.domain.conditions import build_condition, condition_of, find_condition, with_condition
+from gpu_platform.domain.conditions import condition_of, set_condition
 from gpu_platform.domain.functions import FunctionPhase, FunctionReason, GPUFunctionSpec, GPUFunctionStatus
 from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.scaling_plan import Workers
@@ -212,18 +212,9 @@ def _invalid(message: str) -> Verdict:
     return Verdict(FunctionPhase.FAILED, FunctionReason.INVALID_SPEC, message)
 
 
-def status_of(function: Json) -> GPUFunctionStatus:
-    return GPUFunctionStatus.model_validate(function.get("status", {}))
-
-
-def reason_of(status: GPUFunctionStatus) -> str | None:
-    condition = find_condition(status.conditions, READY)
-    return condition.reason if condition else None
-
-
 def _status(observed: Observed, verdict: Verdict | None, now: datetime) -> GPUFunctionStatus:
     """Counted from the units on every pass. Without a verdict, what the condition says stays."""
-    old = status_of(observed.function)
+    old = GPUFunctionStatus.of(observed.function)
     generation = observed.function["metadata"].get("generation")
     workers = _living((*observed.own, *observed.joined))
     counted = {
@@ -234,7 +225,8 @@ def _status(observed: Observed, verdict: Verdict | None, now: datetime) -> GPUFu
     }
     if verdict is None:
         return old.model_copy(update=counted)
-    condition = build_condition(
+    conditions = set_condition(
+        old.conditions,
         READY,
         is_met=verdict.phase is FunctionPhase.READY,
         reason=verdict.reason,
@@ -242,6 +234,4 @@ def _status(observed: Observed, verdict: Verdict | None, now: datetime) -> GPUFu
         generation=generation,
         now=now,
     )
-    return old.model_copy(
-        update={**counted, "phase": verdict.phase, "conditions": with_condition(old.conditions, condition)}
-    )
+    return old.model_copy(update={**counted, "phase": verdict.phase, "conditions": conditions})

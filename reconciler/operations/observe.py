@@ -114,10 +114,7 @@ def due_at(record: Record, takeover: timedelta) -> datetime:
 
 def parse_stock_request(record: Record) -> StockRequest | None:
     form = StockUnitsRequest if record.spec.kind is OperationKind.SEED_STOCK_UNITS else PoolRequest
-    try:
-        return form.model_validate(record.spec.request)
-    except ValidationError:
-        return None
+    return form.parse(record.spec.request)
 
 
 async def observe_operation(

@@ -6,8 +6,6 @@ A pass takes one step and the next one looks again: whoever dies between two ste
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from pydantic import ValidationError
-
 from gpu_platform.domain import names
 from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.metadata import annotations_of
@@ -243,7 +241,7 @@ def _plan_create(observed: Observed, now: datetime) -> Plan:
         return _plan_persisted(observed, observed.unit, now)
     if not observed.claims:
         return Plan(RemoveOperation(), why="nothing was accepted")
-    request = _parse_unit_request(spec.request)
+    request = UnitRequest.parse(spec.request)
     if observed.unit is not None or observed.refusal is not None or request is None:
         return Plan(ReleaseClaims(observed.claims), why=observed.refusal or "no unit can come of it")
     stock = _oldest(observed.claims, now)
@@ -389,13 +387,6 @@ def _oldest(claims: tuple[Json, ...], now: datetime) -> Json:
         return since, stock["metadata"]["name"]
 
     return min(claims, key=age)
-
-
-def _parse_unit_request(request: Json) -> UnitRequest | None:
-    try:
-        return UnitRequest.model_validate(request)
-    except ValidationError:
-        return None
 
 
 def _parse_catalogue(entry: Json | None) -> GPUSpecSpec | None:

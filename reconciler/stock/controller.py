@@ -58,7 +58,7 @@ async def apply_plan(plan: Plan, pool: Json, writer: ObjectClient, own_writes: O
     except BaseExceptionGroup as failures:
         # The loop knows what each error means, but not what a group of them does.
         raise failures.exceptions[0] from failures
-    old = StockPoolStatus.model_validate(pool.get("status", {}))
+    old = StockPoolStatus.of(pool)
     await write_status(writer, own_writes, POOL, pool, old, plan.status)
 
 

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from itertools import count, islice
 
 from gpu_platform.domain import names
-from gpu_platform.domain.conditions import build_condition, with_condition
+from gpu_platform.domain.conditions import set_condition
 from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.metadata import annotations_of
 from gpu_platform.domain.specs import GPUSpecSpec
@@ -78,7 +78,7 @@ def _plan_level(observed: Observed, now: datetime) -> Plan:
     free = [unit for unit in _living(observed) if not is_claimed(unit)]
     missing = observed.spec.replicas - len(free)
     if missing > 0 and (wait := _handoff_wait(observed, now)) is not None:
-        return Plan((), _status_of(observed.pool), is_complete=True, wait=wait)
+        return Plan((), StockPoolStatus.of(observed.pool), is_complete=True, wait=wait)
     creates = [_create(observed, ordinal) for ordinal in islice(_free_ordinals(observed), max(0, missing))]
     removals = [_remove(unit) for unit in _expendable(free)[: max(0, -missing)]]
     writes: tuple[CreateObject | DeleteObject, ...] = (*creates, *removals)
@@ -99,7 +99,7 @@ def _handoff_wait(observed: Observed, now: datetime) -> timedelta | None:
 
 
 def _plan_once(observed: Observed, now: datetime) -> Plan:
-    old = _status_of(observed.pool)
+    old = StockPoolStatus.of(observed.pool)
     present = {unit["metadata"]["name"] for unit in observed.stock}
     # A crash may have come between making a unit and moving the mark; by now it may even be a tenant's.
     taken = {_source_of(unit) for unit in observed.instances}
@@ -189,10 +189,6 @@ def _source_of(unit: Json) -> str | None:
     return annotations_of(unit).get(names.ANNOTATION_SOURCE_STOCK_NAME)
 
 
-def _status_of(pool: Json) -> StockPoolStatus:
-    return StockPoolStatus.model_validate(pool.get("status", {}))
-
-
 def _status(observed: Observed, now: datetime, *, expected: int | None) -> StockPoolStatus:
     """Counted from the units on every pass. Without an expected number, all free units have to be ready."""
     living = _living(observed)
@@ -210,13 +206,13 @@ def _status(observed: Observed, now: datetime, *, expected: int | None) -> Stock
             message += f"; {len(failed)} cannot start, the first is {failed[0]['metadata']['name']}"
         phase, reason = PoolPhase.PROGRESSING, PoolReason.DEPLOYMENT_PROGRESSING
     return _with_verdict(
-        observed, _status_of(observed.pool), phase, reason, message, now, available, len(living) - len(free)
+        observed, StockPoolStatus.of(observed.pool), phase, reason, message, now, available, len(living) - len(free)
     )
 
 
 def _is_all_rented(observed: Observed) -> bool:
     """A pool that was to make its stock once has made it, and all of it is in use."""
-    status = _status_of(observed.pool)
+    status = StockPoolStatus.of(observed.pool)
     return observed.spec.replenish == "Never" and status.seeded >= observed.spec.replicas and bool(status.lent)
 
 
@@ -224,7 +220,7 @@ def _verdict_only(observed: Observed, phase: PoolPhase, reason: PoolReason, mess
     living = _living(observed)
     claimed = sum(is_claimed(unit) for unit in living)
     available = sum(is_available(unit) for unit in living)
-    status = _with_verdict(observed, _status_of(observed.pool), phase, reason, message, now, available, claimed)
+    status = _with_verdict(observed, StockPoolStatus.of(observed.pool), phase, reason, message, now, available, claimed)
     return Plan((), status, is_complete=True)
 
 
@@ -239,7 +235,8 @@ def _with_verdict(
     claimed: int,
 ) -> StockPoolStatus:
     generation = observed.pool["metadata"].get("generation")
-    condition = build_condition(
+    conditions = set_condition(
+        old.conditions,
         "Ready",
         is_met=phase is PoolPhase.READY,
         reason=reason,
@@ -254,6 +251,6 @@ def _with_verdict(
             "phase": phase,
             "observed_generation": generation,
             "last_sync_time": now,
-            "conditions": with_condition(old.conditions, condition),
+            "conditions": conditions,
         }
     )

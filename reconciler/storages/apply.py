@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Literal
 
 from gpu_platform.domain import names
-from gpu_platform.domain.conditions import find_condition
+from gpu_platform.domain.conditions import find_condition, reason_of
 from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.metadata import labels_of
 from gpu_platform.domain.mount_holds import Holder, HolderKind
@@ -30,7 +30,7 @@ from reconciler.guarded_writes import (
 )
 from reconciler.storages.observe import Observed
 from reconciler.storages.plan import Plan, TakeSource, Write
-from reconciler.storages.status import reason_of, status_of, with_refusal
+from reconciler.storages.status import with_refusal
 
 STORAGE = "GPUStorage"
 TOLD: dict[str, Literal["Normal", "Warning"]] = {
@@ -99,13 +99,13 @@ async def apply_plan(
 async def _apply_status(
     storage: Json, status: GPUStorageStatus, client: ObjectClient, events: Recorder, own_writes: OwnWrites
 ) -> None:
-    old = status_of(storage)
+    old = GPUStorageStatus.of(storage)
     if not await write_status(client, own_writes, STORAGE, storage, old, status):
         return
     pass_point(f"storages.status-{status.prepare.phase.lower()}")
     for type_ in (READY, PREPARED, ACCESSOR_READY):
         condition = find_condition(status.conditions, type_)
-        if condition is not None and reason_of(old, type_) != condition.reason and condition.reason in TOLD:
+        if condition is not None and reason_of(old.conditions, type_) != condition.reason and condition.reason in TOLD:
             await events.record(storage, TOLD[condition.reason], condition.reason, condition.message)
 
 

@@ -3,8 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from pydantic import ValidationError
-
 from gpu_platform.domain import names
 from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.metadata import labels_of
@@ -78,7 +76,7 @@ def observe_storage(world: World, namespace: str, name: str) -> Observed | None:
     if found is None or tenant_of(namespace) is None:
         return None
     storage = as_accepted(found)
-    spec = parse_spec(storage)
+    spec = GPUStorageSpec.parse(storage.get("spec", {}))
     hold = hold_of(storage)
     place = f"{namespace}/{name}"
     source = spec.prepare.from_storage_name if spec and spec.prepare else None
@@ -101,13 +99,6 @@ def observe_storage(world: World, namespace: str, name: str) -> Observed | None:
         has_class=_find_class(world, claim) is not None,
         away=world.away_nodes(pods),
     )
-
-
-def parse_spec(storage: Json) -> GPUStorageSpec | None:
-    try:
-        return GPUStorageSpec.model_validate(storage.get("spec", {}))
-    except ValidationError:
-        return None
 
 
 def mounts(unit: Json, storage: str) -> bool:

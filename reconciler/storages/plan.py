@@ -39,7 +39,6 @@ from reconciler.storages.status import (
     is_lost,
     judge,
     judge_accessor,
-    status_of,
 )
 from reconciler.templates import choose_template, with_template
 
@@ -88,18 +87,20 @@ def plan_storage(observed: Observed, settings: StorageSettings, now: datetime) -
         return _plan_deletion(observed, finalizers, now)
     if names.STORAGE_FINALIZER not in finalizers:
         with_ours = (*finalizers, names.STORAGE_FINALIZER)
-        return Plan((_set_finalizers(observed.storage, with_ours),), status_of(observed.storage))
+        return Plan((_set_finalizers(observed.storage, with_ours),), GPUStorageStatus.of(observed.storage))
     problem = find_problem(observed.spec)
     if observed.spec is None or problem is not None:
         return Plan((), _plain_status(observed, problem or _invalid("spec does not fit this version"), now))
-    old = status_of(observed.storage)
+    old = GPUStorageStatus.of(observed.storage)
     if is_lost(observed):
         return Plan((), _plain_status(observed, judge(observed, old.prepare), now))
     return _plan_children(observed, observed.spec, settings, now)
 
 
 def _plan_children(observed: Observed, spec: GPUStorageSpec, settings: StorageSettings, now: datetime) -> Plan:
-    prepare = plan_prepare(observed, spec.prepare, status_of(observed.storage).prepare, has_volume=has_volume(observed))
+    prepare = plan_prepare(
+        observed, spec.prepare, GPUStorageStatus.of(observed.storage).prepare, has_volume=has_volume(observed)
+    )
     verdict = judge(observed, prepare.status)
     # A volume that comes with its first pod comes where that one is: the file browser must not choose the place. Nor may
     # it keep the volume on its node while the Job of a copy waits for it on another.
@@ -165,7 +166,7 @@ def _may_hold_data_unmarked(observed: Observed, claim: Json) -> bool:
     is_filled = (
         observed.spec is None
         or observed.spec.prepare is None
-        or status_of(observed.storage).prepare.phase is PreparePhase.SUCCEEDED
+        or GPUStorageStatus.of(observed.storage).prepare.phase is PreparePhase.SUCCEEDED
     )
     is_marked = names.ANNOTATION_PREPARED_DIGEST in annotations_of(claim)
     return is_filled and not is_marked and "deletionTimestamp" not in claim["metadata"]
@@ -177,7 +178,7 @@ def _terminating(observed: Observed, reason: StorageReason, message: str, now: d
 
 def _plain_status(observed: Observed, verdict: Verdict, now: datetime) -> GPUStorageStatus:
     """What was said of preparation and file browser stays."""
-    old = status_of(observed.storage)
+    old = GPUStorageStatus.of(observed.storage)
     enabled = observed.spec is not None and observed.spec.accessor.enabled
     accessor = judge_accessor(observed, enabled=enabled and verdict.phase is not StoragePhase.TERMINATING)
     return build_status(observed, verdict, old.prepare, accessor, now)

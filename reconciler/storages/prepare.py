@@ -147,7 +147,7 @@ def is_copying(target: Json, source: str) -> bool:
     if "deletionTimestamp" in target["metadata"] or prepare.from_storage_name != source:
         return False
     digest = prepare_digest(prepare, annotations_of(target).get(names.ANNOTATION_RECOVERY_NONCE))
-    known = GPUStorageStatus.model_validate(target.get("status") or {}).prepare
+    known = GPUStorageStatus.of(target).prepare
     return not (known.observed_digest == digest and known.phase in ENDED)
 
 
@@ -215,6 +215,6 @@ def _judge_source(observed: Observed, name: str) -> tuple[str | None, bool]:
         return None, True
     if hold is not None:
         return f"waits until {hold.holder} no longer uses storage {name}", False
-    if GPUStorageStatus.model_validate(source.get("status") or {}).phase is not StoragePhase.READY:
+    if GPUStorageStatus.of(source).phase is not StoragePhase.READY:
         return f"waits until storage {name} is Ready", False
     return None, False

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from gpu_platform.domain import names
-from gpu_platform.domain.conditions import ConditionStatus, build_condition, find_condition, with_condition
+from gpu_platform.domain.conditions import ConditionStatus, find_condition, set_condition
 from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.metadata import labels_of
 from gpu_platform.domain.mount_holds import Holder, HolderKind, mounting_unit_of
@@ -31,10 +31,6 @@ class Verdict:
     phase: StoragePhase
     reason: StorageReason
     message: str
-
-
-def status_of(storage: Json) -> GPUStorageStatus:
-    return GPUStorageStatus.model_validate(storage.get("status") or {})
 
 
 def judge(observed: Observed, prepare: PrepareStatus) -> Verdict:
@@ -83,7 +79,7 @@ def has_volume(observed: Observed) -> bool:
 
 def is_lost(observed: Observed) -> bool:
     if observed.claim is None:
-        return status_of(observed.storage).capacity is not None
+        return GPUStorageStatus.of(observed.storage).capacity is not None
     is_leaving = "deletionTimestamp" in observed.claim["metadata"]
     return is_leaving or (observed.claim.get("status") or {}).get("phase") == "Lost"
 
@@ -123,7 +119,7 @@ def build_status(
     accessor: tuple[AccessorStatus, str],
     now: datetime,
 ) -> GPUStorageStatus:
-    old = status_of(observed.storage)
+    old = GPUStorageStatus.of(observed.storage)
     shown, why = accessor
     conditions = old.conditions
     generation = observed.storage["metadata"].get("generation")
@@ -132,10 +128,9 @@ def build_status(
         _prepared_condition(prepare),
         _accessor_condition(shown, why),
     ):
-        condition = build_condition(
-            type_, is_met=is_met, reason=reason, message=message, generation=generation, now=now
+        conditions = set_condition(
+            conditions, type_, is_met=is_met, reason=reason, message=message, generation=generation, now=now
         )
-        conditions = with_condition(conditions, condition)
     unit = mounting_unit_of(observed.storage)
     claim = observed.claim
     return GPUStorageStatus(
@@ -176,11 +171,6 @@ def _with_failed_accessor(status: GPUStorageStatus, message: str) -> GPUStorageS
     accessor = AccessorStatus(phase=AccessorPhase.FAILED, service_name=status.accessor.service_name)
     changed = _reworded(status, ACCESSOR_READY, "False", StorageReason.ACCESSOR_FAILED, message)
     return changed.model_copy(update={"accessor": accessor})
-
-
-def reason_of(status: GPUStorageStatus, type_: str) -> str | None:
-    condition = find_condition(status.conditions, type_)
-    return condition.reason if condition else None
 
 
 def _capacity(claim: Json) -> str | None:

@@ -5,7 +5,7 @@ from contextlib import suppress
 from datetime import datetime
 from typing import Literal
 
-from gpu_platform.domain.conditions import find_condition
+from gpu_platform.domain.conditions import find_condition, reason_of
 from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.names import child_name
 from gpu_platform.domain.units import GPUUnitStatus, Phase
@@ -18,7 +18,7 @@ from reconciler.guarded_writes import TRANSIENT, DeleteObject, Recorder, Replace
 from reconciler.units.observe import Observed
 from reconciler.units.plan import DeleteSecret, Plan, Write
 from reconciler.units.route_resources import ROUTES
-from reconciler.units.status import READY, reason_of, status_of, with_refused_route, with_sync_failure
+from reconciler.units.status import READY, with_refused_route, with_sync_failure
 
 UNIT = "GPUUnit"
 QUIET_PHASES = (Phase.PROGRESSING, Phase.TERMINATING)
@@ -71,10 +71,10 @@ async def apply_plan(
 async def apply_status(
     unit: Json, status: GPUUnitStatus, writer: ObjectClient, events: Recorder, own_writes: OwnWrites
 ) -> None:
-    old = status_of(unit)
+    old = GPUUnitStatus.of(unit)
     if not await write_status(writer, own_writes, UNIT, unit, old, status):
         return
-    if reason_of(old) != reason_of(status) and status.phase not in QUIET_PHASES:
+    if reason_of(old.conditions) != reason_of(status.conditions) and status.phase not in QUIET_PHASES:
         await _record(unit, status, events)
 
 

@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from pydantic import ValidationError
-
 from gpu_platform.domain import names
 from gpu_platform.domain.functions import GPUFunctionSpec
 from gpu_platform.domain.json_text import Json
@@ -141,10 +139,7 @@ def _storages(world: World, unit: Json) -> dict[str, Json]:
 def _function(world: World, unit: Json) -> GPUFunctionSpec | None:
     key = function_key_of(unit)
     function = world.functions.get(*key) if key else None
-    try:
-        return GPUFunctionSpec.model_validate(as_accepted(function)["spec"]) if function else None
-    except ValidationError:
-        return None
+    return GPUFunctionSpec.parse(as_accepted(function)["spec"]) if function else None
 
 
 def _is_owned(item: Json, unit: Json) -> bool:

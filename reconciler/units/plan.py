@@ -9,9 +9,8 @@ from datetime import datetime, timedelta
 from itertools import chain
 from typing import ClassVar
 
-from pydantic import ValidationError
-
 from gpu_platform.domain import names
+from gpu_platform.domain.conditions import reason_of
 from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.metadata import find_instant
 from gpu_platform.domain.mount_holds import hold_of, unit_holder
@@ -44,7 +43,7 @@ from reconciler.units.serverless_resources import (
     plan_worker,
 )
 from reconciler.units.ssh_resources import SshSettings, find_ssh_problem, find_token_secret, plan_ssh
-from reconciler.units.status import Verdict, build_status, judge, plain_status, reason_of, status_of
+from reconciler.units.status import Verdict, build_status, judge, plain_status
 
 QUIET_START = timedelta(seconds=2)
 """How long a new unit may start before its status says so (creation times are whole seconds, so it is 1 to 2 s). Most
@@ -162,7 +161,7 @@ def plan_unit(observed: Observed, settings: UnitSettings, now: datetime) -> Plan
     """
     if "deletionTimestamp" in observed.unit["metadata"]:
         return _only(observed, Verdict(Phase.TERMINATING, Reason.TERMINATING, "waits for its objects to go"), now)
-    spec = parse_spec(observed.unit)
+    spec = GPUUnitSpec.parse(observed.unit.get("spec", {}))
     plan = _plan_spec(observed, spec, settings, now)
     return _with_spare_tokens(observed, spec, plan, now) if spec is not None else plan
 
@@ -229,7 +228,7 @@ def _unhurried(observed: Observed, plan: Plan, now: datetime) -> Plan:
     """The same plan, but a new unit's first word is not that it starts, unless it starts slowly."""
     created_at = datetime.fromisoformat(observed.unit["metadata"]["creationTimestamp"])
     left = created_at + QUIET_START - now
-    old = status_of(observed.unit)
+    old = GPUUnitStatus.of(observed.unit)
     if plan.status.phase is not Phase.PROGRESSING or old.phase is not None or left <= timedelta():
         return plan
     wait = min(left, plan.requeue_after or left)
@@ -237,7 +236,7 @@ def _unhurried(observed: Observed, plan: Plan, now: datetime) -> Plan:
 
 
 def _plan_claimed_stock(observed: Observed, stopped: UnitBuild, now: datetime) -> Plan:
-    status = status_of(observed.unit)
+    status = GPUUnitStatus.of(observed.unit)
     since = claimed_at(observed.unit, now) or now
     if observed.holder is not None and _gives_up(observed.holder):
         left = since + CONSUME_LIMIT - now
@@ -248,7 +247,7 @@ def _plan_claimed_stock(observed: Observed, stopped: UnitBuild, now: datetime) -
     pods = [pod for pod in observed.holder_pods if "deletionTimestamp" not in pod["metadata"]]
     if observed.holder is not None and find_node(pods) is not None:
         left = since + CONSUME_LIMIT - now
-        if status_of(observed.holder).phase is Phase.READY or left <= timedelta():
+        if GPUUnitStatus.of(observed.holder).phase is Phase.READY or left <= timedelta():
             return _consume(observed.unit, status)
         return Plan((), status, left, "its holder is about to be ready")
     if observed.stock_lurks and (left := since + LURKER_LIMIT - now) > timedelta():
@@ -274,13 +273,6 @@ def _stock_holds_back(observed: Observed, build: UnitBuild, now: datetime) -> ti
         return None
     waits = [left for at in observed.claims_under_way if (left := at + HANDOFF_LIMIT - now) > timedelta()]
     return max(waits, default=None)
-
-
-def parse_spec(unit: Json) -> GPUUnitSpec | None:
-    try:
-        return GPUUnitSpec.model_validate(unit.get("spec", {}))
-    except ValidationError:
-        return None
 
 
 def find_problem(observed: Observed, spec: GPUUnitSpec | None, settings: UnitSettings) -> Verdict | None:
@@ -382,8 +374,11 @@ def _build(
 def is_made_for_spec(unit: Json) -> bool:
     """Whether the Deployment was made for the spec as it is now, as far as the status says: of these reasons the
     Deployment was written before the status was, and only the first spec can have a Deployment without a status."""
-    status = status_of(unit)
-    return unit["metadata"].get("generation", 1) == (status.observed_generation or 1) and reason_of(status) in WRITTEN
+    status = GPUUnitStatus.of(unit)
+    return (
+        unit["metadata"].get("generation", 1) == (status.observed_generation or 1)
+        and reason_of(status.conditions) in WRITTEN
+    )
 
 
 def _preferred_node(observed: Observed) -> str | None:
@@ -473,7 +468,7 @@ def _find_wait(observed: Observed, name: str) -> str | None:
     storage = observed.storages[name]
     if hold_of(storage) is not None and is_mountable(storage):
         return None
-    phase = GPUStorageStatus.model_validate(storage.get("status") or {}).phase
+    phase = GPUStorageStatus.of(storage).phase
     return f"{name} ({phase or 'Pending'})"
 
 

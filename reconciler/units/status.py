@@ -4,8 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from gpu_platform.domain import names
-from gpu_platform.domain.conditions import build_condition, find_condition, with_condition
-from gpu_platform.domain.json_text import Json
+from gpu_platform.domain.conditions import find_condition, set_condition
 from gpu_platform.domain.ssh import SshPhase, SshStatus, access_command, target_host
 from gpu_platform.domain.units import GPUUnitStatus, Phase, Reason
 from reconciler.child_diff import UnitChild
@@ -91,10 +90,6 @@ def judge_ssh(observed: Observed, ssh: SshBuild, verdict: Verdict) -> SshVerdict
     return SshVerdict(SshPhase.PENDING, Reason.UNIT_SSH_PENDING, "the unit is not ready yet")
 
 
-def status_of(unit: Json) -> GPUUnitStatus:
-    return GPUUnitStatus.model_validate(unit.get("status", {}))
-
-
 def build_status(observed: Observed, build: UnitBuild, verdict: Verdict, now: datetime) -> GPUUnitStatus:
     plain = plain_status(observed, verdict, now)
     is_ready = verdict.phase is Phase.READY
@@ -139,12 +134,17 @@ def _with_condition(
     status: GPUUnitStatus, observed: Observed, kind: str, is_met: bool, reason: Reason, message: str, now: datetime
 ) -> GPUUnitStatus:
     """The same with this condition, which remembers since when it is as it is."""
-    condition = build_condition(
-        kind, is_met=is_met, reason=reason, message=message, generation=status.observed_generation, now=now
-    )
-    before = find_condition(status_of(observed.unit).conditions, kind)
+    before = find_condition(GPUUnitStatus.of(observed.unit).conditions, kind)
     others = [each for each in status.conditions if each.type != kind]
-    conditions = with_condition((*others, *([before] if before else [])), condition)
+    conditions = set_condition(
+        (*others, *([before] if before else [])),
+        kind,
+        is_met=is_met,
+        reason=reason,
+        message=message,
+        generation=status.observed_generation,
+        now=now,
+    )
     return status.model_copy(update={"conditions": conditions})
 
 
@@ -162,10 +162,11 @@ def _ssh_status(ssh: SshBuild, verdict: SshVerdict) -> SshStatus:
 
 def plain_status(observed: Observed, verdict: Verdict, now: datetime) -> GPUUnitStatus:
     """Without a word about SSH and the public: that is for units whose objects can be built."""
-    old = status_of(observed.unit)
+    old = GPUUnitStatus.of(observed.unit)
     kept = [each for each in old.conditions if each.type not in (SSH_READY, PUBLISHED)]
     generation = observed.unit["metadata"].get("generation")
-    condition = build_condition(
+    conditions = set_condition(
+        kept,
         READY,
         is_met=verdict.phase is Phase.READY,
         reason=verdict.reason,
@@ -179,7 +180,7 @@ def plain_status(observed: Observed, verdict: Verdict, now: datetime) -> GPUUnit
         last_sync_time=now,
         # Not while it starts: one status write more per unit, for something that is of use once it runs.
         node_name=None if verdict.phase is Phase.PROGRESSING else find_node(observed.pods),
-        conditions=with_condition(kept, condition),
+        conditions=conditions,
     )
 
 
@@ -190,11 +191,6 @@ def _access_url(build: UnitBuild) -> str | None:
         return None
     scheme = build.spec.access.scheme if build.spec.access else "http"
     return f"{scheme}://{names.service_host(build.name, build.namespace)}:{port.port}"
-
-
-def reason_of(status: GPUUnitStatus) -> str | None:
-    condition = find_condition(status.conditions, READY)
-    return condition.reason if condition else None
 
 
 def with_refused_route(status: GPUUnitStatus, observed: Observed, message: str, now: datetime) -> GPUUnitStatus:
