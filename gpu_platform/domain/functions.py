@@ -15,6 +15,7 @@ from pydantic import Field
 from gpu_platform.domain import names
 from gpu_platform.domain.conditions import Condition, ObjectStatus
 from gpu_platform.domain.json_text import Json
+from gpu_platform.domain.metadata import build_object, request_marks
 from gpu_platform.domain.specs import SpecName
 from gpu_platform.domain.units import (
     Framework,
@@ -159,8 +160,9 @@ def merge_function_change(spec: GPUFunctionSpec, change: FunctionChange) -> GPUF
 
 def build_function(request: FunctionRequest, namespace: str, operation_id: str, request_hash: str) -> Json:
     spec = request.to_spec()
-    marks = {names.ANNOTATION_OPERATION_ID: operation_id, names.ANNOTATION_REQUEST_HASH: request_hash}
-    return _build(request.name, namespace, spec, {**marks, names.ANNOTATION_ACCEPTED_SPEC: accepted_text(spec)})
+    marks = request_marks(operation_id, request_hash)
+    annotations = {**marks, names.ANNOTATION_ACCEPTED_SPEC: accepted_text(spec)}
+    return build_object("GPUFunction", request.name, namespace, spec, annotations=annotations)
 
 
 def function_of_unit(unit: Json) -> Json | None:
@@ -179,18 +181,4 @@ def function_of_unit(unit: Json) -> Json | None:
         max_workers=max(1, wish.min_available_count),
         idle_timeout_seconds=wish.idle_timeout_seconds,
     )
-    return _build(wish.request_id, unit["metadata"]["namespace"], function, {})
-
-
-def _build(name: str, namespace: str, spec: GPUFunctionSpec, annotations: dict[str, str]) -> Json:
-    return {
-        "apiVersion": names.API_VERSION,
-        "kind": "GPUFunction",
-        "metadata": {
-            "name": name,
-            "namespace": namespace,
-            "labels": {names.LABEL_MANAGED_BY: names.MANAGED_BY_VALUE},
-            "annotations": annotations,
-        },
-        "spec": spec.to_json(),
-    }
+    return build_object("GPUFunction", wish.request_id, unit["metadata"]["namespace"], function)

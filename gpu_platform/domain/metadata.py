@@ -1,12 +1,14 @@
 """Labels and annotations of an object. Anyone with access to the object may edit them: what is read here is checked,
 and what cannot be read counts as missing. Either map may be missing, or null."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
 from gpu_platform.domain import names
 from gpu_platform.domain.json_text import Json, JsonBoundsError, check_bounds, parse_json
+from gpu_platform.domain.value import Value
 
 CHARACTERS = 262_144
 """Of JSON in an annotation: Kubernetes keeps 256 KiB of annotations per object."""
@@ -37,6 +39,36 @@ class BadMetadata:
 
     def __str__(self) -> str:
         return f"{self.kind} {self.namespace}/{self.name}: annotation {self.key}: {self.reason}"
+
+
+def build_object(
+    kind: str,
+    name: str,
+    namespace: str | None,
+    spec: Value,
+    *,
+    labels: Mapping[str, str] | None = None,
+    annotations: Mapping[str, str] | None = None,
+    owner: Mapping[str, str | bool] | None = None,
+) -> Json:
+    """Returns an object of one of our kinds; `namespace` is None for a kind of the cluster."""
+    metadata: Json = {
+        "name": name,
+        **({"namespace": namespace} if namespace is not None else {}),
+        "labels": {names.LABEL_MANAGED_BY: names.MANAGED_BY_VALUE, **(labels or {})},
+        **({"annotations": dict(annotations)} if annotations else {}),
+        **({"ownerReferences": [owner]} if owner is not None else {}),
+    }
+    return {"apiVersion": names.API_VERSION, "kind": kind, "metadata": metadata, "spec": spec.to_json()}
+
+
+def request_marks(operation_id: str, request_hash: str) -> dict[str, str]:
+    """Returns the annotations that name the request an object was created for."""
+    return {names.ANNOTATION_OPERATION_ID: operation_id, names.ANNOTATION_REQUEST_HASH: request_hash}
+
+
+def is_being_deleted(item: Json) -> bool:
+    return "deletionTimestamp" in item["metadata"]
 
 
 def labels_of(item: Json) -> dict[str, str]:

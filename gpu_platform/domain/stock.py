@@ -16,7 +16,7 @@ from pydantic import Field
 from gpu_platform.domain import names
 from gpu_platform.domain.conditions import Condition, ObjectStatus
 from gpu_platform.domain.json_text import Json
-from gpu_platform.domain.metadata import annotations_of, find_instant, labels_of
+from gpu_platform.domain.metadata import annotations_of, build_object, find_instant, labels_of, request_marks
 from gpu_platform.domain.names import UNIT_NAME_LIMIT
 from gpu_platform.domain.quantities import QuantityError, parse_amount
 from gpu_platform.domain.specs import GPU_LIMIT, GPUSpecSpec, QuantityText, SpecName
@@ -146,37 +146,17 @@ def pool_spec_of(request: StockRequest) -> StockPoolSpec:
 
 def build_pool(request: StockRequest, name: str, operation_id: str, request_hash: str) -> Json:
     spec = pool_spec_of(request)
-    annotations = {
-        **_made_by(operation_id, request_hash),
-        names.ANNOTATION_ACCEPTED_SPEC: accepted_text(spec),
-    }
-    return {
-        "apiVersion": names.API_VERSION,
-        "kind": "StockPool",
-        "metadata": {
-            "name": name,
-            "namespace": names.STOCK_NAMESPACE,
-            "labels": {names.LABEL_MANAGED_BY: names.MANAGED_BY_VALUE},
-            "annotations": annotations,
-        },
-        "spec": spec.to_json(),
-    }
+    marks = request_marks(operation_id, request_hash)
+    annotations = {**marks, names.ANNOTATION_ACCEPTED_SPEC: accepted_text(spec)}
+    return build_object("StockPool", name, names.STOCK_NAMESPACE, spec, annotations=annotations)
 
 
 def build_spec(request: StockRequest, operation_id: str, request_hash: str) -> Json | None:
     """The entry of the catalogue that the request brings along; None when it does not say memory and GPUs."""
     if request.memory is None or request.gpu is None:
         return None
-    return {
-        "apiVersion": names.API_VERSION,
-        "kind": "GPUSpec",
-        "metadata": {
-            "name": request.spec_name,
-            "labels": {names.LABEL_MANAGED_BY: names.MANAGED_BY_VALUE},
-            "annotations": _made_by(operation_id, request_hash),
-        },
-        "spec": GPUSpecSpec(memory=request.memory, gpu=request.gpu).to_json(),
-    }
+    spec = GPUSpecSpec(memory=request.memory, gpu=request.gpu)
+    return build_object("GPUSpec", request.spec_name, None, spec, annotations=request_marks(operation_id, request_hash))
 
 
 def find_size_problem(request: StockRequest, catalogue: GPUSpecSpec | None) -> str | None:
@@ -204,10 +184,6 @@ def find_size_problem(request: StockRequest, catalogue: GPUSpecSpec | None) -> s
     if request.gpu is not None and request.gpu != catalogue.gpu:
         return f"gpu: the GPUSpec {name!r} has {catalogue.gpu}, not {request.gpu}"
     return None
-
-
-def _made_by(operation_id: str, request_hash: str) -> dict[str, str]:
-    return {names.ANNOTATION_OPERATION_ID: operation_id, names.ANNOTATION_REQUEST_HASH: request_hash}
 
 
 def _derived_name(prefix: str, spec_name: str, operation_id: str) -> str:

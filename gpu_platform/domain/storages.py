@@ -16,7 +16,7 @@ from pydantic import Field
 from gpu_platform.domain import names
 from gpu_platform.domain.conditions import Condition, ObjectStatus
 from gpu_platform.domain.json_text import Json
-from gpu_platform.domain.metadata import annotations_of
+from gpu_platform.domain.metadata import annotations_of, build_object, request_marks
 from gpu_platform.domain.mount_holds import hold_of
 from gpu_platform.domain.names import ANNOTATION_RECOVERY_NONCE
 from gpu_platform.domain.quantities import QuantityError, canonical_quantity, parse_amount
@@ -304,20 +304,9 @@ def build_recovery(storage: Json, nonce: str) -> Json:
 
 def build_storage(request: StorageRequest, namespace: str, operation_id: str, request_hash: str) -> Json:
     spec = request.to_spec()
-    return {
-        "apiVersion": names.API_VERSION,
-        "kind": "GPUStorage",
-        "metadata": {
-            "name": request.name,
-            "namespace": namespace,
-            "labels": {names.LABEL_MANAGED_BY: names.MANAGED_BY_VALUE},
-            "annotations": {
-                names.ANNOTATION_OPERATION_ID: operation_id,
-                names.ANNOTATION_REQUEST_HASH: request_hash,
-                names.ANNOTATION_ACCEPTED_SPEC: accepted_text(spec),
-            },
-            # From the start, so that no moment is left in which it can be deleted under a unit.
-            "finalizers": [names.STORAGE_FINALIZER],
-        },
-        "spec": spec.to_json(),
-    }
+    marks = request_marks(operation_id, request_hash)
+    annotations = {**marks, names.ANNOTATION_ACCEPTED_SPEC: accepted_text(spec)}
+    storage = build_object("GPUStorage", request.name, namespace, spec, annotations=annotations)
+    # From the start, so that no moment is left in which it can be deleted under a unit.
+    storage["metadata"]["finalizers"] = [names.STORAGE_FINALIZER]
+    return storage

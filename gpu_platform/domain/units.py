@@ -17,7 +17,7 @@ from pydantic import Field
 from gpu_platform.domain import names
 from gpu_platform.domain.conditions import Condition, ObjectStatus
 from gpu_platform.domain.json_text import Json
-from gpu_platform.domain.metadata import annotations_of, labels_of
+from gpu_platform.domain.metadata import annotations_of, build_object, labels_of, request_marks
 from gpu_platform.domain.specs import GPU_LIMIT, QuantityText, SpecName
 from gpu_platform.domain.ssh import Ssh, SshBlockError, SshStatus, SshWish, accept_ssh, check_ssh
 from gpu_platform.domain.value import Value
@@ -477,22 +477,11 @@ def build_unit(request: UnitRequest, namespace: str, stock: Json, operation_id: 
         storage_mounts=request.storage_mounts,
     )
     annotations = {
-        names.ANNOTATION_OPERATION_ID: operation_id,
-        names.ANNOTATION_REQUEST_HASH: request_hash,
+        **request_marks(operation_id, request_hash),
         names.ANNOTATION_ACCEPTED_SPEC: accepted_text(spec),
         **source_annotations(stock),
     }
-    return {
-        "apiVersion": names.API_VERSION,
-        "kind": "GPUUnit",
-        "metadata": {
-            "name": request.name,
-            "namespace": namespace,
-            "labels": source_labels(stock),
-            "annotations": annotations,
-        },
-        "spec": spec.to_json(),
-    }
+    return build_object("GPUUnit", request.name, namespace, spec, labels=source_labels(stock), annotations=annotations)
 
 
 def build_started(unit: Json, stock: Json) -> Json:

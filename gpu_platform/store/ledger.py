@@ -10,7 +10,7 @@ from datetime import datetime
 
 from gpu_platform.domain import names
 from gpu_platform.domain.json_text import Json
-from gpu_platform.domain.metadata import annotations_of
+from gpu_platform.domain.metadata import annotations_of, build_object
 from gpu_platform.domain.operations import (
     FINAL_PHASES,
     OperationKind,
@@ -49,16 +49,7 @@ class Opened:
 
 
 def build_operation(name: str, namespace: str, spec: OperationSpec) -> Json:
-    return {
-        "apiVersion": names.API_VERSION,
-        "kind": "Operation",
-        "metadata": {
-            "name": name,
-            "namespace": namespace,
-            "labels": {names.LABEL_MANAGED_BY: names.MANAGED_BY_VALUE},
-        },
-        "spec": spec.to_json(),
-    }
+    return build_object("Operation", name, namespace, spec)
 
 
 def build_deletion(item: Json, tenant: str) -> Json:

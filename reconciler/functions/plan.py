@@ -9,6 +9,7 @@ from gpu_platform.domain import names
 from gpu_platform.domain.conditions import condition_of, set_condition
 from gpu_platform.domain.functions import FunctionPhase, FunctionReason, GPUFunctionSpec, GPUFunctionStatus
 from gpu_platform.domain.json_text import Json
+from gpu_platform.domain.metadata import is_being_deleted
 from gpu_platform.domain.scaling_plan import Workers
 from gpu_platform.domain.stock import claim_holder_of
 from gpu_platform.domain.tenants import tenant_of
@@ -145,7 +146,7 @@ def _plan_surplus(observed: Observed, own_wanted: int) -> Iterator[DeleteObject]
     wanted = set(_wanted_ordinals(observed, own_wanted))
     by_ordinal = sorted(((_ordinal_of(observed, unit), unit) for unit in observed.own), key=lambda pair: -pair[0])
     for ordinal, unit in by_ordinal:
-        if ordinal not in wanted and not _is_going(unit):
+        if ordinal not in wanted and not is_being_deleted(unit):
             yield DeleteObject("GPUUnit", unit)
 
 
@@ -157,7 +158,7 @@ def _plan_slots(observed: Observed, spec: GPUFunctionSpec, own_wanted: int) -> I
         if unit is None:
             if ordinal not in blocked:
                 yield CreateWorker(ordinal, _held_for(observed, ordinal))
-        elif _is_going(unit):
+        elif is_being_deleted(unit):
             continue
         elif is_replaced(unit, spec):
             yield DeleteObject("GPUUnit", unit)
@@ -192,11 +193,7 @@ def _ordinal_of(observed: Observed, unit: Json) -> int:
 
 
 def _living(units: tuple[Json, ...]) -> list[Json]:
-    return [unit for unit in units if not _is_going(unit) and unit["spec"].get("running", True)]
-
-
-def _is_going(unit: Json) -> bool:
-    return "deletionTimestamp" in unit["metadata"]
+    return [unit for unit in units if not is_being_deleted(unit) and unit["spec"].get("running", True)]
 
 
 def _is_ready(unit: Json) -> bool:

@@ -10,7 +10,7 @@ from gpu_platform.controller.loop import Key
 from gpu_platform.domain import names
 from gpu_platform.domain.functions import GPUFunctionSpec
 from gpu_platform.domain.json_text import Json
-from gpu_platform.domain.metadata import controller_of, find_instant, labels_of
+from gpu_platform.domain.metadata import build_object, controller_of, find_instant, labels_of
 from gpu_platform.domain.stock import claimed_at
 from gpu_platform.domain.units import GPUUnitSpec, Phase, Serverless, source_annotations, source_labels
 
@@ -55,22 +55,19 @@ def build_worker(
     """The worker that takes over this claimed stock. Nobody accepted it, so no stack keeps it."""
     metadata = function["metadata"]
     size = GPUUnitSpec(spec_name=spec.spec_name, memory=stock["spec"].get("memory"), gpu=stock["spec"].get("gpu"))
-    return {
-        "apiVersion": names.API_VERSION,
-        "kind": "GPUUnit",
-        "metadata": {
-            "name": names.worker_name(metadata["name"], ordinal),
-            "namespace": metadata["namespace"],
-            "labels": {**source_labels(stock), names.LABEL_FUNCTION: metadata["name"]},
-            "annotations": {
-                **source_annotations(stock),
-                names.ANNOTATION_WOKEN_AT: woken_at.isoformat(),
-                names.ANNOTATION_CLAIMED_AT: claimed_at.isoformat(),
-            },
-            "ownerReferences": [names.owner_reference("GPUFunction", metadata["name"], metadata["uid"])],
+    return build_object(
+        "GPUUnit",
+        names.worker_name(metadata["name"], ordinal),
+        metadata["namespace"],
+        _as_wanted(size, function, spec),
+        labels={**source_labels(stock), names.LABEL_FUNCTION: metadata["name"]},
+        annotations={
+            **source_annotations(stock),
+            names.ANNOTATION_WOKEN_AT: woken_at.isoformat(),
+            names.ANNOTATION_CLAIMED_AT: claimed_at.isoformat(),
         },
-        "spec": _as_wanted(size, function, spec).to_json(),
-    }
+        owner=names.owner_reference("GPUFunction", metadata["name"], metadata["uid"]),
+    )
 
 
 def renew_worker(unit: Json, function: Json, spec: GPUFunctionSpec) -> Json | None:

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from gpu_platform.domain import names
 from gpu_platform.domain.json_text import Json
-from gpu_platform.domain.metadata import annotations_of
+from gpu_platform.domain.metadata import annotations_of, is_being_deleted
 from gpu_platform.domain.mount_holds import hold_of
 from gpu_platform.domain.operations import (
     FINAL_PHASES,
@@ -252,7 +252,7 @@ def _plan_create(observed: Observed, now: datetime) -> Plan:
 def _plan_start(observed: Observed, now: datetime) -> Plan:
     record = observed.record
     unit = _find_target(observed)
-    if unit is None or _is_going(unit):
+    if unit is None or is_being_deleted(unit):
         if observed.claims:
             return Plan(ReleaseClaims(observed.claims), why="its unit is gone")
         return _fail(record, now, "UnitGone", "the unit was deleted", object_is_gone=unit is None)
@@ -292,7 +292,7 @@ def _plan_delete(observed: Observed, now: datetime) -> Plan:
     target = _find_target(observed)
     if target is None:
         return _succeed(observed.record, now, observed.record.spec.target.uid, object_is_gone=True)
-    if _is_going(target):
+    if is_being_deleted(target):
         return Plan(why="it is on its way out")
     if observed.record.spec.kind in OF_STORAGES and hold_of(target) is not None:
         return Plan(RemoveOperation(), why="somebody was faster, and holds the storage: its end was not accepted")
@@ -391,7 +391,3 @@ def _oldest(claims: tuple[Json, ...], now: datetime) -> Json:
 
 def _parse_catalogue(entry: Json | None) -> GPUSpecSpec | None:
     return None if entry is None else GPUSpecSpec.model_validate(entry["spec"])
-
-
-def _is_going(unit: Json) -> bool:
-    return "deletionTimestamp" in unit["metadata"]

@@ -9,7 +9,7 @@ from itertools import count, islice
 from gpu_platform.domain import names
 from gpu_platform.domain.conditions import set_condition
 from gpu_platform.domain.json_text import Json
-from gpu_platform.domain.metadata import annotations_of
+from gpu_platform.domain.metadata import annotations_of, build_object
 from gpu_platform.domain.specs import GPUSpecSpec
 from gpu_platform.domain.stock import (
     HANDOFF_LIMIT,
@@ -160,14 +160,8 @@ def _create_named(observed: Observed, name: str) -> CreateObject:
         memory=catalogue.memory if catalogue else None,
         gpu=catalogue.gpu if catalogue else None,
     )
-    labels = {
-        names.LABEL_MANAGED_BY: names.MANAGED_BY_VALUE,
-        names.LABEL_POOL: pool["name"],
-        names.LABEL_STOCK_STATE: names.STOCK_FREE,
-    }
-    metadata = {"name": name, "namespace": pool["namespace"], "labels": labels, "ownerReferences": [owner]}
-    body = {"apiVersion": names.API_VERSION, "kind": "GPUUnit", "metadata": metadata, "spec": spec.to_json()}
-    return CreateObject("GPUUnit", body)
+    labels = {names.LABEL_POOL: pool["name"], names.LABEL_STOCK_STATE: names.STOCK_FREE}
+    return CreateObject("GPUUnit", build_object("GPUUnit", name, pool["namespace"], spec, labels=labels, owner=owner))
 
 
 def _remove(unit: Json) -> DeleteObject:
