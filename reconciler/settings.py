@@ -188,8 +188,8 @@ def find_problem(settings: ReconcilerSettings) -> str | None:
 
 def find_route_problem(settings: ReconcilerSettings) -> str | None:
     if settings.route_kind is None:
-        said = [key for key, value in _needing_routes(settings).items() if value]
-        return f"{said[0]} is set, but routeKind is not: say Ingress or HTTPRoute" if said else None
+        said = _find_said(settings, "route_")
+        return f"{said} is set, but routeKind is not: say Ingress or HTTPRoute" if said else None
     if settings.route_domain is None:
         return "routeKind is set, but routeDomain is not: say below which domain the units' hosts are"
     if settings.route_from_namespace is None:
@@ -205,21 +205,10 @@ def find_route_problem(settings: ReconcilerSettings) -> str | None:
     return None
 
 
-def _needing_routes(settings: ReconcilerSettings) -> dict[str, object]:
-    return {
-        "routeDomain": settings.route_domain,
-        "routeClass": settings.route_class,
-        "routeGateway": settings.route_gateway,
-        "routeAnnotations": settings.route_annotations,
-        "routeFromNamespace": settings.route_from_namespace,
-        "routeFromLabels": settings.route_from_labels,
-    }
-
-
 def _find_queue_problem(settings: ReconcilerSettings) -> str | None:
     if settings.nats_url is None:
-        said = [key for key, value in _needing_nats(settings).items() if value]
-        return f"{said[0]} is set, but natsURL is not: say where NATS is" if said else None
+        said = _find_said(settings, "nats_")
+        return f"{said} is set, but natsURL is not: say where NATS is" if said else None
     if settings.nats_egress_labels and settings.nats_egress_cidr:
         return "natsEgressLabels and natsEgressCIDR are both set: NATS is behind pods or in a network, say one of them"
     if settings.nats_signing_key and not settings.nats_credentials:
@@ -229,14 +218,10 @@ def _find_queue_problem(settings: ReconcilerSettings) -> str | None:
     return None
 
 
-def _needing_nats(settings: ReconcilerSettings) -> dict[str, object]:
-    return {
-        "natsCredentials": settings.nats_credentials,
-        "natsCA": settings.nats_ca,
-        "natsSigningKey": settings.nats_signing_key,
-        "natsSystemCredentials": settings.nats_system_credentials,
-        "natsWorkersURL": settings.nats_workers_url,
-        "natsEgressNamespace": settings.nats_egress_namespace,
-        "natsEgressLabels": settings.nats_egress_labels,
-        "natsEgressCIDR": settings.nats_egress_cidr,
-    }
+def _find_said(settings: ReconcilerSettings, prefix: str) -> str | None:
+    """The first key with this prefix that is set. Those with a default of their own are always."""
+    fields = ReconcilerSettings.model_fields.items()
+    keys = (
+        info.alias for name, info in fields if name.startswith(prefix) and not info.default and getattr(settings, name)
+    )
+    return next(keys, None)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 
 from gpu_platform.clock import now_utc
-from gpu_platform.controller.loop import ControllerLoop
+from gpu_platform.controller.loop import Controller, ControllerLoop, KeyFeed, Trigger
 from gpu_platform.controller.metrics import Metrics
 from gpu_platform.domain.specs import Toleration
 from gpu_platform.kube import KubeClient
@@ -68,13 +68,15 @@ def build_loops(
         lookup = function_lookup(world.functions, client)
         await InvocationsSweep(js, lookup, retention, now_utc, queue_grace=settings.queue_grace).run()
 
-    scaler = Scaler(now_utc)
+    # What NATS says about functions brings passes over them.
+    news = KeyFeed()
+    scaler = Scaler(now_utc, news.send)
 
     async def open_logs(connections: int) -> KubeClient:
         return await open_client(settings.kubeconfig, f"{COMPONENT}-logs", connections=connections)
 
     worker_logs = WorkerLogs(world, open_logs, settings.nats_replicas)
-    queue = _build_queue_link(settings, sweep, scaler.follow, worker_logs.follow)
+    queue = _build_queue_link(settings, (sweep, scaler.follow, worker_logs.follow), lambda: functions.look_at_all())
     setup_problem = unit_settings.sidecar.problem if unit_settings.sidecar else NOT_CONFIGURED
     functions = FunctionsController(
         world,
@@ -85,25 +87,25 @@ def build_loops(
         scaler,
         WorkerStarts(metrics.registry, now_utc),
         now_utc,
-        setup_problem=setup_problem,
+        setup_problem,
+        news.send,
     )
-    # One worker for the orphans: their one key is the whole cluster.
-    known: dict[str, Callable[[], ControllerLoop]] = {
-        "units": lambda: ControllerLoop(units, units.triggers(), workers=settings.workers, metrics=metrics),
-        "storages": lambda: ControllerLoop(storages, storages.triggers(), workers=settings.workers, metrics=metrics),
-        "stock": lambda: ControllerLoop(stock, stock.triggers(), workers=settings.workers, metrics=metrics),
-        "operations": lambda: ControllerLoop(
-            operations, operations.triggers(), workers=settings.workers, metrics=metrics
-        ),
-        "orphans": lambda: ControllerLoop(orphans, orphans.triggers(), workers=1, metrics=metrics),
-        "drift": lambda: ControllerLoop(drift, drift.triggers(), workers=settings.workers, metrics=metrics),
-        "functions": lambda: ControllerLoop(functions, functions.triggers(), workers=settings.workers, metrics=metrics),
+    known: dict[str, tuple[Controller, Sequence[Trigger]]] = {
+        "units": (units, units.triggers()),
+        "storages": (storages, storages.triggers()),
+        "stock": (stock, stock.triggers()),
+        "operations": (operations, operations.triggers()),
+        "orphans": (orphans, orphans.triggers()),
+        "drift": (drift, drift.triggers()),
+        "functions": (functions, functions.triggers()),
     }
-    controllers = {name: known[name]() for name in settings.controllers}
-    loops: list[Loop] = list(controllers.values())
-    if "functions" in controllers:
-        scaler.on_news = functions.look_again = controllers["functions"].look_again
-        queue.on_storage = functions.look_at_all
+    loops: list[Loop] = []
+    for name in settings.controllers:
+        # One worker for the orphans: their one key is the whole cluster.
+        workers = 1 if name == "orphans" else settings.workers
+        feed = news if name == "functions" else None
+        loops.append(ControllerLoop(*known[name], workers=workers, metrics=metrics, feed=feed))
+    if "functions" in settings.controllers:
         loops.append(WhileLeading(queue.run))
     return world.caches, loops
 
@@ -173,14 +175,16 @@ def _parse_toleration(taint: str) -> Toleration:
     return Toleration.model_validate({**fields, "operator": "Exists" if fields.get("value") is None else "Equal"})
 
 
-def _build_queue_link(settings: ReconcilerSettings, *duties: Duty) -> QueueLink:
+def _build_queue_link(
+    settings: ReconcilerSettings, duties: Sequence[Duty], on_storage: Callable[[], None]
+) -> QueueLink:
     if settings.nats_url is None:
         return QueueLink(None, None, settings.nats_replicas, COMPONENT)
     access = QueueAccess(settings.nats_url, settings.nats_credentials, settings.nats_ca)
     system = None
     if settings.nats_system_credentials is not None:
         system = QueueAccess(settings.nats_url, settings.nats_system_credentials, settings.nats_ca)
-    return QueueLink(access, system, settings.nats_replicas, COMPONENT, duties)
+    return QueueLink(access, system, settings.nats_replicas, COMPONENT, duties, on_storage)
 
 
 def _build_signer(settings: ReconcilerSettings) -> Signer:

@@ -50,7 +50,7 @@ class Controller(Protocol):
     def name(self) -> str: ...
 
     async def reconcile(self, namespace: str, name: str) -> Result:
-        """Make the world right for this key, whether or not an object of that name exists."""
+        """Makes the world right for this key, whether or not an object of that name exists."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,21 @@ class Trigger:
 
     cache: ObjectCache
     keys_of: Callable[[Json], Iterable[Key]]
+
+
+class KeyFeed:
+    """Keys to look at for another reason than a change of an object. What is sent while no loop runs is dropped: a loop
+    begins with every object."""
+
+    def __init__(self) -> None:
+        self._listeners: list[Callable[[Key], None]] = []
+
+    def on_key(self, listener: Callable[[Key], None]) -> None:
+        self._listeners.append(listener)
+
+    def send(self, key: Key) -> None:
+        for listener in self._listeners:
+            listener(key)
 
 
 class ControllerLoop:
@@ -70,6 +85,7 @@ class ControllerLoop:
         workers: int,
         metrics: Metrics,
         lane_of: Callable[[Key], Hashable] = one_lane,
+        feed: KeyFeed | None = None,
     ) -> None:
         """The lanes of keys take turns."""
         self._controller = controller
@@ -83,6 +99,8 @@ class ControllerLoop:
         self._busy: set[int] = set()
         for trigger in triggers:
             trigger.cache.on_change(partial(self._take_change, trigger))
+        if feed is not None:
+            feed.on_key(self.look_again)
         metrics.follow_queue(controller.name, lambda: len(self._queue or ()))
 
     async def run(self) -> None:

@@ -81,8 +81,9 @@ class FunctionsController:
         starts: WorkerStarts,
         now: Callable[[], datetime],
         setup_problem: str | None = None,
+        look_again: Callable[[Key], None] = lambda _: None,
     ) -> None:
-        """`setup_problem`: why no unit can take calls at all."""
+        """`setup_problem`: why no unit can take calls at all. `look_again` brings a pass over a key."""
         self._world = world
         self._client = client
         self._events = events
@@ -93,9 +94,7 @@ class FunctionsController:
         self._now = now
         self._setup_problem = setup_problem
         self._refusals: dict[Key, Refusal] = {}
-        self.look_again: Callable[[Key], None] = lambda _: None
-        """Brings a pass over this key."""
-
+        self._look_again = look_again
         self._own_writes = OwnWrites(now)
         self._ensured: dict[Key, tuple[object, datetime]] = {}
 
@@ -165,7 +164,7 @@ class FunctionsController:
     def look_at_all(self) -> None:
         """Brings a pass over every function."""
         for function in self._world.functions.objects():
-            self.look_again(key_of(function))
+            self._look_again(key_of(function))
 
     def triggers(self) -> tuple[Trigger, ...]:
         world = self._world
@@ -248,7 +247,7 @@ class FunctionsController:
         for tenant, function in sorted(consumers):
             key = (tenant_namespace(tenant), function)
             if self._world.functions.get(*key) is None:
-                self.look_again(key)
+                self._look_again(key)
         return RequeueAfter(SWEEP_INTERVAL, "looks again and again")
 
     def _unit_keys(self, unit: Json) -> Iterable[Key]:

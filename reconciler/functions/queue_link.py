@@ -51,8 +51,10 @@ class QueueLink:
         replicas: int,
         name: str,
         duties: Sequence[Duty] = (),
+        on_storage: Callable[[], None] = lambda: None,
     ) -> None:
-        """Without `system`, nobody asks the servers whether they keep what they acknowledge."""
+        """Without `system`, the servers are not asked whether they keep what they acknowledge. `on_storage` is called
+        when `storage_problem` has changed."""
         self._access = access
         self._system = system
         self._replicas = replicas
@@ -63,8 +65,7 @@ class QueueLink:
         self._is_connecting = access is not None
         self._connecting_until: float | None = None
         self._storage = StorageWatch()
-        self.on_storage: Callable[[], None] = lambda: None
-        """Called when `storage_problem` has changed."""
+        self._on_storage = on_storage
 
     @property
     def storage_problem(self) -> str | None:
@@ -126,7 +127,7 @@ class QueueLink:
         while True:
             before = self._storage.problem
             if await self._storage.look(js) != before:
-                self.on_storage()
+                self._on_storage()
             obey_cancellation()
             await asyncio.sleep(self._storage.pause_seconds)
 

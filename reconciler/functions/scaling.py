@@ -37,13 +37,13 @@ class Memory:
 
 
 class Scaler:
-    def __init__(self, now: Callable[[], datetime]) -> None:
+    def __init__(self, now: Callable[[], datetime], on_news: Callable[[Key], None] = lambda _: None) -> None:
+        """`on_news` is told of each function that is worth a look."""
         self._now = now
+        self._on_news = on_news
         self._memories: dict[Key, Memory] = {}
         self._woken: set[tuple[str, str]] = set()
         self._waking = asyncio.Event()
-        self.on_news: Callable[[Key], None] = lambda _: None
-        """Told of each function that is worth a look."""
 
     async def follow(self, js: JetStream) -> None:
         """For as long as there is a connection. What was known before it is not believed any more."""
@@ -94,7 +94,7 @@ class Scaler:
             known = self._memories.get(key)
             self.take(key, backlog)
             if known is None or known.backlog != backlog or not known.is_settled:
-                self.on_news(key)
+                self._on_news(key)
 
     def take(self, key: Key, backlog: Backlog) -> None:
         """What it says of one that is being looked at anyway."""

@@ -14,7 +14,6 @@ from gpu_platform.domain import names
 from gpu_platform.domain import stacks as stack_records
 from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.metadata import BadMetadata, read_json
-from gpu_platform.domain.metadata_checks import find_bad_metadata
 from gpu_platform.domain.mount_holds import hold_of, is_holdable, plan_hold, unit_holder
 from gpu_platform.domain.stack_plan import Records, find_differences, plan_stack
 from gpu_platform.domain.stacks import (
@@ -52,6 +51,7 @@ from reconciler.functions.plan import plan_function
 from reconciler.functions.workers import measure_start
 from reconciler.guarded_writes import CreateObject
 from reconciler.informers import World, key_of
+from reconciler.metadata_reports import find_bad_metadata
 from reconciler.operations.observe import Observed as ObservedOperation
 from reconciler.operations.plan import plan_operation
 from reconciler.orphans.plan import Observed as ObservedOrphans

@@ -37,9 +37,8 @@ async def js(tmp_path: Path) -> AsyncIterator[JetStream]:
 @asynccontextmanager
 async def following(js: JetStream) -> AsyncIterator[Scaler]:
     """From the first look at all queues on."""
-    scaler = Scaler(now_utc)
     looks: list[Key] = []
-    scaler.on_news = looks.append
+    scaler = Scaler(now_utc, looks.append)
 
     async def has_begun() -> bool:
         return bool(looks)

@@ -1,7 +1,7 @@
 """The reconciler's way to NATS: there when NATS is, with words for why it is not, and never in the way of the rest."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
@@ -19,8 +19,10 @@ WAIT = timedelta(seconds=30)
 
 
 @asynccontextmanager
-async def running(server: QueueServer, *duties: Duty) -> AsyncIterator[QueueLink]:
-    link = QueueLink(QueueAccess(server.url), None, 1, "test", duties)
+async def running(
+    server: QueueServer, *duties: Duty, on_storage: Callable[[QueueLink], None] = lambda _: None
+) -> AsyncIterator[QueueLink]:
+    link = QueueLink(QueueAccess(server.url), None, 1, "test", duties, lambda: on_storage(link))
     task = asyncio.create_task(link.run())
     try:
         yield link
@@ -81,8 +83,11 @@ async def test_it_comes_back_with_the_server(tmp_path: Path) -> None:
 
 async def test_a_full_disk_is_told_of_and_so_is_its_end(tmp_path: Path) -> None:
     seen: list[str | None] = []
-    async with queue_server(tmp_path) as server, running(server) as link:
-        link.on_storage = lambda: seen.append(link.storage_problem)
+
+    def note(link: QueueLink) -> None:
+        seen.append(link.storage_problem)
+
+    async with queue_server(tmp_path) as server, running(server, on_storage=note) as link:
         await is_well(link)
         server.fill_disk()
 

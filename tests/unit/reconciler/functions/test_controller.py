@@ -61,6 +61,7 @@ class Scene:
         self.queue = Queue()
         self.time = NOW
         self.events: list[tuple[str, str]] = []
+        self.passes: list[Key] = []
         self.controller = FunctionsController(
             self.world,
             self.client,
@@ -70,6 +71,7 @@ class Scene:
             Scaler(self.now),
             WorkerStarts(CollectorRegistry(), self.now),
             self.now,
+            look_again=self.passes.append,
         )
         self.show(self.world.specs, {"metadata": {"name": "g1.1"}, "spec": {"gpu": 1, "memory": "16Gi"}})
         self.show(self.world.namespaces, {"metadata": {"name": HOME}})
@@ -224,12 +226,10 @@ async def test_after_a_try_that_may_have_arrived_the_watch_is_waited_for(scene: 
 async def test_a_function_is_not_ready_while_nats_stores_nothing(scene: Scene) -> None:
     scene.declare()
     assert await scene.look() == Done()
-    passes: list[Key] = []
-    scene.controller.look_again = passes.append
     scene.catch_up()
     scene.queue.storage_problem = "NATS stores nothing in KV_invocations: storage full (no space left on device)"
     scene.controller.look_at_all()
-    assert passes == [(HOME, "words")]
+    assert scene.passes == [(HOME, "words")]
 
     assert isinstance(await scene.look(), RequeueAfter)
     [condition] = scene.function["status"]["conditions"]
@@ -251,13 +251,11 @@ async def test_while_the_connection_is_made_nothing_is_said_of_a_function(scene:
 
 
 async def test_consumers_of_a_tenant_that_is_gone_are_removed_without_asking_for_its_functions(scene: Scene) -> None:
-    asked: list[Key] = []
-    scene.controller.look_again = asked.append
     scene.queue.consumers = {("gone", "old"), ("default", "late")}
 
     await scene.look(EVERYTHING[1], EVERYTHING[0])
-    assert sorted(name for _, name in asked) == ["late", "old"]
-    for namespace, name in asked:
+    assert sorted(name for _, name in scene.passes) == ["late", "old"]
+    for namespace, name in scene.passes:
         assert await scene.look(name, namespace) == Done()
 
     assert scene.queue.consumers == set()

@@ -25,8 +25,7 @@ class Clock:
 
 def make_scaler() -> tuple[Scaler, Clock, list[Key]]:
     clock, news = Clock(), list[Key]()
-    scaler = Scaler(clock)
-    scaler.on_news = news.append
+    scaler = Scaler(clock, news.append)
     return scaler, clock, news
 
 
