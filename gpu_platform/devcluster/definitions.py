@@ -22,7 +22,6 @@ from gpu_platform.kube import KubeClient, KubeError, NotFoundError, PatchType, R
 
 log = logging.getLogger(__name__)
 
-
 DEFINITIONS = ResourcePath("apiextensions.k8s.io/v1", "customresourcedefinitions", namespaced=False)
 
 URN = (
@@ -46,7 +45,7 @@ async def ensure_definitions(directory: ClusterDirectory, record: ClusterRecord)
     while time.monotonic() < deadline:
         try:
             async with await open_client(directory.kubeconfig) as kube:
-                await asyncio.gather(*(_create_missing(kube, definition) for definition in build_crds()))
+                await asyncio.gather(*(ensure_definition(kube, definition) for definition in build_crds()))
             if await _are_discovered(directory, record):
                 return
         except (KubeError, aiohttp.ClientError, TimeoutError) as error:
@@ -60,14 +59,33 @@ def field_manager(name: str) -> str:
     return f"pulumi-kubernetes-{hashlib.sha256(f'{URN}{name}'.encode()).hexdigest()[:10]}"
 
 
-async def _create_missing(kube: KubeClient, definition: Json) -> None:
-    """Leaves one that exists as it is: to change it is up to the bootstrap."""
+async def ensure_definition(kube: KubeClient, definition: Json) -> None:
+    """Creates a definition that is missing; leaves one that exists as it is: to change it is up to the bootstrap.
+
+    With the official plugin the bootstrap has another field manager. Ours ends then, because a field of two managers
+    outlives its removal by one of them, and each refuses the other's changes.
+    """
     name = definition["metadata"]["name"]
+    manager = field_manager(name)
     try:
-        await kube.get(DEFINITIONS.item(name))
+        live = await kube.get(DEFINITIONS.item(name))
     except NotFoundError:
-        params = {"fieldManager": field_manager(name)}
-        await kube.patch(DEFINITIONS.item(name), definition, PatchType.APPLY, params)
+        applied = definition
+    else:
+        if not is_taken_over(live, manager):
+            return
+        applied = {"apiVersion": live["apiVersion"], "kind": live["kind"], "metadata": {"name": name}}
+    await kube.patch(DEFINITIONS.item(name), applied, PatchType.APPLY, {"fieldManager": manager})
+
+
+def is_taken_over(live: Json, manager: str) -> bool:
+    """Whether another field manager has applied the whole definition besides this one."""
+    managers = {
+        entry["manager"]
+        for entry in live["metadata"].get("managedFields") or []
+        if entry["operation"] == "Apply" and "f:versions" in entry["fieldsV1"].get("f:spec", {})
+    }
+    return manager in managers and len(managers) > 1
 
 
 async def _are_discovered(directory: ClusterDirectory, record: ClusterRecord) -> bool:

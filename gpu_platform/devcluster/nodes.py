@@ -2,11 +2,12 @@
 
 import asyncio
 import time
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
 
 from gpu_platform.devcluster import DevClusterError
 from gpu_platform.domain.conditions import is_true
+from gpu_platform.domain.json_text import Json
 from gpu_platform.kube import AlreadyExistsError, KubeClient, NotFoundError
 from gpu_platform.kube.paths import NODES
 
@@ -38,7 +39,7 @@ MODELS = (
 )
 
 
-def plan_nodes(nodes: int, gpus: int) -> tuple[dict[str, Any], ...]:
+def plan_nodes(nodes: int, gpus: int) -> tuple[Json, ...]:
     """The Node objects of a cluster with `nodes` simulated nodes of `gpus` GPUs each; models take turns."""
     return tuple(_build_node(MODELS[index % len(MODELS)], index // len(MODELS), gpus) for index in range(nodes))
 
@@ -56,7 +57,7 @@ async def ensure_nodes(kube: KubeClient, nodes: int, gpus: int) -> None:
     await _wait_ready(kube, set(wanted))
 
 
-def _build_node(model: GpuModel, number: int, gpus: int) -> dict[str, Any]:
+def _build_node(model: GpuModel, number: int, gpus: int) -> Json:
     name = f"sim-{model.short}-{number}"
     amounts = {
         "cpu": str(CORES_PER_GPU * max(gpus, 1)),
@@ -87,21 +88,17 @@ def _build_node(model: GpuModel, number: int, gpus: int) -> dict[str, Any]:
     }
 
 
-async def _create(kube: KubeClient, node: dict[str, Any]) -> None:
-    try:
+async def _create(kube: KubeClient, node: Json) -> None:
+    with suppress(AlreadyExistsError):
         await kube.create(NODES.collection(), node)
-    except AlreadyExistsError:
-        return
 
 
 async def _delete(kube: KubeClient, name: str) -> None:
-    try:
+    with suppress(NotFoundError):
         await kube.delete(NODES.item(name))
-    except NotFoundError:
-        return
 
 
-async def _resize(kube: KubeClient, present: dict[str, Any], wanted: dict[str, Any]) -> None:
+async def _resize(kube: KubeClient, present: Json, wanted: Json) -> None:
     before, after = (node["status"]["capacity"] for node in (present, wanted))
     if all(before.get(name) == after[name] for name in ("nvidia.com/gpu", "ephemeral-storage")):
         return

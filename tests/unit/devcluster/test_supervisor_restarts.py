@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpu_platform.devcluster.health import ROOM_BYTES, plan_restart
+from gpu_platform.devcluster.supervisor import ROOM_BYTES, plan_restart
 
 FULL = "JetStream stream '$G > KV_invocations' write error: write 1.blk: no space left on device"
 OFF = "JetStream not enabled"
