@@ -20,15 +20,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Self, TextIO
+from typing import Self
 
 from gpu_platform.devcluster import DevClusterError
 from gpu_platform.devcluster.parts.recipe import (
     GO_REQUIREMENTS,
     TOOLS,
-    GoBuild,
     Recipe,
-    Script,
     clean_environment,
     find_pinned_version,
     parse_go_release,
@@ -380,46 +378,26 @@ class Builder:
         work.mkdir()
         environment = clean_environment(os.environ, recipe.environment) | {"GOTMPDIR": str(work)}
         with log_path.open("w") as log:
+
+            def run(folder: Path, *arguments: str | Path) -> list[str]:
+                """Runs a Go command, with its output in the part's log."""
+                output: list[str] = []
+
+                def take(line: str) -> None:
+                    output.append(line)
+                    log.write(f"{line}\n")
+                    on_line(line)
+
+                if self.group.run([self.go, *arguments], folder=folder, environment=environment, on_line=take):
+                    log.flush()
+                    raise DevClusterError(explain_build(recipe.part.name, output, log_path))
+                return output
+
             for build in recipe.builds:
-                run = GoRun(self.group, self.go, build, environment, recipe.part.name, log, on_line)
                 output = target / build.output_name if build.output_name else f"{target}/"
-                run("build", *build.arguments, "-o", output, *build.packages)
+                run(build.folder, "build", *build.arguments, "-o", output, *build.packages)
                 for script in build.scripts:
-                    _copy_script(run, script, target)
+                    module = Path(run(build.folder, "list", "-m", "-f", "{{.Dir}}", script.module)[-1])
+                    shutil.copyfile(module / script.path, target / script.name)
+                    (target / script.name).chmod(0o755)
         shutil.rmtree(work)
-
-
-@dataclass(frozen=True)
-class GoRun:
-    """Runs Go commands of one build, with its output in the part's log."""
-
-    group: ProcessGroup
-    go: Path
-    build: GoBuild
-    environment: dict[str, str]
-    part: str
-    log: TextIO
-    on_line: Callable[[str], None]
-
-    def __call__(self, *arguments: str | Path) -> list[str]:
-        output: list[str] = []
-
-        def take(line: str) -> None:
-            output.append(line)
-            self.log.write(f"{line}\n")
-            self.on_line(line)
-
-        code = self.group.run(
-            [self.go, *arguments], folder=self.build.folder, environment=self.environment, on_line=take
-        )
-        if code:
-            self.log.flush()
-            raise DevClusterError(explain_build(self.part, output, Path(self.log.name)))
-        return output
-
-
-def _copy_script(run: GoRun, script: Script, target: Path) -> None:
-    module = Path(run("list", "-m", "-f", "{{.Dir}}", script.module)[-1])
-    copy = target / script.name
-    shutil.copyfile(module / script.path, copy)
-    copy.chmod(0o755)

@@ -95,19 +95,13 @@ class FromPath(StrEnum):
 
 
 @dataclass(frozen=True)
-class OnPath:
-    """A part that fits, as file name to path."""
-
-    files: Mapping[str, Path]
-
-
-@dataclass(frozen=True)
 class NotOnPath:
     why: str
 
 
-def find_part_on_path(recipe: Recipe) -> OnPath | NotOnPath:
-    """A part fits when each binary that tells its version tells the pinned one, the rest lying beside it."""
+def find_part_on_path(recipe: Recipe) -> Mapping[str, Path] | NotOnPath:
+    """Returns the paths of a part's files. It fits when each binary that tells its version tells the pinned one, and
+    the rest lies beside it."""
     files: dict[str, Path] = {}
     for binary in recipe.part.binaries:
         if binary.version_arguments is None:
@@ -118,11 +112,11 @@ def find_part_on_path(recipe: Recipe) -> OnPath | NotOnPath:
         files[binary.name] = found
     silent = [name for name in recipe.part.file_names if name not in files]
     if not silent:
-        return OnPath(files)
+        return files
     first = files[recipe.part.binaries[0].name]
     for folder in (first.parent, first.resolve().parent):
         if all(_is_executable(folder / name) for name in recipe.part.file_names):
-            return OnPath({name: folder / name for name in recipe.part.file_names})
+            return {name: folder / name for name in recipe.part.file_names}
     return NotOnPath(f"{' and '.join(silent)} must lie beside {first} but do not")
 
 
@@ -219,7 +213,7 @@ def _find_cached(recipe: Recipe, go: Go, store: Store) -> tuple[Executable, ...]
 
 def _find_on_path(recipe: Recipe) -> tuple[Executable, ...] | None:
     found = find_part_on_path(recipe)
-    return None if isinstance(found, NotOnPath) else _executables(recipe, found.files.__getitem__, Origin.PATH)
+    return None if isinstance(found, NotOnPath) else _executables(recipe, found.__getitem__, Origin.PATH)
 
 
 def _require_on_path(recipe: Recipe) -> tuple[Executable, ...]:
@@ -229,7 +223,7 @@ def _require_on_path(recipe: Recipe) -> tuple[Executable, ...]:
             f"{recipe.part.name} {recipe.version} must come from PATH, but {found.why}: install that "
             "version, or let it be built with --from-path=auto."
         )
-    return _executables(recipe, found.files.__getitem__, Origin.PATH)
+    return _executables(recipe, found.__getitem__, Origin.PATH)
 
 
 def _run_all(jobs: Sequence[Callable[[], T]], group: ProcessGroup, progress: Progress) -> list[T]:

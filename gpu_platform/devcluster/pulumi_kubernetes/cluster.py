@@ -2,12 +2,22 @@
 whether they belong to a namespace. It decides nothing."""
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from urllib.parse import quote
 
 from gpu_platform.devcluster.pulumi_kubernetes.inputs import ObjectType, build_object_id
 from gpu_platform.domain.json_text import Json
-from gpu_platform.kube import ConflictError, KubeClient, KubeError, NotFoundError, PatchType, ResourcePath
+from gpu_platform.kube import (
+    ConflictError,
+    KubeClient,
+    KubeError,
+    NotFoundError,
+    PatchType,
+    ResourcePath,
+    UnreachableError,
+)
 from gpu_platform.kube.paths import PODS
 from gpu_platform.pulumi_protocol.resource import ResourceFailedError, describe
 
@@ -31,28 +41,6 @@ def read_kinds(api_version: str, resources: Json) -> dict[str, ResourcePath]:
         for each in resources.get("resources") or []
         if "/" not in each["name"]
     }
-
-
-class Discovery:
-    """Asks once per group and version, and again for a kind that was not there: its definition may have come since."""
-
-    def __init__(self, client: KubeClient) -> None:
-        self._client = client
-        self._known: dict[str, dict[str, ResourcePath]] = {}
-
-    async def find(self, wanted: ObjectType) -> ResourcePath | None:
-        known = self._known.get(wanted.api_version, {}).get(wanted.kind)
-        return known or await self.find_again(wanted)
-
-    async def find_again(self, wanted: ObjectType) -> ResourcePath | None:
-        prefix = "/apis" if wanted.group else "/api"
-        try:
-            answer = await self._client.get(f"{prefix}/{wanted.api_version}", timeout=CALL_SECONDS)
-        except NotFoundError:
-            self._known.pop(wanted.api_version, None)
-            return None
-        self._known[wanted.api_version] = read_kinds(wanted.api_version, answer)
-        return self._known[wanted.api_version].get(wanted.kind)
 
 
 @dataclass(frozen=True)
@@ -84,7 +72,7 @@ class Cluster:
 
     def __init__(self, client: KubeClient) -> None:
         self._client = client
-        self._discovery = Discovery(client)
+        self._known: dict[str, dict[str, ResourcePath]] = {}
 
     @property
     def server(self) -> str:
@@ -94,10 +82,8 @@ class Cluster:
         await self._client.close()
 
     async def find_kind(self, kind: ObjectType) -> ResourcePath | None:
-        try:
-            return await self._discovery.find(kind)
-        except KubeError as error:
-            raise ResourceFailedError(describe(error, kind.kind, self._client.server)) from error
+        """Asks once per group and version, and again for a kind that was not there: its definition may have come."""
+        return self._known.get(kind.api_version, {}).get(kind.kind) or await self._discover(kind)
 
     async def get_kind(self, kind: ObjectType) -> ResourcePath:
         """Also one that comes within seconds."""
@@ -112,36 +98,45 @@ class Cluster:
 
     async def serves(self, kind: ObjectType) -> bool:
         """Whether the API server says so now, whatever it said before."""
-        try:
-            return await self._discovery.find_again(kind) is not None
-        except KubeError as error:
-            raise ResourceFailedError(describe(error, kind.kind, self._client.server)) from error
+        return await self._discover(kind) is not None
+
+    async def _discover(self, kind: ObjectType) -> ResourcePath | None:
+        prefix = "/apis" if kind.group else "/api"
+        with self._readable(kind.kind):
+            try:
+                answer = await self._client.get(f"{prefix}/{kind.api_version}", timeout=CALL_SECONDS)
+            except NotFoundError:
+                self._known.pop(kind.api_version, None)
+                return None
+        self._known[kind.api_version] = read_kinds(kind.api_version, answer)
+        return self._known[kind.api_version].get(kind.kind)
 
     async def find(self, place: Place) -> Json | None:
-        try:
-            return await self._client.get(place.url, timeout=CALL_SECONDS)
-        except NotFoundError:
-            return None
-        except KubeError as error:
-            raise self._failure(error, place) from error
+        with self._readable(place.label):
+            try:
+                return await self._client.get(place.url, timeout=CALL_SECONDS)
+            except NotFoundError:
+                return None
 
     async def apply(self, place: Place, body: Json, manager: str, *, force: bool) -> Json:
         deadline = asyncio.get_running_loop().time() + UNSERVED_SECONDS
-        while True:
-            try:
-                return await self._apply(place, body, manager, {"force": _text(force)})
-            except NotFoundError as error:
-                if UNSERVED not in error.message or asyncio.get_running_loop().time() > deadline:
-                    raise self._failure(error, place) from error
-            except ConflictError as error:
-                raise ResourceFailedError(explain_conflict(error, place)) from error
-            except KubeError as error:
-                raise self._failure(error, place) from error
-            await asyncio.sleep(POLL_SECONDS)
+        with self._readable(place.label):
+            while True:
+                try:
+                    return await self._apply(place, body, manager, {"force": _text(force)})
+                except NotFoundError as error:
+                    if UNSERVED not in error.message or asyncio.get_running_loop().time() > deadline:
+                        raise
+                except ConflictError as error:
+                    raise ResourceFailedError(explain_conflict(error, place)) from error
+                await asyncio.sleep(POLL_SECONDS)
 
     async def dry_run(self, place: Place, body: Json, manager: str, *, force: bool = True) -> Json:
-        """What an apply would lead to. Raises KubeError: what a refusal means depends on who asks."""
-        return await self._apply(place, body, manager, {"force": _text(force), "dryRun": "All"})
+        """What an apply would lead to. Raises KubeError of a refusal: what it means depends on who asks."""
+        try:
+            return await self._apply(place, body, manager, {"force": _text(force), "dryRun": "All"})
+        except UnreachableError as error:
+            raise ResourceFailedError(describe(error, place.label, self.server)) from error
 
     async def list_pods(self, namespace: str | None, labels: dict[str, str]) -> list[Json]:
         """The pods with these labels; none where they may not be listed."""
@@ -159,24 +154,28 @@ class Cluster:
         options: Json = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": propagation}
         if uid:
             options["preconditions"] = {"uid": uid}
-        try:
-            await self._client.delete(place.url, options, timeout=CALL_SECONDS)
-        except NotFoundError:
-            return False
-        except ConflictError as error:
-            if uid and "uid" in error.message.lower():
+        with self._readable(place.label):
+            try:
+                await self._client.delete(place.url, options, timeout=CALL_SECONDS)
+            except NotFoundError:
                 return False
-            raise self._failure(error, place) from error
-        except KubeError as error:
-            raise self._failure(error, place) from error
+            except ConflictError as error:
+                if uid and "uid" in error.message.lower():
+                    return False
+                raise
         return True
 
     async def _apply(self, place: Place, body: Json, manager: str, options: dict[str, str]) -> Json:
         params = {"fieldManager": manager, "fieldValidation": "Strict", **options}
         return await self._client.patch(place.url, body, PatchType.APPLY, params, timeout=CALL_SECONDS)
 
-    def _failure(self, error: KubeError, place: Place) -> ResourceFailedError:
-        return ResourceFailedError(describe(error, place.label, self._client.server))
+    @contextmanager
+    def _readable(self, name: str) -> Iterator[None]:
+        """Makes a refusal of the API server the one line of a failed operation on what has this name."""
+        try:
+            yield
+        except KubeError as error:
+            raise ResourceFailedError(describe(error, name, self.server)) from error
 
 
 def explain_conflict(error: ConflictError, place: Place) -> str:

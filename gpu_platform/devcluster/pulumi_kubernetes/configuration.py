@@ -14,6 +14,7 @@ import yaml
 from gpu_platform.devcluster.pulumi_kubernetes.inputs import DEFAULT_NAMESPACE
 from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.names import EMBEDDED_CLUSTER
+from gpu_platform.domain.network import is_loopback
 from gpu_platform.kube import NoConnectionError
 from gpu_platform.pulumi_protocol.properties import Unknown
 
@@ -36,7 +37,6 @@ UNSUPPORTED = {
 
 FILE_FIELDS = ("certificate-authority", "client-certificate", "client-key", "tokenFile")
 SECTIONS = ("clusters", "users", "contexts")
-LOOPBACK_HOSTS = ("127.0.0.1", "::1", "localhost")
 
 ANY_CLUSTER = "GPU_PLATFORM_STAND_IN_ANY_CLUSTER"
 """An environment variable: `true` lets the stand-in change clusters that are not embedded ones."""
@@ -161,7 +161,7 @@ def check_is_embedded(kubeconfig: Json | None, environment: Mapping[str, str]) -
     cluster = _find_cluster(kubeconfig) if kubeconfig else {}
     server = str(cluster.get("server", ""))
     marks = [entry.get("name") for entry in cluster.get("extensions") or []]
-    if EMBEDDED_CLUSTER in marks and urlsplit(server).hostname in LOOPBACK_HOSTS:
+    if EMBEDDED_CLUSTER in marks and is_loopback(urlsplit(server).hostname or ""):
         return
     raise NoConnectionError(
         f"the stand-in kubernetes plugin works on embedded clusters only, and {server or 'this cluster'} is not one: "

@@ -1,13 +1,20 @@
-"""Check: the kind and the name of the object that a resource stands for, the annotations that say how to handle it,
-and a program's inputs made complete, or refused field by field, before anything is asked of the cluster."""
+"""What a program's inputs mean. Check: the kind and the name of the object that a resource stands for, the annotations
+that say how to handle it, and the inputs made complete, or refused field by field, before anything is asked of the
+cluster. Diff: which changes cannot be made to an object that exists, so that it has to be replaced.
+
+For a replacement there are two sources: the tables below, which also hold where nothing can be asked (unknown values,
+no cluster), and the API server itself, which refuses a dry run of the change.
+"""
 
 import hashlib
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from gpu_platform.domain.json_text import Json
-from gpu_platform.pulumi_protocol.properties import Unknown, path_text, without_nulls
+from gpu_platform.kube import KubeError
+from gpu_platform.pulumi_protocol.properties import Path, Unknown, path_text, starts_with, without_nulls
 from gpu_platform.pulumi_protocol.resource import Failure
 
 HELM_RELEASE = "kubernetes:helm.sh/v3:Release"
@@ -32,6 +39,38 @@ TEXT_MAPS = ("labels", "annotations")
 
 UNSAID = "unsaid"
 """A possible name, for a field that is not there."""
+
+IDENTITY: tuple[Path, ...] = (("apiVersion",), ("kind",), ("metadata", "name"), ("metadata", "namespace"))
+
+FIXED: dict[tuple[str, str], tuple[str, ...]] = {
+    ("", "PersistentVolumeClaim"): ("spec",),
+    ("", "Secret"): ("type",),
+    ("", "Service"): ("spec.clusterIP", "spec.clusterIPs"),
+    ("apps", "DaemonSet"): ("spec.selector",),
+    ("apps", "Deployment"): ("spec.selector",),
+    ("apps", "ReplicaSet"): ("spec.selector",),
+    ("apps", "StatefulSet"): (
+        "spec.podManagementPolicy",
+        "spec.selector",
+        "spec.serviceName",
+        "spec.volumeClaimTemplates",
+    ),
+    ("batch", "Job"): ("spec.completionMode", "spec.selector", "spec.template"),
+    ("rbac.authorization.k8s.io", "ClusterRoleBinding"): ("roleRef",),
+    ("rbac.authorization.k8s.io", "RoleBinding"): ("roleRef",),
+    ("scheduling.k8s.io", "PriorityClass"): ("preemptionPolicy", "value"),
+    ("storage.k8s.io", "StorageClass"): ("parameters", "provisioner", "reclaimPolicy", "volumeBindingMode"),
+}
+CHANGEABLE: dict[tuple[str, str], tuple[str, ...]] = {
+    ("", "PersistentVolumeClaim"): ("spec.resources", "spec.volumeAttributesClassName"),
+}
+"""Exceptions to the table above."""
+
+CONTENT = {("", "ConfigMap"): ("binaryData", "data"), ("", "Secret"): ("data", "stringData")}
+"""Replaced with their object unless the provider has the kind as mutable; always if it was declared immutable."""
+
+REFUSALS = ("immutable", "may not change", "may not be changed", "cannot be changed", "are forbidden")
+REFUSED_FIELD = re.compile(r"(?:is invalid: \[?|, )([A-Za-z][\w.\-\[\]]*): (?:Invalid value|Forbidden)")
 
 
 @dataclass(frozen=True)
@@ -117,7 +156,7 @@ def build_name(naming: Naming) -> str:
 
 
 def is_autonamed(inputs: Json) -> bool:
-    return str(read_annotations(inputs).get(AUTONAMED, "")).lower() == "true"
+    return _is_true(read_annotations(inputs).get(AUTONAMED))
 
 
 def is_possible_name(name: str) -> bool:
@@ -221,3 +260,48 @@ def _find_metadata_failures(inputs: Json, metadata: Json) -> Iterator[Failure]:
     if isinstance(policy, str) and policy.lower() not in PROPAGATIONS:
         reason = f"must be one of {', '.join(PROPAGATIONS)}"
         yield Failure(path_text(("metadata", "annotations", DELETION_PROPAGATION)), reason)
+
+
+def find_replacing(
+    kind: ObjectType, old_inputs: Json, changed: Iterable[Path], mutable_kinds: frozenset[str] = frozenset()
+) -> frozenset[Path]:
+    """Those of the changed places that the tables say are fixed."""
+    place = (kind.group, kind.kind)
+    fixed = [*IDENTITY, *(_parse_path(text) for text in FIXED.get(place, ()))]
+    is_immutable = old_inputs.get("immutable") is True
+    if place in CONTENT and (is_immutable or kind.kind not in mutable_kinds):
+        fixed += [(name,) for name in CONTENT[place]]
+    if place in CONTENT and is_immutable:
+        fixed.append(("immutable",))
+    free = [_parse_path(text) for text in CHANGEABLE.get(place, ())]
+    return frozenset(path for path in changed if _is_under(path, fixed) and not _is_under(path, free))
+
+
+def find_refused(error: KubeError, changed: Iterable[Path]) -> frozenset[Path]:
+    """The changed places that this answer to a dry run calls immutable; none if it says something else."""
+    if error.status != 422 or not any(word in error.message for word in REFUSALS):
+        return frozenset()
+    places = frozenset(changed)
+    fields = REFUSED_FIELD.findall(error.message)
+    named = frozenset(path for path in places if any(_overlaps(path_text(path), field) for field in fields))
+    # The server's words do not always name a field that we sent; that it must be replaced is certain all the same.
+    return named or places
+
+
+def _parse_path(text: str) -> Path:
+    return tuple(text.split("."))
+
+
+def _is_under(path: Path, prefixes: Iterable[Path]) -> bool:
+    # A whole map that comes or goes brings or takes the fixed fields inside it.
+    return any(starts_with(path, prefix) or starts_with(prefix, path) for prefix in prefixes)
+
+
+def _overlaps(path: str, field: str) -> bool:
+    return path == field or any(
+        longer.startswith(shorter) and longer[len(shorter)] in ".[" for longer, shorter in _orders(path, field)
+    )
+
+
+def _orders(one: str, other: str) -> tuple[tuple[str, str], ...]:
+    return ((one, other),) if len(one) > len(other) else ((other, one),) if len(other) > len(one) else ()

@@ -13,13 +13,14 @@ from gpu_platform.devcluster.pulumi_kubernetes.inputs import (
     ObjectType,
     build_inputs,
     check_inputs,
+    find_refused,
+    find_replacing,
     is_autonamed,
     parse_object_id,
     read_handling,
     type_of_object,
 )
 from gpu_platform.devcluster.pulumi_kubernetes.readiness import DEFAULT_SECONDS, wait_until_gone, wait_until_ready
-from gpu_platform.devcluster.pulumi_kubernetes.replacement import find_refused, find_replacing
 from gpu_platform.devcluster.pulumi_kubernetes.state import (
     INPUTS,
     build_body,
@@ -34,7 +35,7 @@ from gpu_platform.devcluster.pulumi_kubernetes.state import (
     observe_inputs,
 )
 from gpu_platform.domain.json_text import Json
-from gpu_platform.kube import ConflictError, KubeError, ResourcePath, UnreachableError
+from gpu_platform.kube import ConflictError, KubeError, ResourcePath
 from gpu_platform.pulumi_protocol.properties import (
     UNKNOWN,
     Path,
@@ -184,8 +185,6 @@ class Lifecycle:
         try:
             manager = find_manager(outputs, resource.urn)
             await cluster.dry_run(place, build_body(news, place.namespace, manager), manager)
-        except UnreachableError as error:
-            raise ResourceFailedError(describe(error, place.label, cluster.server)) from error
         except KubeError as error:
             return find_refused(error, changed)
         return frozenset()
@@ -213,8 +212,6 @@ class Lifecycle:
         try:
             body, force = build_body(inputs, place.namespace, manager), self._is_forced(inputs)
             return await cluster.dry_run(place, body, manager, force=force)
-        except UnreachableError as error:
-            raise ResourceFailedError(describe(error, place.label, cluster.server)) from error
         except ConflictError as error:
             raise ResourceFailedError(explain_conflict(error, place)) from error
         except KubeError as error:
@@ -233,8 +230,6 @@ class Lifecycle:
             return seen
         try:
             applied = await cluster.dry_run(place, build_body(inputs, place.namespace, manager), manager)
-        except UnreachableError as error:
-            raise ResourceFailedError(describe(error, place.label, cluster.server)) from error
         except KubeError:
             # Whoever may read need not be allowed to patch.
             return seen

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from gpu_platform.devcluster.pulumi_kubernetes.cluster import Cluster, Place
 from gpu_platform.devcluster.pulumi_kubernetes.inputs import ObjectType
+from gpu_platform.domain.conditions import condition_of, is_true
 from gpu_platform.domain.json_text import Json
 from gpu_platform.pulumi_protocol.resource import (
     READY,
@@ -59,7 +60,7 @@ def _judge_definition(live: Json) -> Verdict:
     names = _condition(live, "NamesAccepted")
     if names.get("status") == "False":
         return Verdict(ready=False, reason=f"its names are refused: {names.get('message')}", hopeless=True)
-    if _condition(live, "Established").get("status") == "True":
+    if is_true(live, "Established"):
         return READY
     return Verdict(ready=False, reason="it is not established yet")
 
@@ -83,9 +84,7 @@ def _judge_deployment(live: Json) -> Verdict:
 
 
 def _condition(live: Json, name: str) -> Json:
-    # A new definition says `conditions: null`.
-    conditions = live.get("status", {}).get("conditions") or []
-    return next((each for each in conditions if each.get("type") == name), {})
+    return condition_of(live, name) or {}
 
 
 async def wait_until_ready(cluster: Cluster, place: Place, live: Json, patience: Patience) -> Json:

@@ -1,5 +1,6 @@
 """Pulumi's provider protocol: requests decoded, handed on, and answered; failures as one readable line. Helm releases
-are shown in previews, and refused when one has to be installed: there is no Helm in here."""
+are shown in previews, and refused when one has to be installed: there is no Helm in here. Of the functions that the
+SDK's own components call while a program runs, it has the one that reads manifests."""
 
 import asyncio
 import json
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import yaml
 from google.protobuf import empty_pb2
 from pulumi.runtime.proto import plugin_pb2, provider_pb2, provider_pb2_grpc
 
@@ -23,7 +25,6 @@ from gpu_platform.devcluster.pulumi_kubernetes.configuration import (
     read_version,
     write_kubeconfig,
 )
-from gpu_platform.devcluster.pulumi_kubernetes.functions import BadArgumentError, UnknownFunctionError, call_function
 from gpu_platform.devcluster.pulumi_kubernetes.inputs import HELM_RELEASE, Naming, build_name
 from gpu_platform.devcluster.pulumi_kubernetes.lifecycle import Lifecycle
 from gpu_platform.domain.json_text import Json
@@ -44,6 +45,7 @@ from gpu_platform.pulumi_protocol.serving import EngineLog
 IDENTITY: tuple[property_values.Path, ...] = (("name",), ("namespace",))
 USER_AGENT = "pulumi-kubernetes-stand-in"
 IDENTIFIER = "clusterIdentifier"
+DECODE_YAML = "kubernetes:yaml:decode"
 
 
 def check_release(news: Properties, name: str) -> tuple[Properties, tuple[Failure, ...]]:
@@ -71,6 +73,47 @@ def refusal(inputs: Json, version: str) -> str:
         f"the stand-in kubernetes plugin cannot install, change or remove the Helm release of {chart}: install the "
         f"official plugin with `pulumi plugin install resource kubernetes v{version}` and run this again"
     )
+
+
+class UnknownFunctionError(Exception):
+    """A function that only the official plugin has."""
+
+
+class BadArgumentError(Exception):
+    """An argument of which nothing can be made."""
+
+
+class _ManifestLoader(yaml.SafeLoader):
+    """Kubernetes reads times as texts."""
+
+
+_ManifestLoader.yaml_implicit_resolvers = {
+    letter: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+    for letter, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+
+
+def call_function(token: str, arguments: Json) -> Json:
+    if token != DECODE_YAML:
+        raise UnknownFunctionError(
+            f"the stand-in kubernetes plugin has no {token}: install the official plugin "
+            "(pulumi plugin install resource kubernetes) for charts and kustomizations"
+        )
+    return {"result": decode_yaml(str(arguments.get("text", "")), arguments.get("defaultNamespace"))}
+
+
+def decode_yaml(text: str, default_namespace: Any = None) -> list[Json]:
+    """The objects of a manifest, in its order; what is empty is left out."""
+    try:
+        documents = [each for each in yaml.load_all(text, _ManifestLoader) if each]
+    except yaml.YAMLError as error:
+        raise BadArgumentError(f"this is not YAML: {error}") from error
+    if wrong := [each for each in documents if not isinstance(each, dict)]:
+        raise BadArgumentError(f"this is not a Kubernetes object: {wrong[0]!r}")
+    if isinstance(default_namespace, str) and default_namespace:
+        for each in documents:
+            each.setdefault("metadata", {}).setdefault("namespace", default_namespace)
+    return documents
 
 
 class KubernetesProvider(provider_pb2_grpc.ResourceProviderServicer):

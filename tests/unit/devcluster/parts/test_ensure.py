@@ -7,7 +7,7 @@ import pytest
 
 from gpu_platform.devcluster import DevClusterError
 from gpu_platform.devcluster.parts import FromPath, Origin, ensure_parts
-from gpu_platform.devcluster.parts.ensure import NotOnPath, OnPath, find_part_on_path
+from gpu_platform.devcluster.parts.ensure import NotOnPath, find_part_on_path
 from gpu_platform.devcluster.parts.recipe import Binary, GoModule, Part, Recipe, Script, read_recipe
 
 Install = Callable[..., Path]
@@ -62,7 +62,7 @@ def companions(tmp_path: Path) -> Recipe:
 def test_a_whole_part_of_the_pinned_version_is_taken(pair: Recipe, install: Install) -> None:
     server, agent = install("server", "Cluster v1.36.3"), install("agent", "1.36.3")
 
-    assert find_part_on_path(pair) == OnPath({"server": server, "agent": agent})
+    assert find_part_on_path(pair) == {"server": server, "agent": agent}
 
 
 @pytest.mark.parametrize("says", ["Cluster v1.36.2", "Cluster v1.36.3+k3s1", "Cluster v1.36.30", "no idea"])
@@ -110,7 +110,7 @@ def test_a_link_on_path_leads_to_the_folder_that_holds_the_whole_part(
         install(name, "v1.36.3", folder=opt)
     (bin_folder / "tool").symlink_to(opt / "tool")
 
-    assert find_part_on_path(companions) == OnPath({name: opt / name for name in ("tool", "companion", "tool-exec")})
+    assert find_part_on_path(companions) == {name: opt / name for name in ("tool", "companion", "tool-exec")}
 
 
 def test_always_takes_what_fits(pair: Recipe, install: Install, bin_folder: Path) -> None:

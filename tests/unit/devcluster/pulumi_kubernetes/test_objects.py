@@ -15,15 +15,15 @@ from gpu_platform.devcluster.pulumi_kubernetes.configuration import (
     read_configuration,
     write_kubeconfig,
 )
-from gpu_platform.devcluster.pulumi_kubernetes.functions import (
+from gpu_platform.devcluster.pulumi_kubernetes.inputs import Handling, ObjectType, read_handling
+from gpu_platform.devcluster.pulumi_kubernetes.readiness import describe_unscheduled, judge_readiness
+from gpu_platform.devcluster.pulumi_kubernetes.servicer import (
     BadArgumentError,
     UnknownFunctionError,
     call_function,
     decode_yaml,
+    refusal,
 )
-from gpu_platform.devcluster.pulumi_kubernetes.inputs import Handling, ObjectType, read_handling
-from gpu_platform.devcluster.pulumi_kubernetes.readiness import describe_unscheduled, judge_readiness
-from gpu_platform.devcluster.pulumi_kubernetes.servicer import refusal
 from gpu_platform.devcluster.pulumi_kubernetes.state import build_outputs, build_planned_outputs, find_secrets
 from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.names import EMBEDDED_CLUSTER

@@ -2,8 +2,7 @@
 
 import pytest
 
-from gpu_platform.devcluster.pulumi_kubernetes.inputs import ObjectType
-from gpu_platform.devcluster.pulumi_kubernetes.replacement import find_refused, find_replacing
+from gpu_platform.devcluster.pulumi_kubernetes.inputs import ObjectType, find_refused, find_replacing
 from gpu_platform.kube import KubeError
 from gpu_platform.pulumi_protocol.properties import Path
 
