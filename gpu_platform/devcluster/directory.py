@@ -6,7 +6,6 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
@@ -60,91 +59,47 @@ def is_locked(path: Path) -> bool:
         return not was_free
 
 
-@dataclass(frozen=True)
 class ClusterDirectory:
     """The paths of one cluster. Two directories are two clusters that know nothing of each other."""
 
-    root: Path
+    def __init__(self, root: Path) -> None:
+        self.root = root
 
-    @property
-    def record(self) -> Path:
-        """Identity, ports, passwords and inventory: written by `up`, read by everybody, kept over restarts."""
-        return self.root / "cluster.json"
+        self.record = root / "cluster.json"
+        """Identity, ports, passwords and inventory: written by `up`, read by every command, kept over restarts."""
 
-    @property
-    def status(self) -> Path:
+        self.status = root / "status.json"
         """What runs now: written by the supervisor at every change."""
-        return self.root / "status.json"
 
-    @property
-    def up_lock(self) -> Path:
-        """Held while somebody starts or stops the cluster."""
-        return self.root / "up.lock"
+        self.up_lock = root / "up.lock"
+        """Held while a command starts or stops the cluster."""
 
-    @property
-    def supervisor_lock(self) -> Path:
+        self.supervisor_lock = root / "supervisor.lock"
         """Held by the supervisor as long as it lives; the kernel frees it, whatever the death."""
-        return self.root / "supervisor.lock"
 
-    @property
-    def kubeconfig(self) -> Path:
+        self.kubeconfig = root / "kubeconfig"
         """The administrator's."""
-        return self.root / "kubeconfig"
 
-    @property
-    def pki(self) -> Path:
-        return self.root / "pki"
+        self.pki = root / "pki"
+        self.etcd_data = root / "data" / "etcd"
+        self.nats_data = root / "data" / "nats"
 
-    @property
-    def etcd_data(self) -> Path:
-        return self.root / "data" / "etcd"
+        self.volumes = root / "volumes"
+        """The data of PVCs, a directory each."""
 
-    @property
-    def nats_data(self) -> Path:
-        return self.root / "data" / "nats"
-
-    @property
-    def volumes(self) -> Path:
-        """The data of claims, a directory each."""
-        return self.root / "volumes"
-
-    @property
-    def nats_identity(self) -> Path:
+        self.nats_identity = root / "nats"
         """Keys and credentials of NATS."""
-        return self.root / "nats"
 
-    @property
-    def nats_config(self) -> Path:
-        return self.root / "nats.conf"
+        self.nats_config = root / "nats.conf"
+        self.logs = root / "logs"
+        self.audit_policy = root / "audit-policy.yaml"
+        self.audit_log = self.logs / "audit.log"
+        self.pulumi_state = root / "pulumi"
+        self.pulumi_home = root / "pulumi-home"
+        self.pulumi_passphrase = root / "pulumi-passphrase"
 
-    @property
-    def audit_policy(self) -> Path:
-        return self.root / "audit-policy.yaml"
-
-    @property
-    def audit_log(self) -> Path:
-        return self.logs / "audit.log"
-
-    @property
-    def logs(self) -> Path:
-        return self.root / "logs"
-
-    @property
-    def pulumi_state(self) -> Path:
-        return self.root / "pulumi"
-
-    @property
-    def stacks(self) -> Path:
+        self.stacks = root / "stacks"
         """The stack worker's: work directories, and the units' stacks in `state`."""
-        return self.root / "stacks"
-
-    @property
-    def pulumi_home(self) -> Path:
-        return self.root / "pulumi-home"
-
-    @property
-    def pulumi_passphrase(self) -> Path:
-        return self.root / "pulumi-passphrase"
 
     def log_of(self, process: str) -> Path:
         return self.logs / f"{process}.log"

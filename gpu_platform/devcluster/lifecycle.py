@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -194,13 +195,11 @@ def _stop_supervisor(directory: ClusterDirectory) -> bool:
     if not is_running(directory):
         return False
     pid = read_status(directory).supervisor_pid
-    if pid is not None:
-        _signal(pid, signal.SIGTERM)
+    _signal(pid, signal.SIGTERM)
     deadline = time.monotonic() + STOP_SECONDS
     while is_running(directory):
         if time.monotonic() > deadline:
-            if pid is not None:
-                _signal(pid, signal.SIGKILL)
+            _signal(pid, signal.SIGKILL)
             break
         time.sleep(POLL_SECONDS)
     if (supervisor := _started.pop(directory.root, None)) is not None:
@@ -208,11 +207,10 @@ def _stop_supervisor(directory: ClusterDirectory) -> bool:
     return True
 
 
-def _signal(pid: int, number: int) -> None:
-    try:
-        os.kill(pid, number)
-    except ProcessLookupError:
-        return
+def _signal(pid: int | None, number: int) -> None:
+    if pid is not None:
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
 
 
 def find_nearby(start: Path) -> Path | None:
@@ -231,7 +229,8 @@ def _is_own(root: Path) -> bool:
 
 def list_running(proc: Path = Path("/proc")) -> tuple[Path, ...]:
     """The directories of this user's clusters that run on this machine, by their supervisors' command lines."""
-    named = {Path(words[-1]) for words in _list_command_lines(proc) if words[1:-1] == list(SUPERVISOR)}
+    command_lines = (_read_command_line(entry) for entry in proc.iterdir() if entry.name.isdigit())
+    named = {Path(words[-1]) for words in command_lines if words[1:-1] == list(SUPERVISOR)}
     return tuple(sorted(root for root in named if is_running(ClusterDirectory(root))))
 
 
@@ -256,10 +255,6 @@ def choose_directory(looked_in: Path, nearby: Path | None, running: Sequence[Pat
             "or start one here with `gpu-platform dev up`"
         )
     raise DevClusterError(f"{looked}; name one of those that run with --dir: {', '.join(map(str, running))}")
-
-
-def _list_command_lines(proc: Path) -> list[list[str]]:
-    return [words for entry in proc.iterdir() if entry.name.isdigit() and (words := _read_command_line(entry))]
 
 
 def _read_command_line(process: Path) -> list[str]:

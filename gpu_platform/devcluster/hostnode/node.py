@@ -125,9 +125,10 @@ def build_node_status(node: Json, machine: Machine, port: int, *, ready: bool, n
         else ("HostNodeStopped", "the host node's agent has been stopped")
     )
     conditions = [
-        _condition(known, "MemoryPressure", "False", "NotMeasured", "the host node does not measure it", now),
-        _condition(known, "DiskPressure", "False", "NotMeasured", "the host node does not measure it", now),
-        _condition(known, "PIDPressure", "False", "NotMeasured", "the host node does not measure it", now),
+        *(
+            _condition(known, pressure, "False", "NotMeasured", "the host node does not measure it", now)
+            for pressure in ("MemoryPressure", "DiskPressure", "PIDPressure")
+        ),
         _condition(known, "Ready", "True" if ready else "False", reason, message, now),
     ]
     return {

@@ -9,6 +9,7 @@ import asyncio
 import logging
 import shutil
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -163,10 +164,8 @@ class Provisioner:
             await self._changed.wait()
 
     async def _ensure_class(self) -> None:
-        try:
+        with suppress(AlreadyExistsError):
             await self._client.create(STORAGE_CLASSES.collection(), build_class())
-        except AlreadyExistsError:
-            return
 
     async def _pass(self) -> None:
         volumes = {volume["metadata"]["name"]: volume for volume in self._volumes.objects()}
@@ -174,7 +173,8 @@ class Provisioner:
             await self._apply(write)
 
     async def _apply(self, write: Write) -> None:
-        try:
+        # What another writer did first, the watch shows in a moment.
+        with suppress(AlreadyExistsError, NotFoundError):
             match write:
                 case MakeVolume(directory, body):
                     directory.mkdir(parents=True, exist_ok=True)
@@ -191,6 +191,3 @@ class Provisioner:
                         PERSISTENT_VOLUMES.item(volume["metadata"]["name"]),
                         {"preconditions": {"uid": volume["metadata"]["uid"]}},
                     )
-        except (AlreadyExistsError, NotFoundError):
-            # The watch will show it in a moment.
-            return
