@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.support import process_logs, rbac_usage
+from tests.support import processes, rbac_usage
 from tests.support.fault_report import PROPERTY, FaultReport, FaultRow, build_table
 from tests.support.module_seconds import MODULE_SECONDS
 
@@ -39,7 +39,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup() -> None:
-    process_logs.begin_test()
+    processes.begin_test()
 
 
 @pytest.hookimpl(wrapper=True)
@@ -47,7 +47,7 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
     """A failing test shows the last lines of the processes that were involved."""
     report = yield
     if report.failed:
-        report.sections += [(f"last lines of {name}", text) for name, text in process_logs.list_last_lines()]
+        report.sections += [(f"last lines of {name}", text) for name, text in processes.list_last_lines()]
     # A worker cannot send lone surrogates, which some tests log.
     report.sections = [(name, text.encode(errors="backslashreplace").decode()) for name, text in report.sections]
     return report

@@ -2,7 +2,7 @@
 
 from tests.architecture.markdown import list_documents
 from tests.architecture.repository import ROOT
-from tests.support.console_blocks import Page, parse_page
+from tests.support.console import Page, parse_page
 
 NOT_RUN = {
     "CONTRIBUTING.md": 1,

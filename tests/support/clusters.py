@@ -17,7 +17,7 @@ from gpu_platform.devcluster.record import ClusterRecord
 from gpu_platform.domain.rbac import API_ACCOUNT, STACK_WORKER_ACCOUNT
 from tests.support import rbac_usage
 from tests.support.api import know_listeners
-from tests.support.process_logs import watched_directory
+from tests.support.processes import watched_directory
 
 NODES = 4
 GPUS = 8

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from gpu_platform.domain.json_text import Json
-from tests.support.process_logs import watched_file
+from tests.support.processes import watched_file
 from tests.support.waiting import PATIENCE_SECONDS, NotYet, eventually
 
 

@@ -1,4 +1,4 @@
-"""Functions on the host node: made with `kubectl`'s means, called over the queue, answered by real processes."""
+"""Functions: made with `kubectl` or over REST, run by the host node, and called over the queue."""
 
 import sys
 from collections.abc import AsyncIterator
@@ -6,6 +6,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
+
+import httpx
 
 from gpu_platform.clock import now_utc
 from gpu_platform.devcluster.credentials import credentials_file
@@ -21,6 +23,8 @@ from gpu_platform.nats.streams import ensure_streams
 from tests.architecture.repository import ROOT
 from tests.support.clusters import RunningCluster
 from tests.support.units_and_stock import INSTANCES, find, ready_condition
+from tests.support.units_api import SPEC as UNITS_SPEC
+from tests.support.units_api import delete_operations
 from tests.support.waiting import eventually
 
 SPEC = "host.1"
@@ -139,3 +143,29 @@ async def open_calls(cluster: RunningCluster) -> AsyncIterator[Calls]:
         # In a new cluster the API may not have made them yet.
         await ensure_streams(js)
         yield Calls(js, Records(js, timedelta(hours=1)))
+
+
+FUNCTIONS = "/api/v1/serverless/functions"
+
+
+def build_function_request(name: str, **fields: Any) -> Json:
+    """A function without workers, unless the fields say otherwise."""
+    return {"operationID": f"op-{name}", "name": name, "specName": UNITS_SPEC, "image": "example/words", **fields}
+
+
+async def post_function(api: httpx.AsyncClient, name: str, **fields: Any) -> Json:
+    answer = await api.post(FUNCTIONS, json=build_function_request(name, **fields))
+    assert answer.status_code == 201, answer.text
+    view: Json = answer.json()["data"]
+    return view
+
+
+async def remove_function(api: httpx.AsyncClient, kube: KubeClient, name: str) -> None:
+    """Also its record, so that the next test may use the same operationID."""
+    await api.delete(f"{FUNCTIONS}/{name}")
+
+    async def is_gone() -> bool:
+        return (await api.get(f"{FUNCTIONS}/{name}")).status_code == 404
+
+    await eventually(is_gone)
+    await delete_operations(kube, name)

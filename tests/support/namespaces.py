@@ -1,16 +1,20 @@
-"""Namespaces in which the platform's processes may work, as the bootstrap makes those of tenants."""
+"""Namespaces in which the platform's processes may work, as the bootstrap makes those of tenants, and the quotas of
+their objects.
+"""
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
+from gpu_platform.domain.limits import QUOTA, TenantLimits, is_counted
 from gpu_platform.domain.names import GROUP
 from gpu_platform.domain.rbac import ACCOUNTS, account_user
 from gpu_platform.kube import KubeClient
-from gpu_platform.kube.paths import NAMESPACES, SERVICE_ACCOUNTS, ResourcePath
+from gpu_platform.kube.paths import NAMESPACES, RESOURCE_QUOTAS, SERVICE_ACCOUNTS, ResourcePath
 from infra.components.access import RBAC, build_tenant_binding
+from infra.components.namespaces import build_object_counts
 from tests.support.access_reviews import REVIEWS
-from tests.support.units_and_stock import find
-from tests.support.waiting import eventually
+from tests.support.units_and_stock import INSTANCES, find
+from tests.support.waiting import NotYet, eventually
 
 ROLE_BINDINGS = ResourcePath(RBAC, "rolebindings")
 
@@ -43,3 +47,25 @@ async def _has_rights(kube: KubeClient, namespace: str) -> bool:
     spec = {"user": account_user(ACCOUNTS[-1]), "resourceAttributes": attributes}
     body = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}
     return bool((await kube.create(REVIEWS, body))["status"]["allowed"])
+
+
+async def limit_objects(kube: KubeClient, namespace: str, limits: TenantLimits) -> None:
+    """Creates the quota, and waits until it holds."""
+    await kube.create(RESOURCE_QUOTAS.collection(namespace), build_object_counts(namespace, limits))
+    await wait_counted(kube, namespace)
+
+
+async def change_limits(kube: KubeClient, namespace: str, limits: TenantLimits) -> None:
+    path = RESOURCE_QUOTAS.item(QUOTA, namespace)
+    await kube.patch(path, {"spec": build_object_counts(namespace, limits)["spec"]})
+    await wait_counted(kube, namespace)
+
+
+async def wait_counted(kube: KubeClient, namespace: str = INSTANCES) -> None:
+    """Right after the bootstrap of an empty cluster, Kubernetes does not know our kinds well enough to count them."""
+
+    async def has_counts() -> bool | NotYet:
+        quota = await kube.get(RESOURCE_QUOTAS.item(QUOTA, namespace))
+        return is_counted(quota) or NotYet(quota.get("status"))
+
+    await eventually(has_counts)

@@ -17,7 +17,7 @@ from infra.components.processes import API, RECONCILER, STACK_WORKER
 from tests.support.api import UNITS, api_process, open_api, unit_request, wait_ready
 from tests.support.clusters import RunningCluster
 from tests.support.daemons import running_daemon
-from tests.support.functions_api import FUNCTIONS, build_function_request
+from tests.support.functions import FUNCTIONS, build_function_request
 from tests.support.namespaces import ROLE_BINDINGS
 from tests.support.ssh_blocks import ssh_block
 from tests.support.stack_workers import (
@@ -30,7 +30,7 @@ from tests.support.stack_workers import (
     unit_stack,
     wait_recorded,
 )
-from tests.support.storages_api import STORAGES, build_mounts, build_storage_request
+from tests.support.storages import STORAGES, build_mounts, build_storage_request
 from tests.support.units_and_stock import find, wait_unit_phase
 from tests.support.waiting import eventually
 

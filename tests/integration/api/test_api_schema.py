@@ -37,8 +37,8 @@ from gpu_platform.kube.paths import GPU_SPECS, OPERATIONS, STOCK_POOLS
 from tests.support.api import UNITS, probe
 from tests.support.clusters import RunningCluster
 from tests.support.fault_report import FaultReport
-from tests.support.functions_api import FUNCTIONS
-from tests.support.storages_api import STORAGES
+from tests.support.functions import FUNCTIONS
+from tests.support.storages import STORAGES
 from tests.support.tenants import Tenant, tenant
 from tests.support.units_and_stock import STOCK, create_unit, stock_of, unit_body, wait_pool_available, wait_unit_phase
 from tests.support.waiting import eventually

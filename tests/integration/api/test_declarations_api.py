@@ -18,8 +18,8 @@ from gpu_platform.kube.paths import GPU_FUNCTIONS, GPU_STORAGES, OPERATIONS
 from tests.support.api import api_process, code_of, open_api, wait_ready
 from tests.support.clusters import RunningCluster
 from tests.support.fault_report import FaultReport
-from tests.support.functions_api import FUNCTIONS, build_function_request, remove_function
-from tests.support.storages_api import STORAGES, build_storage_request, remove_storage
+from tests.support.functions import FUNCTIONS, build_function_request, remove_function
+from tests.support.storages import STORAGES, build_storage_request, remove_storage
 from tests.support.tenants import tenant
 from tests.support.units_and_stock import INSTANCES, ensure_spec, find
 from tests.support.units_api import SPEC, spec_body

@@ -23,9 +23,9 @@ from gpu_platform.kube.paths import GPU_FUNCTIONS, GPU_UNITS, OPERATIONS, RESOUR
 from tests.support.api import UNITS, api_process, code_of, open_api, wait_ready
 from tests.support.audit_log import AuditLog
 from tests.support.clusters import RunningCluster
-from tests.support.functions_api import FUNCTIONS, build_function_request, post_function
-from tests.support.object_counts import change_limits, limit_objects, wait_counted
-from tests.support.storages_api import STORAGES, build_storage_request
+from tests.support.functions import FUNCTIONS, build_function_request, post_function
+from tests.support.namespaces import change_limits, limit_objects, wait_counted
+from tests.support.storages import STORAGES, build_storage_request
 from tests.support.tenants import Tenant, tenant
 from tests.support.units_and_stock import (
     STOCK,

@@ -16,8 +16,8 @@ from gpu_platform.kube import KubeClient
 from gpu_platform.kube.paths import GPU_FUNCTIONS, GPU_STORAGES, OPERATIONS, ResourcePath
 from tests.support.api import UNITS, code_of
 from tests.support.clusters import RunningCluster
-from tests.support.functions_api import FUNCTIONS, build_function_request
-from tests.support.storages_api import STORAGES
+from tests.support.functions import FUNCTIONS, build_function_request
+from tests.support.storages import STORAGES
 from tests.support.tenants import tenant
 from tests.support.units_and_stock import INSTANCES, ensure_spec, find, stock_pool
 from tests.support.units_api import SPEC, post_unit, remove_unit, rest_unit, spec_body

@@ -17,7 +17,7 @@ from gpu_platform.kube.paths import GPU_FUNCTIONS
 from platform_api.auth.access import WRITE_BURST_SECONDS
 from tests.support.api import UNITS, api_process, code_of, open_api, wait_ready
 from tests.support.clusters import RunningCluster
-from tests.support.functions_api import FUNCTIONS, post_function
+from tests.support.functions import FUNCTIONS, post_function
 from tests.support.tenants import key_of, tenant
 from tests.support.units_and_stock import ensure_spec
 from tests.support.units_api import SPEC, spec_body

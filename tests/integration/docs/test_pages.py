@@ -11,8 +11,7 @@ import pytest
 
 from tests.architecture.markdown import list_documents
 from tests.architecture.repository import ROOT
-from tests.support.console_blocks import parse_page
-from tests.support.console_shell import Shell, copy_checkout, open_shell, run_block
+from tests.support.console import Shell, copy_checkout, open_shell, parse_page, run_block
 
 README = Path("README.md")
 

@@ -11,6 +11,7 @@ from gpu_platform.kube.paths import PODS
 from tests.architecture.repository import ROOT
 from tests.support.api import code_of
 from tests.support.functions import (
+    FUNCTIONS,
     SPEC,
     Calls,
     change_function,
@@ -19,7 +20,6 @@ from tests.support.functions import (
     wait_function_reason,
     workers_of,
 )
-from tests.support.functions_api import FUNCTIONS
 from tests.support.host_pods import is_without_processes
 from tests.support.units_and_stock import INSTANCES, stock_pool
 from tests.support.waiting import NotYet, eventually

@@ -19,7 +19,7 @@ from gpu_platform.kube.paths import GPU_FUNCTIONS, OPERATIONS
 from tests.architecture.repository import ROOT
 from tests.support.api import UNITS, code_of
 from tests.support.clusters import RunningCluster
-from tests.support.functions_api import FUNCTIONS, build_function_request, post_function, remove_function
+from tests.support.functions import FUNCTIONS, build_function_request, post_function, remove_function
 from tests.support.tenants import tenant
 from tests.support.units_and_stock import INSTANCES, ensure_spec, find, stock_pool
 from tests.support.units_api import SPEC, remove_unit, rest_unit, spec_body

@@ -19,7 +19,7 @@ from tests.support.access_reviews import is_declared, list_allowed, list_questio
 from tests.support.audit_log import AuditLog
 from tests.support.bootstrap import BootstrapStack, list_remains, read_config
 from tests.support.clusters import RunningCluster
-from tests.support.object_counts import wait_counted
+from tests.support.namespaces import wait_counted
 from tests.support.operator_api import POOLS, STOCK_UNITS, seed_request, wait_job
 from tests.support.service_accounts import (
     keep_stacks,

@@ -28,7 +28,7 @@ from gpu_platform.nats.subjects import (
     wake_subject,
 )
 from gpu_platform.nats.worker_logs import WorkerLog, ensure_log_stream, list_logs, remove_logs, write_log
-from tests.support.nats_users import (
+from tests.support.nats_server import (
     ANSWER_SECONDS,
     OURS,
     Users,

@@ -31,8 +31,7 @@ from gpu_platform.nats.listing import EVERYBODY, Figures, Listing
 from gpu_platform.nats.records import ROOM_TO_END, Hints, Records
 from gpu_platform.nats.streams import LARGEST_RECORD, ensure_consumer, ensure_streams, remove_consumer
 from gpu_platform.nats.subjects import BODIES, CHUNK_BYTES, body_subject, record_subject
-from tests.support.nats_server import QueueServer, queue_server
-from tests.support.nats_users import reach_server
+from tests.support.nats_server import QueueServer, queue_server, reach_server
 from tests.support.waiting import eventually
 
 NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)

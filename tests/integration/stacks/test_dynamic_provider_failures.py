@@ -9,7 +9,7 @@ import pytest
 from gpu_platform.domain.tenants import Role
 from gpu_platform.kube import KubeClient
 from tests.support.clusters import RunningCluster
-from tests.support.functions_api import FUNCTIONS
+from tests.support.functions import FUNCTIONS
 from tests.support.pulumi_projects import STACK, PulumiProject
 from tests.support.tenant_programs import (
     NAME,

@@ -22,11 +22,11 @@ from tests.support.api import UNITS, code_of
 from tests.support.clusters import RunningCluster
 from tests.support.daemons import Daemon
 from tests.support.earlier_version import EARLIER_STACKS
-from tests.support.functions_api import FUNCTIONS
+from tests.support.functions import FUNCTIONS
 from tests.support.operator_api import POOLS, remove
 from tests.support.restore import restore
 from tests.support.stack_workers import StackPlace, clear_index, read_metrics, stack_worker, wait_idle
-from tests.support.storages_api import STORAGES
+from tests.support.storages import STORAGES
 from tests.support.units_and_stock import ensure_spec, find
 from tests.support.units_api import spec_body
 from tests.support.waiting import NotYet, eventually

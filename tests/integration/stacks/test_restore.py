@@ -29,19 +29,23 @@ from tests.support.bootstrap import PLATFORM, SECONDS
 from tests.support.clusters import RunningCluster, running_cluster
 from tests.support.daemons import running_daemon
 from tests.support.fault_report import FaultReport
-from tests.support.functions_api import FUNCTIONS
+from tests.support.functions import FUNCTIONS
 from tests.support.operator_api import POOLS
-from tests.support.restore import dead_pid, plant_lock, restore, restoring, working_on
-from tests.support.restore_story import (
+from tests.support.restore import (
     FUNCTION,
     REFILLING,
     SEEDED,
     Lost,
     Story,
     build_wish,
+    dead_pid,
     ensure_specs,
     lose,
+    plant_lock,
     read_accepted,
+    restore,
+    restoring,
+    working_on,
 )
 from tests.support.stack_workers import PASSPHRASE, stack_worker, unit_stack
 from tests.support.units_and_stock import INSTANCES, find, get_unit, stock_of, wait_pool_available

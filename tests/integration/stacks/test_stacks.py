@@ -13,7 +13,7 @@ from gpu_platform.store.stacks import find_record
 from tests.support.api import UNITS
 from tests.support.clusters import RunningCluster
 from tests.support.daemons import Daemon
-from tests.support.functions_api import FUNCTIONS, build_function_request
+from tests.support.functions import FUNCTIONS, build_function_request
 from tests.support.stack_workers import (
     StackPlace,
     accepted_spec_of,

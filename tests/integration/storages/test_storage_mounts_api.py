@@ -22,11 +22,11 @@ from tests.support.api import UNITS, api_process, code_of, open_api, wait_ready
 from tests.support.bootstrap import PLATFORM
 from tests.support.clusters import RunningCluster
 from tests.support.fault_report import FaultReport
-from tests.support.storages import lingering_pod
-from tests.support.storages_api import (
+from tests.support.storages import (
     STORAGES,
     build_mounts,
     get_storage_view,
+    lingering_pod,
     post_storage,
     remove_storage,
     wait_unmounted,

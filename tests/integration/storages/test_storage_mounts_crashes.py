@@ -14,7 +14,7 @@ from gpu_platform.kube.paths import GPU_STORAGES, OPERATIONS
 from tests.support.api import UNITS, api_process, open_api, wait_ready
 from tests.support.clusters import RunningCluster
 from tests.support.fault_report import FaultReport
-from tests.support.storages_api import (
+from tests.support.storages import (
     STORAGES,
     build_mounts,
     get_storage_view,

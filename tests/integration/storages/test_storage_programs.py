@@ -19,8 +19,7 @@ from tests.support.api import UNITS
 from tests.support.clusters import RunningCluster
 from tests.support.fault_report import FaultReport
 from tests.support.pulumi_projects import LIMIT_SECONDS, PulumiProject
-from tests.support.storages import lingering_pod
-from tests.support.storages_api import STORAGES, get_storage_view, wait_unmounted
+from tests.support.storages import STORAGES, get_storage_view, lingering_pod, wait_unmounted
 from tests.support.tenant_programs import configure, outputs_of
 from tests.support.units_and_stock import INSTANCES, ensure_spec, find, stock_pool
 from tests.support.units_api import delete_operations, spec_body

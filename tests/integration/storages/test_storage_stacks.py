@@ -23,7 +23,7 @@ from tests.support.stack_workers import (
     unit_stack,
     wait_recorded,
 )
-from tests.support.storages_api import (
+from tests.support.storages import (
     STORAGES,
     build_mounts,
     build_storage_request,

@@ -16,7 +16,7 @@ from gpu_platform.domain.tenants import Role
 from gpu_platform.kube import KubeClient
 from gpu_platform.kube.paths import DEPLOYMENTS, GPU_STORAGES, OPERATIONS, PERSISTENT_VOLUME_CLAIMS, SERVICES
 from tests.support.api import code_of
-from tests.support.storages_api import (
+from tests.support.storages import (
     STORAGES,
     build_storage_request,
     get_storage_view,

@@ -19,8 +19,8 @@ from gpu_platform.kube import KubeClient
 from gpu_platform.kube.paths import PODS
 from tests.support import audited_api
 from tests.support.api import UNITS, api_process, code_of, open_api, scrape, wait_ready
+from tests.support.audited_api import read_peers
 from tests.support.clusters import RunningCluster
-from tests.support.sockets import read_peers
 from tests.support.tenants import key_of, tenant
 from tests.support.units_and_stock import INSTANCES, create_unit, delete_unit, get_unit, unit_body, wait_unit_phase
 from tests.support.waiting import PATIENCE_SECONDS, NotYet, eventually

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.support.console_blocks import Block, Step, is_whole, parse_page
+from tests.support.console import Block, Step, is_whole, parse_page
 
 
 def test_a_console_block_is_commands_and_their_output() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.support.console_shapes import has_shape, normalise
+from tests.support.console import has_shape, normalise
 
 
 @pytest.mark.parametrize(

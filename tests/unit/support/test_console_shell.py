@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.console_blocks import Block
-from tests.support.console_shell import READS, Shell, open_shell, run_block
+from tests.support.console import READS, Block, Shell, open_shell, run_block
 
 PAGE = Path("docs/page.md")
 

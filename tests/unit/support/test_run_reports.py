@@ -9,7 +9,7 @@ from tests.architecture.repository import ROOT
 TESTS = """
 import threading
 import pytest
-from tests.support.process_logs import watched_file
+from tests.support.processes import watched_file
 
 @pytest.mark.faults
 def test_hits(faults):

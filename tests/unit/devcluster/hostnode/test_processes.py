@@ -9,7 +9,7 @@ import pytest
 
 from gpu_platform.devcluster.child_process import find_marked, kill_marked
 from gpu_platform.devcluster.hostnode.processes import Child, Command
-from tests.support.process_table import is_running
+from tests.support.processes import is_running
 from tests.support.waiting import eventually
 
 MARK = "GPU_PLATFORM_TEST_MARK"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gpu_platform.devcluster.parts.build import EndedError, ProcessGroup
-from tests.support.process_table import is_running
+from tests.support.processes import is_running
 from tests.support.waiting import NotYet, wait_until
 
 # The shell waits for a child of its own, as `go build` does for the compiler.

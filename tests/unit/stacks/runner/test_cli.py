@@ -12,7 +12,7 @@ import pytest
 
 from stacks.runner.cli import Ending, ProcessFailedError, PulumiProcesses, build_environment
 from stacks.runner.results import Fault, RunnerStoppedError, StackFailedError, UnfitPulumiError
-from tests.support.process_table import is_running
+from tests.support.processes import is_running
 from tests.support.waiting import wait_until
 
 SCRIPT = """#!/bin/sh

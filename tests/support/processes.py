@@ -1,4 +1,4 @@
-"""The logs of the processes that a test involves, so that a failing test can show their last lines."""
+"""Processes: whether one runs, as the kernel says, and their logs, so that a failing test can show the last lines."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -62,3 +62,13 @@ def _read_tail(log: Path) -> str:
         file.seek(max(_offsets.get(log, 0), size - READ_BYTES))
         text = file.read().decode(errors="replace")
     return "\n".join(line[:SHOWN_CHARACTERS] for line in text.splitlines()[-SHOWN_LINES:])
+
+
+def is_running(pid: int) -> bool:
+    """A zombie has ended, and only waits to be collected. One that is collected between the opening of the file and
+    the reading of it is gone as well."""
+    try:
+        status = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return status.rpartition(")")[2].split()[0] != "Z"
