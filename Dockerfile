@@ -6,6 +6,7 @@ ARG BASE_IMAGE=python:3.12-slim
 ARG PULUMI_IMAGE=pulumi/pulumi-base:3.259.0
 
 FROM ${BASE_IMAGE} AS packages
+# The base and the extra `server`.
 COPY requirements/runtime.txt /build/requirements.txt
 # Every package by its hash, and only wheels: nothing is compiled, and nothing runs at installation.
 RUN python -m venv /opt/venv \
@@ -19,6 +20,7 @@ FROM ${PULUMI_IMAGE} AS pulumi
 FROM ${BASE_IMAGE}
 COPY --from=pulumi /pulumi/bin/pulumi /usr/local/bin/pulumi
 COPY --from=packages /opt/venv /opt/venv
+# Without the development cluster: .dockerignore leaves it out.
 COPY gpu_platform /opt/gpu-platform/gpu_platform
 COPY platform_api /opt/gpu-platform/platform_api
 COPY providers /opt/gpu-platform/providers

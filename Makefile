@@ -131,12 +131,13 @@ prod-up: $(PROD_SETTINGS) ## Bring the production example to an embedded cluster
 
 .PHONY: lock
 lock: venv ## Pin all packages by hash (LOCK_OPTIONS=--upgrade takes the newest allowed)
-	@for output in runtime:embedded dev:dev; do \
-		echo "requirements/$${output%%:*}.txt"; \
+	@for output in runtime:server base: dev:dev; do \
+		name="$${output%%:*}" extra="$${output##*:}"; \
+		echo "requirements/$$name.txt"; \
 		$(BIN)/uv pip compile --quiet $(LOCK_OPTIONS) --universal --python-version 3.11 --generate-hashes \
-			--no-header --no-emit-index-url --extra "$${output##*:}" pyproject.toml \
-			$$([ $${output%%:*} = dev ] && echo --constraint requirements/runtime.txt) \
-			--output-file "requirements/$${output%%:*}.txt"; \
+			--no-header --no-emit-index-url $${extra:+--extra $$extra} pyproject.toml \
+			$$([ $$name = runtime ] || echo --constraint requirements/runtime.txt) \
+			--output-file "requirements/$$name.txt"; \
 	done
 	@for name in go audit; do \
 		echo "requirements/$$name.txt"; \

@@ -1,25 +1,33 @@
-"""What each process of the platform has beside its work: logs for machines, tasks in the background, and the fault
-points at which a test lets it die.
+"""What each process of the platform has beside its work: logs for machines, tasks in the background, children that end
+with it, files that are written in one step, and the fault points at which a test lets it die.
 
 A log is one JSON object per line on standard error. Its message names what happened (`unit.plan.applied`); everything
 else is a field, given with `extra=`.
 """
 
 import asyncio
+import ctypes
 import json
 import logging
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Coroutine, Iterable
+import tempfile
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 _OWN_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 """What every record has; the rest of a record's fields came with `extra=`."""
 
+PR_SET_PDEATHSIG = 1
 FAULT = os.environ.get("GPU_PLATFORM_FAULT")
+
+
+class SentenceError(Exception):
+    """One clear sentence: what is wrong and what to do next. The command line prints it and exits with 2."""
 
 
 class JsonFormatter(logging.Formatter):
@@ -61,3 +69,30 @@ async def running(forever: Iterable[Coroutine[Any, Any, None]]) -> AsyncIterator
 def pass_point(name: str) -> None:
     if name == FAULT:
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+def dies_with_parent(signal_number: int = signal.SIGKILL) -> Callable[[], None]:
+    """A `preexec_fn`: the kernel signals the child when the thread that started it ends, whatever the reason."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    parent = os.getpid()
+
+    def request_death_signal() -> None:
+        libc.prctl(PR_SET_PDEATHSIG, signal_number)
+        if os.getppid() != parent:
+            # The parent was gone before the request: nobody will send the signal any more.
+            os.kill(os.getpid(), signal_number)
+
+    return request_death_signal
+
+
+def write_atomically(path: Path, content: str | bytes, mode: int = 0o600) -> None:
+    """Replaces the file in one step: it is either old or new, never half. Private by default."""
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
+        Path(temporary).chmod(mode)
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise

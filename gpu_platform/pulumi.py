@@ -5,7 +5,13 @@ Their arguments are mappings with the fields of the REST API, or these models of
 
 from gpu_platform.domain.storages import Accessor, Prepare
 from gpu_platform.domain.units import Access, Framework, Serverless, StorageMount, Template
-from providers.dynamic import GpuFunction, GpuStorage, GpuUnit
+
+try:
+    from providers.dynamic import GpuFunction, GpuStorage, GpuUnit
+except ModuleNotFoundError as error:
+    if error.name != "pulumi":
+        raise
+    raise ImportError("gpu_platform.pulumi needs the extra pulumi: pip install 'gpu-platform[pulumi]'") from error
 
 __all__ = [
     "Access",

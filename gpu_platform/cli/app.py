@@ -6,7 +6,6 @@ import typer
 from typer.core import TyperGroup
 
 from gpu_platform.cli import (
-    dev,
     drift,
     functions,
     health,
@@ -16,18 +15,17 @@ from gpu_platform.cli import (
     pools,
     preview,
     processes,
-    queue,
     specs,
     stock,
     storages,
-    tools,
     units,
     worker,
 )
+from gpu_platform.cli.extras import add_commands
 from gpu_platform.cli.output import NO_ROOM, accept_every_character, end_without_room, print_error
 from gpu_platform.cli.plans.digest import NoPlanError
 from gpu_platform.client import NotConfiguredError, PlatformError, UnsendableError
-from gpu_platform.devcluster import DevClusterError
+from gpu_platform.process import SentenceError
 
 NAME = "gpu-platform"
 
@@ -35,7 +33,7 @@ NAME = "gpu-platform"
 INTERRUPTED = 130
 
 FAILED, UNUSABLE = 1, 2
-UNUSABLE_ERRORS = (NotConfiguredError, UnsendableError, NoPlanError, DevClusterError)
+UNUSABLE_ERRORS = (NotConfiguredError, UnsendableError, NoPlanError, SentenceError)
 """What the command was given cannot be used; nothing was changed."""
 
 
@@ -45,7 +43,7 @@ class _Sentences(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
-        except (PlatformError, DevClusterError) as error:
+        except (PlatformError, SentenceError) as error:
             print_error(error)
             raise typer.Exit(UNUSABLE if isinstance(error, UNUSABLE_ERRORS) else FAILED) from None
         except KeyboardInterrupt:
@@ -91,7 +89,7 @@ app.add_typer(pools.app, name="pools")
 app.add_typer(jobs.app, name="ops")
 app.command("health")(health.health)
 app.command("drift")(drift.drift)
-app.add_typer(dev.app, name="dev")
+add_commands(app, "dev", "embedded")
 app.command("api")(processes.api)
 app.command("reconciler")(processes.reconciler)
 app.command("stack", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(processes.stack)
@@ -99,10 +97,10 @@ app.command("stack-worker")(processes.stack_worker)
 app.command("worker")(worker.worker)
 app.command("restore")(processes.restore)
 app.add_typer(keys.app, name="keys")
-app.add_typer(queue.app, name="queue")
+add_commands(app, "queue", "server")
 app.command("bootstrap")(processes.bootstrap)
 app.command("preview")(preview.preview)
-app.command("tools")(tools.tools)
+add_commands(app, "tools", "embedded")
 
 
 def run() -> None:

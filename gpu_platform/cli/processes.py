@@ -10,6 +10,8 @@ from typing import Annotated, NoReturn
 
 import typer
 
+from gpu_platform.cli.extras import Extra, require_extra
+
 WorkerSettings = Annotated[
     Path | None, typer.Option(help="The stack worker's settings; config/local/stack-worker.yaml shows every key.")
 ]
@@ -34,6 +36,7 @@ def api(
     ] = None,
 ) -> None:
     """Run the REST API: it checks, accepts and answers. Ctrl-C or SIGTERM ends it."""
+    require_extra("server")
     if with_stack_worker:
         # Not waited for: the API becomes its parent, and units are served with or without it.
         tied = ["--tied", str(os.getpid())]
@@ -99,7 +102,7 @@ def bootstrap(
 ) -> None:
     """Make the cluster in use into the platform, with Pulumi, from a checkout of the repository."""
     switches = _list_switches({"--refresh": refresh, "--expect-no-changes": expect_no_changes, "--json": as_json})
-    _become("infra.bootstrap", action, "--stack", stack, *switches)
+    _become("infra.bootstrap", action, "--stack", stack, *switches, extra="embedded")
 
 
 def _list_config(config: Path | None) -> list[str]:
@@ -110,5 +113,6 @@ def _list_switches(switches: dict[str, bool]) -> list[str]:
     return [switch for switch, is_on in switches.items() if is_on]
 
 
-def _become(module: str, *options: str) -> NoReturn:
+def _become(module: str, *options: str, extra: Extra = "server") -> NoReturn:
+    require_extra(extra)
     os.execv(sys.executable, [sys.executable, "-m", module, *options])  # noqa: S606 - no shell wanted

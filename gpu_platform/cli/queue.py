@@ -8,10 +8,10 @@ from typing import Annotated
 import typer
 
 from gpu_platform.client import NotConfiguredError
-from gpu_platform.devcluster.directory import write_atomically
 from gpu_platform.domain.names import SYSTEM_NAMESPACE
 from gpu_platform.nats.credentials import Keyring, KeyringError, parse_keyring
 from gpu_platform.nats.permissions import QueueUser
+from gpu_platform.process import write_atomically
 
 app = typer.Typer(help="Keys and credentials of NATS.", no_args_is_help=True)
 

@@ -17,15 +17,16 @@ import httpx
 import typer
 
 from gpu_platform.api_models.functions import FunctionView
+from gpu_platform.cli.extras import require_extra
 from gpu_platform.cli.output import print_json, print_remark
 from gpu_platform.cli.request_files import parse_json
 from gpu_platform.cli.resources import connect
 from gpu_platform.client import ApiError, PlatformError
 from gpu_platform.client.calls import said
 from gpu_platform.client.connection import KEY_VARIABLE, URL_VARIABLE
-from gpu_platform.devcluster.child_process import dies_with_parent
 from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.tenants import tenant_of
+from gpu_platform.process import dies_with_parent
 
 LOOK_SECONDS = 0.1
 START_SECONDS = 600.0
@@ -67,6 +68,7 @@ def worker(
     ] = None,
 ) -> None:
     """Run a handler here: answer the calls of a function until Ctrl-C, or one call from the command line."""
+    require_extra("server")
     payload = _parse_payload(call) if call is not None else None
     name = function or build_function_name(place)
     declared = _find_declared(name) if call is None and tenant is None else None

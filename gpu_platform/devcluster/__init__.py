@@ -1,5 +1,7 @@
 """The embedded default: gets the real parts and runs them on one machine. For development only."""
 
+from gpu_platform.process import SentenceError
 
-class DevClusterError(Exception):
-    """One clear sentence: what is wrong and what to do next. The command line prints it and exits with 2."""
+
+class DevClusterError(SentenceError):
+    """The embedded cluster cannot do what it was asked for."""

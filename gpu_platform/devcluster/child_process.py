@@ -1,17 +1,13 @@
-"""Children that do not outlive their parent, the mark by which leftovers are found all the same, and the end of a
-log."""
+"""The mark by which the leftovers of a cluster are found, and the end of a log."""
 
-import ctypes
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 CLUSTER_MARK = "GPU_PLATFORM_DEV_CLUSTER"
 """Environment variable that every process of a cluster carries: its value is the cluster's id."""
-
-PR_SET_PDEATHSIG = 1
 
 SWEEPS = 10
 """A process may fork while it is looked for; but there has to be an end."""
@@ -19,20 +15,6 @@ SWEEPS = 10
 LINES = 5
 LINE_LENGTH = 400
 TAIL_BYTES = 64 * 1024
-
-
-def dies_with_parent(signal_number: int = signal.SIGKILL) -> Callable[[], None]:
-    """A `preexec_fn`: the kernel signals the child when the thread that started it ends, whatever the reason."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    parent = os.getpid()
-
-    def request_death_signal() -> None:
-        libc.prctl(PR_SET_PDEATHSIG, signal_number)
-        if os.getppid() != parent:
-            # The parent was gone before the request: nobody will send the signal any more.
-            os.kill(os.getpid(), signal_number)
-
-    return request_death_signal
 
 
 def find_marked(name: str, value: str) -> Iterator[int]:

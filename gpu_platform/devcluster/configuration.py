@@ -13,12 +13,13 @@ import yaml
 
 import gpu_platform
 from gpu_platform.devcluster.credentials import credentials_file, ensure_certificates, ensure_identities, key_pair
-from gpu_platform.devcluster.directory import ClusterDirectory, write_atomically
+from gpu_platform.devcluster.directory import ClusterDirectory
 from gpu_platform.devcluster.record import LOOPBACK, ClusterRecord
 from gpu_platform.domain.names import EMBEDDED_CLUSTER, EMBEDDED_CONTEXT
 from gpu_platform.domain.rbac import ACCOUNTS, account_user
 from gpu_platform.nats.permissions import QueueUser
 from gpu_platform.nats.subjects import RESERVED_BYTES
+from gpu_platform.process import write_atomically
 
 COMPONENTS_WITH_KUBECONFIG = ("kube-controller-manager", "kube-scheduler", "kwok", "host-node", *ACCOUNTS)
 

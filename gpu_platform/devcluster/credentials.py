@@ -15,10 +15,11 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from gpu_platform.devcluster import DevClusterError
-from gpu_platform.devcluster.directory import ClusterDirectory, write_atomically
+from gpu_platform.devcluster.directory import ClusterDirectory
 from gpu_platform.domain.rbac import ACCOUNTS, account_groups, account_user
 from gpu_platform.nats.credentials import Keyring, KeyringError, parse_keyring
 from gpu_platform.nats.permissions import QueueUser
+from gpu_platform.process import write_atomically
 
 AUTHORITY_LIFE = timedelta(days=3650)
 LEAF_LIFE = timedelta(days=365)

@@ -1,8 +1,6 @@
 """The directory of a cluster: where everything lies, files that are written whole, and the locks on it."""
 
 import fcntl
-import os
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,19 +8,6 @@ from pathlib import Path
 from typing import IO
 
 RETRY_SECONDS = 0.02
-
-
-def write_atomically(path: Path, text: str, mode: int = 0o600) -> None:
-    """Replace the file in one step. Private by default: most of what the cluster writes is a secret."""
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(descriptor, "w") as file:
-            file.write(text)
-        Path(temporary).chmod(mode)
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gpu_platform.devcluster import DevClusterError
-from gpu_platform.devcluster.child_process import CLUSTER_MARK, dies_with_parent, kill_marked, last_words
+from gpu_platform.devcluster.child_process import CLUSTER_MARK, kill_marked, last_words
 from gpu_platform.devcluster.directory import ClusterDirectory, exclusive_lock, is_locked
 from gpu_platform.devcluster.parts import Parts
 from gpu_platform.devcluster.record import (
@@ -24,6 +24,7 @@ from gpu_platform.devcluster.record import (
     reserve_ports,
     save_record,
 )
+from gpu_platform.process import dies_with_parent
 
 START_SECONDS = 240.0
 """For everything to become ready; about 15 s on two idle cores, several times that when they are busy."""

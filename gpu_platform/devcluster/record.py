@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 from gpu_platform.devcluster import DevClusterError
-from gpu_platform.devcluster.directory import ClusterDirectory, write_atomically
+from gpu_platform.devcluster.directory import ClusterDirectory
 from gpu_platform.domain.tenants import build_key, draw_key_parts
+from gpu_platform.process import write_atomically
 
 LOOPBACK = "127.0.0.1"
 

@@ -24,7 +24,7 @@ from pathlib import Path
 
 import aiohttp
 
-from gpu_platform.devcluster.child_process import CLUSTER_MARK, dies_with_parent, kill_marked, last_words
+from gpu_platform.devcluster.child_process import CLUSTER_MARK, kill_marked, last_words
 from gpu_platform.devcluster.configuration import write_configuration
 from gpu_platform.devcluster.credentials import admin_tls
 from gpu_platform.devcluster.definitions import ensure_definitions
@@ -41,6 +41,7 @@ from gpu_platform.devcluster.record import (
 from gpu_platform.domain.conditions import is_true
 from gpu_platform.kube import KubeError, open_client
 from gpu_platform.kube.paths import LEASES, NODES
+from gpu_platform.process import dies_with_parent
 
 log = logging.getLogger(__name__)
 

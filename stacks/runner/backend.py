@@ -1,7 +1,7 @@
 """The backend's files: where a stack's state lies, how it is encrypted, and what Pulumi keeps in a root on disk.
 
 A backend URL has 256 roots below it. The files are Pulumi's own: here they are read, counted and deleted; written only
-to undo what a failed run left. A file that is written is either old or new, never half.
+to undo what a failed run left.
 
 All stacks share one salt, so that each CLI process derives one key, and none re-encrypts what another wrote. Its form
 is that of Pulumi's passphrase secrets provider: `v1:<salt>:v1:<nonce>:<the word pulumi, encrypted>`.
@@ -12,7 +12,6 @@ import hashlib
 import json
 import os
 import shutil
-import tempfile
 from base64 import b64decode, b64encode
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -25,6 +24,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.stacks import StackAddress, StackKind, parse_address
+from gpu_platform.process import write_atomically
 
 ITERATIONS = 1_000_000
 """Pulumi's own number. About 0.4 s of one core, once per process of ours and once per CLI process."""
@@ -47,14 +47,7 @@ SHARDS = tuple(f"{number:02x}" for number in range(256))
 def write_file(path: Path, text: str) -> None:
     """Does nothing when the file says so already."""
     if not path.exists() or path.read_text() != text:
-        write_bytes(path, text.encode())
-
-
-def write_bytes(path: Path, content: bytes) -> None:
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
-    with os.fdopen(handle, "wb") as file:
-        file.write(content)
-    Path(name).replace(path)
+        write_atomically(path, text)
 
 
 def ensure_salt(path: Path, passphrase: str) -> str:
@@ -168,7 +161,7 @@ class StackFiles:
         except BaseException:
             is_free = not any(self.locks.glob("*.json"))
             if path is not None and before is not None and is_free and not self.says_something():
-                write_bytes(path, before)
+                write_atomically(path, before)
             raise
 
     def prune_history(self) -> None:

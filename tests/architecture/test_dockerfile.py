@@ -29,6 +29,9 @@ EVERYTHING = Workloads.model_validate(
         "stackWorker": {"enabled": True, "settings": {"backendURL": "s3://example"}},
     }
 )
+LEFT_OUT = [
+    line for line in (ROOT / ".dockerignore").read_text().splitlines() if line[0] not in "!*" and (ROOT / line).is_dir()
+]
 PACKAGES = {source: target for source, target in FROM_HERE if (ROOT / source / "__init__.py").is_file()}
 
 
@@ -44,6 +47,8 @@ def test_every_package_that_the_processes_need_is_in_the_image(tmp_path: Path) -
     """The same layout in a directory: each module is imported from there, and each process starts."""
     for source in PACKAGES:
         shutil.copytree(ROOT / source, tmp_path / source, ignore=shutil.ignore_patterns("__pycache__"))
+    for path in LEFT_OUT:
+        shutil.rmtree(tmp_path / path)
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
     look = "import {0}, sys; sys.exit(not {0}.__file__.startswith({1!r}))"
     for package in PACKAGES:
@@ -61,6 +66,15 @@ def test_every_package_that_the_processes_need_is_in_the_image(tmp_path: Path) -
             )
             assert done.returncode == 0, done.stderr
             assert "--config" in done.stdout
+    left_out = [sys.executable, "-m", "gpu_platform.cli", "dev", "up"]
+    done = subprocess.run(left_out, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr == "error: this command needs the extra embedded: pip install 'gpu-platform[embedded]'\n"
+
+
+def test_the_image_holds_neither_the_development_cluster_nor_tests() -> None:
+    assert "gpu_platform/devcluster" in LEFT_OUT
+    assert not any(source.split("/")[0] in ("tests", "infra") for source, _ in FROM_HERE)
 
 
 def test_the_command_of_the_manifests_is_the_one_of_the_image() -> None:

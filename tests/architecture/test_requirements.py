@@ -49,7 +49,7 @@ def find_unmet(declared: tuple[Requirement, ...], pins: dict[str, str]) -> tuple
     )
 
 
-@pytest.mark.parametrize("name", ["runtime.txt", "dev.txt", "go.txt", "audit.txt"])
+@pytest.mark.parametrize("name", ["base.txt", "runtime.txt", "dev.txt", "go.txt", "audit.txt"])
 def test_every_requirement_is_pinned_by_version_and_hash(name: str) -> None:
     text = (REQUIREMENTS / name).read_text()
 
@@ -59,6 +59,7 @@ def test_every_requirement_is_pinned_by_version_and_hash(name: str) -> None:
 
 def test_no_other_requirements_file_escapes_the_rule() -> None:
     assert {path.name for path in REQUIREMENTS.glob("*.txt")} == {
+        "base.txt",
         "runtime.txt",
         "dev.txt",
         "go.txt",
@@ -96,12 +97,18 @@ def test_the_pins_meet_what_the_project_declares() -> None:
     assert find_unmet(list_declared((ROOT / "pyproject.toml").read_text()), pins) == ()
 
 
-def test_development_and_production_run_the_same_versions() -> None:
-    runtime, dev = read_pins(REQUIREMENTS / "runtime.txt"), read_pins(REQUIREMENTS / "dev.txt")
+@pytest.mark.parametrize("other", ["base.txt", "runtime.txt"])
+def test_development_and_production_run_the_same_versions(other: str) -> None:
+    pins, dev = read_pins(REQUIREMENTS / other), read_pins(REQUIREMENTS / "dev.txt")
 
-    assert {
-        name: (runtime[name], dev[name]) for name in runtime.keys() & dev.keys() if runtime[name] != dev[name]
-    } == {}
+    assert {name: (pins[name], dev[name]) for name in pins.keys() & dev.keys() if pins[name] != dev[name]} == {}
+
+
+def test_the_base_installation_holds_no_process_of_the_platform() -> None:
+    base = read_pins(REQUIREMENTS / "base.txt").keys()
+
+    assert base.isdisjoint({"aiohttp", "cryptography", "fastapi", "kubernetes", "nats-py", "pulumi", "uvicorn"})
+    assert base < read_pins(REQUIREMENTS / "runtime.txt").keys()
 
 
 def test_a_missing_and_an_outdated_pin_are_seen() -> None:

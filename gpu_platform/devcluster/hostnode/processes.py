@@ -14,9 +14,9 @@ from typing import IO, Self
 
 import aiohttp
 
-from gpu_platform.devcluster.child_process import dies_with_parent
 from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.network import is_loopback
+from gpu_platform.process import dies_with_parent
 
 HOST_NODE_MARK = "GPU_PLATFORM_DEV_HOST_NODE"
 """Environment variable of every process of every pod: its value is the cluster's id."""

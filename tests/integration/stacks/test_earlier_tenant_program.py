@@ -15,9 +15,9 @@ from gpu_platform.domain.json_text import Json
 from gpu_platform.kube import KubeClient
 from tests.support.api import UNITS
 from tests.support.clusters import RunningCluster
-from tests.support.functions_api import FUNCTIONS
+from tests.support.functions import FUNCTIONS
 from tests.support.pulumi_projects import STACK, PulumiProject
-from tests.support.storages_api import STORAGES
+from tests.support.storages import STORAGES
 from tests.support.units_and_stock import ensure_spec, stock_pool
 from tests.support.units_api import spec_body
 from tests.support.waiting import NotYet, eventually

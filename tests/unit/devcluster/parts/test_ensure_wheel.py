@@ -9,9 +9,9 @@ import pytest
 from gpu_platform.devcluster import DevClusterError
 from gpu_platform.devcluster.parts import FromPath, Origin
 from gpu_platform.devcluster.parts.ensure import NATS_PACKAGE, find_nats_server
-from gpu_platform.devcluster.parts.recipe import RUNTIME_REQUIREMENTS, find_pinned_version
+from gpu_platform.devcluster.parts.recipe import PYTHON_REQUIREMENTS, find_pinned_version
 
-PINNED = find_pinned_version(RUNTIME_REQUIREMENTS.read_text(), NATS_PACKAGE)
+PINNED = find_pinned_version(PYTHON_REQUIREMENTS.read_text(), NATS_PACKAGE)
 
 
 @pytest.fixture
