@@ -63,9 +63,7 @@ class Cluster:
             timing=timing,
         )
 
-    @property
-    def caches(self) -> tuple[ObjectCache, ...]:
-        return (
+        self.caches = (
             self.units,
             self.specs,
             self.pools,
@@ -76,6 +74,12 @@ class Cluster:
             self.stacks,
             self.operations,
         )
+        self._by_path = {
+            GPU_UNITS: self.units,
+            GPU_SPECS: self.specs,
+            GPU_STORAGES: self.storages,
+            GPU_FUNCTIONS: self.functions,
+        }
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
@@ -87,17 +91,9 @@ class Cluster:
         """Free and Ready, as of the last event."""
         return self.units.by_index(AVAILABLE, spec_name)
 
-    async def find_unit(self, namespace: str, name: str) -> Json | None:
-        return await self._find(self.units, GPU_UNITS, namespace, name)
-
-    async def find_storage(self, namespace: str, name: str) -> Json | None:
-        return await self._find(self.storages, GPU_STORAGES, namespace, name)
-
-    async def find_function(self, namespace: str, name: str) -> Json | None:
-        return await self._find(self.functions, GPU_FUNCTIONS, namespace, name)
-
-    async def find_spec(self, name: str) -> Json | None:
-        return await self._find(self.specs, GPU_SPECS, None, name)
+    async def find(self, path: ResourcePath, namespace: str | None, name: str) -> Json | None:
+        """From memory; one that is too new for that, which any replica may have accepted, is looked up."""
+        return self._by_path[path].get(namespace, name) or await find(self.client, path, name, namespace)
 
     def require_known_pods(self) -> None:
         """A 503 when Kubernetes has been away for long: an address may be another tenant's by now. Also when it is
@@ -125,10 +121,6 @@ class Cluster:
         if self.pulse.problem is not None:
             return (f"Kubernetes does not answer: {self.pulse.problem}",)
         return tuple(f"{cache.name}: not listed yet" for cache in self.caches if not cache.is_synced)
-
-    async def _find(self, cache: ObjectCache, path: ResourcePath, namespace: str | None, name: str) -> Json | None:
-        """From memory; one that is too new for that, which any replica may have accepted, is looked up."""
-        return cache.get(namespace, name) or await find(self.client, path, name, namespace)
 
 
 def _available_for(unit: Json) -> Iterable[str]:

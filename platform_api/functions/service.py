@@ -21,7 +21,7 @@ from gpu_platform.store.ledger import delete_on_record, spec_of
 from platform_api.auth.keys import Caller
 from platform_api.cluster import Cluster
 from platform_api.functions.views import FunctionHealthReads, QueueFigures
-from platform_api.objects.idempotent_create import Declarations, Declared, build_creation, check_catalogue
+from platform_api.objects.idempotent_create import Accepted, Declarations, build_creation, check_catalogue
 from platform_api.objects.limits import ObjectLimits
 from platform_api.objects.optimistic_update import check_match
 from platform_api.objects.service import ObjectService
@@ -39,7 +39,7 @@ class FunctionService(ObjectService):
         self._declarations = Declarations(cluster.client, limits, self.path, self.what, now)
         self.health = FunctionHealthReads(figures)
 
-    async def accept(self, caller: Caller, body: CreateFunction) -> Declared:
+    async def accept(self, caller: Caller, body: CreateFunction) -> Accepted[Json]:
         """A declaration, of a spec that is in the catalogue."""
         request = normalise_function(body.to_request())
         wanted = build_creation(caller, body.operation_id, OperationKind.CREATE_FUNCTION, "GPUFunction", request)

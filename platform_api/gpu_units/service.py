@@ -19,9 +19,6 @@ from gpu_platform.domain.operations import (
     RETENTION,
     OperationKind,
     OperationPhase,
-    OperationSpec,
-    OperationTarget,
-    request_hash,
     start_operation_name,
 )
 from gpu_platform.domain.ssh import MOST_SPARE, exchange_token, read_spare_tokens, token_of, with_spare_tokens
@@ -39,7 +36,6 @@ from gpu_platform.kube import ConflictError, NotFoundError
 from gpu_platform.kube.paths import GPU_UNITS
 from gpu_platform.process import pass_point
 from gpu_platform.store.ledger import (
-    build_operation,
     delete_on_record,
     finish_operation,
     open_operation,
@@ -66,6 +62,7 @@ from platform_api.gpu_units.views import UnitTargets, view_unit
 from platform_api.http.bodies import etag_of
 from platform_api.http.errors import conflict, in_progress, no_capacity
 from platform_api.metrics import ApiMetrics
+from platform_api.objects.idempotent_create import build_act, target_of
 from platform_api.objects.limits import ObjectLimits
 from platform_api.objects.optimistic_update import (
     TRIES,
@@ -222,10 +219,12 @@ class UnitService(ObjectService):
     async def _try_start(self, caller: Caller, unit: Json) -> Json | None:
         """None: the unit is no longer what it was, look again."""
         metadata = unit["metadata"]
-        operation_name = start_operation_name(caller.tenant, metadata["uid"], metadata["generation"])
+        started_by = start_operation_name(caller.tenant, metadata["uid"], metadata["generation"])
         # With the generation: a unit that was changed since is not started by a late recovery.
         request = {"generation": metadata["generation"]}
-        wanted = _operation(operation_name, caller, OperationKind.START_UNIT, _target_of(unit), request)
+        wanted = build_act(
+            caller, started_by, OperationKind.START_UNIT, target_of("GPUUnit", unit), request, name=started_by
+        )
         try:
             replay = await self._limits.find_replay(caller, wanted)
             opened = replay or await open_operation(self.client, wanted)
@@ -236,7 +235,7 @@ class UnitService(ObjectService):
             await self.acceptance.ends.wait(opened.operation)
             return None
         pass_point("api.start-recorded")
-        claim = Claim(names.claim_holder(metadata["namespace"], metadata["name"]), operation_name)
+        claim = Claim(names.claim_holder(metadata["namespace"], metadata["name"]), started_by)
         stock = await self._claimer.claim(unit["spec"]["specName"], claim, None)
         if stock is None:
             await remove_operation(self.client, opened.operation)
@@ -328,17 +327,3 @@ class UnitService(ObjectService):
 
 def _digest_of(spec: GPUUnitSpec) -> str | None:
     return spec.ssh.token_hash if spec.ssh is not None else None
-
-
-def _target_of(unit: Json) -> OperationTarget:
-    metadata = unit["metadata"]
-    return OperationTarget(kind="GPUUnit", namespace=metadata["namespace"], name=metadata["name"], uid=metadata["uid"])
-
-
-def _operation(
-    name: str, caller: Caller, kind: OperationKind, target: OperationTarget, request: Json | None = None
-) -> Json:
-    spec = OperationSpec(
-        operation_id=name, kind=kind, request_hash=request_hash(target), request=request or {}, target=target
-    )
-    return build_operation(name, caller.namespace, spec)

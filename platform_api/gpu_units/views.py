@@ -49,7 +49,7 @@ class UnitTargets:
         self._development_addresses = development_addresses
 
     async def find(self, caller: Caller, name: str, port: str) -> Target:
-        unit = await self._cluster.find_unit(caller.namespace, name)
+        unit = await self._cluster.find(GPU_UNITS, caller.namespace, name)
         if unit is None:
             raise object_not_found("unit", name)
         self._cluster.require_known_pods()

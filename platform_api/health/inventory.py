@@ -149,11 +149,4 @@ def _node(node: GpuNode, used: int) -> NodeInventory:
 
 def _pool(pool: Json) -> PoolInventory:
     view = stock_pools.view_pool(pool)
-    return PoolInventory(
-        name=view.name,
-        spec_name=view.spec_name,
-        replicas=view.replicas,
-        available=view.available,
-        claimed=view.claimed,
-        phase=view.phase,
-    )
+    return PoolInventory(**{field: getattr(view, field) for field in PoolInventory.model_fields})

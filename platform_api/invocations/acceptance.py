@@ -1,6 +1,5 @@
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
 from datetime import datetime
 
 from gpu_platform.api_models.invocations import FunctionState
@@ -8,6 +7,7 @@ from gpu_platform.domain.functions import GPUFunctionSpec
 from gpu_platform.domain.invocations import INLINE_BODY, Invocation, InvocationRequest, InvocationState, accept
 from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.limits import TenantLimits
+from gpu_platform.kube.paths import GPU_FUNCTIONS
 from gpu_platform.nats.errors import (
     OutdatedError,
     QueueFullError,
@@ -33,6 +33,7 @@ from platform_api.invocations.limits import ONE_RECORD, PATH, QueueCounts, Recor
 from platform_api.invocations.parsing import Payload, TextThreads, check_payload
 from platform_api.invocations.reads import Store
 from platform_api.nats_connection import QueueLink
+from platform_api.objects.idempotent_create import Accepted
 from platform_api.objects.optimistic_update import refuse_leaving
 
 
@@ -62,7 +63,7 @@ def not_queued_yet(invocation_id: str) -> ApiError:
 
 
 async def find_function(cluster: Cluster, namespace: str, name: str) -> GPUFunctionSpec:
-    function = await cluster.find_function(namespace, name)
+    function = await cluster.find(GPU_FUNCTIONS, namespace, name)
     if function is None:
         raise object_not_found("function", name)
     refuse_leaving(function, "function")
@@ -72,12 +73,6 @@ async def find_function(cluster: Cluster, namespace: str, name: str) -> GPUFunct
 def state_of(function: Json) -> FunctionState:
     view = view_function(function)
     return FunctionState(phase=view.phase, reason=view.reason, message=view.message)
-
-
-@dataclass(frozen=True)
-class AcceptedCall:
-    call: Invocation
-    is_new: bool
 
 
 class CallAcceptance:
@@ -98,7 +93,9 @@ class CallAcceptance:
         self.tenant_room = TenantRoom(limits_of)
         self._now = now
 
-    async def accept(self, store: Store, caller: Caller, request: InvocationRequest, content: bytes) -> AcceptedCall:
+    async def accept(
+        self, store: Store, caller: Caller, request: InvocationRequest, content: bytes
+    ) -> Accepted[Invocation]:
         """The content is the request's payload, as the caller sent it."""
         function = await find_function(self._cluster, caller.namespace, request.function)
         async with AsyncExitStack() as stack:
@@ -125,7 +122,7 @@ class CallAcceptance:
 
     async def _accept_new(
         self, store: Store, caller: Caller, request: InvocationRequest, payload: Payload, function: GPUFunctionSpec
-    ) -> AcceptedCall:
+    ) -> Accepted[Invocation]:
         call = accept(
             caller.tenant,
             request,
@@ -139,7 +136,7 @@ class CallAcceptance:
                 return await self._replay(store, known.call, request, payload)
             call, inline = await self.store_payload(store, call, inline), None
         accepted = await self.write(store, call, inline)
-        return accepted if accepted.is_new else await self._replay(store, accepted.call, request, payload)
+        return accepted if accepted.is_new else await self._replay(store, accepted.item, request, payload)
 
     @asynccontextmanager
     async def room(self, store: Store, caller: Caller, function_name: str) -> AsyncIterator[None]:
@@ -158,7 +155,7 @@ class CallAcceptance:
         ):
             yield
 
-    async def write(self, store: Store, call: Invocation, payload: bytes | None = None) -> AcceptedCall:
+    async def write(self, store: Store, call: Invocation, payload: bytes | None = None) -> Accepted[Invocation]:
         """Steps 3 and 4, with a payload that becomes a part of the record. The answer names the id: its caller may not
         know it."""
         try:
@@ -180,7 +177,7 @@ class CallAcceptance:
             await self._enqueue(store, call)
         else:
             self._counts.give_back_room(call.tenant, call.function)
-        return AcceptedCall(accepted.seen.call, accepted.is_new)
+        return Accepted(accepted.seen.call, accepted.is_new)
 
     async def _find(self, store: Store, caller: Caller, request: InvocationRequest) -> Seen | None:
         """The call of this function, or else whatever has its id."""
@@ -189,7 +186,7 @@ class CallAcceptance:
 
     async def _replay(
         self, store: Store, known: Invocation, request: InvocationRequest, payload: Payload
-    ) -> AcceptedCall:
+    ) -> Accepted[Invocation]:
         if (known.function, known.request_hash) != (request.function, payload.request_hash):
             raise conflict(
                 f"the invocation {request.id!r} was made before with another request; a new call needs a new id"
@@ -197,7 +194,7 @@ class CallAcceptance:
         if known.state is InvocationState.QUEUED:
             # Whoever accepted it may have died before it was queued.
             await self._enqueue(store, known)
-        return AcceptedCall(known, is_new=False)
+        return Accepted(known, is_new=False)
 
     async def _enqueue(self, store: Store, call: Invocation) -> None:
         try:

@@ -26,7 +26,6 @@ from platform_api.cluster import Cluster
 from platform_api.http.errors import ApiError, conflict, in_progress
 from platform_api.http.limits import release_held
 from platform_api.invocations.acceptance import (
-    AcceptedCall,
     CallAcceptance,
     find_function,
     is_over,
@@ -47,6 +46,7 @@ from platform_api.invocations.reads import (
 )
 from platform_api.metrics import ApiMetrics
 from platform_api.nats_connection import QueueLink
+from platform_api.objects.idempotent_create import Accepted
 from platform_api.objects.limits import TenantLimitReader
 from platform_api.settings import ApiSettings
 
@@ -105,7 +105,7 @@ class CallChanges:
         await self._free_room(store, seen.call)
         return seen.call
 
-    async def retry(self, store: Store, caller: Caller, invocation_id: str) -> AcceptedCall:
+    async def retry(self, store: Store, caller: Caller, invocation_id: str) -> Accepted[Invocation]:
         call = (await self._reads.get(store, caller, invocation_id)).call
         if not call.is_over:
             raise conflict(f"the invocation {invocation_id!r} is not over: it is {call.state}")
@@ -131,7 +131,7 @@ class CallChanges:
                 more = True
                 break
             if again.is_new:
-                ids.append(again.call.id)
+                ids.append(again.item.id)
             else:
                 known += 1
         return Redriven(redriven=len(ids), known=known, skipped=skipped, ids=tuple(ids), more=more)
@@ -176,7 +176,7 @@ class CallChanges:
             log.warning("invocations.room_not_freed", extra={"invocation": call.id, "error": str(error)})
         self._acceptance.tenant_room.measure_again(call.tenant)
 
-    async def _try_again(self, store: Store, caller: Caller, call: Invocation) -> AcceptedCall:
+    async def _try_again(self, store: Store, caller: Caller, call: Invocation) -> Accepted[Invocation]:
         again = retry(call, self._now())
         if known := await store.records.find(caller.tenant, again.id, call.function):
             return _known_retry(known.call, call)
@@ -191,7 +191,7 @@ class CallChanges:
                     ) from None
                 again = await self._acceptance.store_payload(store, again, content)
             accepted = await self._acceptance.write(store, again)
-        return accepted if accepted.is_new else _known_retry(accepted.call, call)
+        return accepted if accepted.is_new else _known_retry(accepted.item, call)
 
     async def _find_dead_letters(self, store: Store, caller: Caller, wish: Redrive) -> tuple[list[Invocation], bool]:
         """Without their contents, and whether there may be more."""
@@ -228,10 +228,10 @@ class CallChanges:
         return await store.records.find(call.tenant, retry_id(call.tenant, call.id), call.function) is None
 
 
-def _known_retry(known: Invocation, call: Invocation) -> AcceptedCall:
+def _known_retry(known: Invocation, call: Invocation) -> Accepted[Invocation]:
     if (known.retry_of, known.function) != (call.id, call.function):
         raise conflict(f"{known.id!r}, the id for the retry of {call.id!r}, was given to another call; make a new call")
-    return AcceptedCall(known, is_new=False)
+    return Accepted(known, is_new=False)
 
 
 async def _each(items: Sequence[Seen], do: Callable[[Seen], Awaitable[T]]) -> list[T]:
@@ -273,7 +273,7 @@ class InvocationService:
     async def invoke(self, caller: Caller, asked: Asked) -> tuple[Shown, bool]:
         """The call, and whether it is new."""
         store, accepted = await self._accept(caller, asked.fields.to_request(), asked.take_payload())
-        return await self._show(caller, store, accepted.call), accepted.is_new
+        return await self._show(caller, store, accepted.item), accepted.is_new
 
     async def invoke_and_wait(self, caller: Caller, asked: Asked) -> tuple[Shown, bool]:
         """The call, and whether it is over."""
@@ -282,7 +282,7 @@ class InvocationService:
         with self._link.hints.waiting(caller.tenant, request.id) as waiter:
             store, accepted = await self._accept(caller, request, asked.take_payload())
             seconds = asked.fields.timeout_seconds or DEFAULT_SECONDS
-            call = await self._waits.wait(store, accepted.call, waiter, seconds)
+            call = await self._waits.wait(store, accepted.item, waiter, seconds)
         return await self._show(caller, store, call), call.is_over
 
     async def get(self, caller: Caller, invocation_id: str) -> Shown:
@@ -306,7 +306,7 @@ class InvocationService:
 
     async def retry(self, caller: Caller, invocation_id: str) -> tuple[InvocationView, bool]:
         accepted = await self._changes.retry(self._store(), caller, invocation_id)
-        return view_invocation(accepted.call), accepted.is_new
+        return view_invocation(accepted.item), accepted.is_new
 
     async def redrive(self, caller: Caller, wish: Redrive) -> Redriven:
         return await self._changes.redrive(self._writable_store(), caller, wish)
@@ -319,7 +319,9 @@ class InvocationService:
     def watch(self, caller: Caller, function: str | None, last_seen: str | None) -> AsyncGenerator[bytes, None]:
         return watch_calls(self._store, self._link.hints, caller.tenant, function, last_seen)
 
-    async def _accept(self, caller: Caller, request: InvocationRequest, payload: bytes) -> tuple[Store, AcceptedCall]:
+    async def _accept(
+        self, caller: Caller, request: InvocationRequest, payload: bytes
+    ) -> tuple[Store, Accepted[Invocation]]:
         try:
             store = self._store()
             accepted = await self._acceptance.accept(store, caller, request, payload)

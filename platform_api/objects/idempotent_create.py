@@ -17,6 +17,7 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Generic, TypeVar
 
 from gpu_platform.domain.functions import FunctionRequest
 from gpu_platform.domain.json_text import Json
@@ -33,7 +34,7 @@ from gpu_platform.domain.operations import (
 from gpu_platform.domain.storages import StorageRequest
 from gpu_platform.domain.units import RequestError, UnitRequest
 from gpu_platform.kube import ConflictError, KubeError, NotFoundError, QuotaBusyError, ResourcePath
-from gpu_platform.kube.paths import OPERATIONS
+from gpu_platform.kube.paths import GPU_SPECS, OPERATIONS
 from gpu_platform.kube.requests import ObjectClient, delete_that, find
 from gpu_platform.process import pass_point
 from gpu_platform.store.ledger import (
@@ -72,6 +73,7 @@ REPLAY_SECONDS = 5.0
 FIRST_PAUSE_SECONDS = 0.03
 LONGEST_PAUSE_SECONDS = 0.5
 Check = Callable[[], Awaitable[None]]
+T = TypeVar("T")
 
 
 def build_creation(
@@ -93,15 +95,27 @@ def build_creation(
     return build_operation(operation_name(caller.tenant, operation_id), caller.namespace, spec)
 
 
+def target_of(kind: str, item: Json) -> OperationTarget:
+    """The target has the object's uid: another object of its name is another request."""
+    metadata = item["metadata"]
+    return OperationTarget(kind=kind, namespace=metadata["namespace"], name=metadata["name"], uid=metadata["uid"])
+
+
 def build_act(
-    caller: Caller, operation_id: str, kind: OperationKind, target: OperationTarget, request: Json | None = None
+    caller: Caller,
+    operation_id: str,
+    kind: OperationKind,
+    target: OperationTarget,
+    request: Json | None = None,
+    *,
+    name: str | None = None,
 ) -> Json:
-    """Builds the operation on an object that exists. The target has its uid: another object of its name is another
-    request. What `request` notes beside it is not compared with a replay."""
+    """Builds the operation on an object that exists. What `request` notes beside the target is not compared with a
+    replay. The name follows from the operationID, unless it is given."""
     spec = OperationSpec(
         operation_id=operation_id, kind=kind, request_hash=request_hash(target), request=request or {}, target=target
     )
-    return build_operation(operation_name(caller.tenant, operation_id), caller.namespace, spec)
+    return build_operation(name or operation_name(caller.tenant, operation_id), caller.namespace, spec)
 
 
 async def open_for_tenant(client: ObjectClient, operation: Json) -> Opened:
@@ -131,7 +145,7 @@ def check_replay(recorded: Json, wanted: Json) -> OperationSpec:
 
 async def check_catalogue(cluster: Cluster, spec_name: str) -> None:
     """A 400 that names the specs which there are."""
-    if await cluster.find_spec(spec_name) is None:
+    if await cluster.find(GPU_SPECS, None, spec_name) is None:
         known = ", ".join(sorted(spec["metadata"]["name"] for spec in cluster.specs.objects())) or "none"
         raise invalid_field("specName", f"there is no spec {spec_name!r}; there are: {known}")
 
@@ -249,9 +263,10 @@ class OperationEnds:
 
 
 @dataclass(frozen=True)
-class Declared:
-    item: Json
+class Accepted(Generic[T]):
+    item: T
     is_new: bool
+    """False: an earlier request made it."""
 
 
 class Declarations:
@@ -272,16 +287,16 @@ class Declarations:
         self._now = now
         self._ends = OperationEnds(client)
 
-    async def accept(self, caller: Caller, wanted: Json, body: Json, check: Check) -> Declared:
+    async def accept(self, caller: Caller, wanted: Json, body: Json, check: Check) -> Accepted[Json]:
         """`wanted` is the Operation, `body` the object that it makes, once `check` has found what both need."""
         for _ in range(BEGINNINGS):
             opened = await self._limits.find_replay(caller, wanted) or await open_for_tenant(self._client, wanted)
             if opened.is_new:
                 pass_point(f"api.{self._what}-recorded")
-                return Declared(await self._carry_out(opened.operation, body, check), is_new=True)
+                return Accepted(await self._carry_out(opened.operation, body, check), is_new=True)
             item = await self._ends.find_made(opened.operation, wanted, self._path, self._what)
             if item is not None:
-                return Declared(item, is_new=False)
+                return Accepted(item, is_new=False)
         raise being_undone(wanted["spec"]["operationID"])
 
     async def _carry_out(self, operation: Json, body: Json, check: Check) -> Json:

@@ -57,20 +57,12 @@ class Drift:
     of its name does not."""
 
 
-@dataclass(frozen=True)
-class Correction:
-    """Drift that is over: what was accepted is true again."""
-
-    drift: Drift
-    at: datetime
-
-
 class DriftTracker:
     def __init__(self, cluster: Cluster, now: Callable[[], datetime]) -> None:
         self._cluster = cluster
         self._now = now
         self._differing: dict[StackAddress, Drift] = {}
-        self._corrections: deque[Correction] = deque(maxlen=KEPT_CORRECTIONS)
+        self._corrections: deque[CorrectionView] = deque(maxlen=KEPT_CORRECTIONS)
         self._objects = {
             StackKind.GPU_UNIT: cluster.units,
             StackKind.GPU_STORAGE: cluster.storages,
@@ -85,8 +77,8 @@ class DriftTracker:
         """What differs longest comes first."""
         return tuple(sorted(self._differing.values(), key=lambda drift: (drift.since, drift.address.full_name)))
 
-    def list_corrections(self) -> tuple[Correction, ...]:
-        """The last ones, newest first."""
+    def list_corrections(self) -> tuple[CorrectionView, ...]:
+        """Drift that is over, because what was accepted is true again: the last ones, newest first."""
         return tuple(reversed(self._corrections))
 
     def find_record(self, address: StackAddress) -> StackRecord | None:
@@ -118,7 +110,7 @@ class DriftTracker:
             drift = replace(known or Drift(address, action, self._now()), action=action)
             self._differing[address] = _explained(drift, item, record)
         elif known is not None and item is not None and self._is_complete and is_corrected(known, item):
-            self._corrections.append(Correction(known, self._now()))
+            self._corrections.append(view_correction(known, self._now()))
 
     @property
     def _is_complete(self) -> bool:
@@ -176,12 +168,11 @@ def view_drift(drift: Drift, action: Action, record: StackRecord | None) -> Drif
     )
 
 
-def view_correction(correction: Correction) -> CorrectionView:
-    drift = correction.drift
+def view_correction(drift: Drift, corrected_at: datetime) -> CorrectionView:
     return CorrectionView(
         stack=drift.address.full_name,
         since=drift.since,
-        corrected_at=correction.at,
+        corrected_at=corrected_at,
         differences=_fields_of(drift.differences),
     )
 
@@ -198,7 +189,7 @@ async def build_report(client: BoundedClient, tracker: DriftTracker, limit: int)
     return DriftReport(
         items=tuple(views),
         total=len(found),
-        corrected=tuple(map(view_correction, tracker.list_corrections())),
+        corrected=tracker.list_corrections(),
     )
 
 

@@ -38,7 +38,7 @@ async def preview_unit(
     limit = deps_of(request).limits.of(caller.tenant).previews
     unit = await units.get(caller, name)
     accepted = await units.previews.accept(caller, unit, body.operation_id, limit)
-    return Answer(Envelope(data=accepted.preview), 202 if accepted.is_new else 200)
+    return Answer(Envelope(data=accepted.item), 202 if accepted.is_new else 200)
 
 
 # An operationID may have slashes.

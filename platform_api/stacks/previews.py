@@ -14,7 +14,7 @@ from weakref import WeakValueDictionary
 
 from gpu_platform.api_models.stacks import PreviewView
 from gpu_platform.domain.json_text import Json
-from gpu_platform.domain.operations import OperationKind, OperationPhase, OperationTarget, operation_name
+from gpu_platform.domain.operations import OperationKind, OperationPhase, operation_name
 from gpu_platform.kube import NotFoundError
 from gpu_platform.kube.informer import ObjectCache
 from gpu_platform.kube.paths import OPERATIONS
@@ -24,7 +24,7 @@ from platform_api.auth.keys import Caller
 from platform_api.cluster import ACTIVE_BY_NAMESPACE, ACTIVE_BY_UNIT, object_key
 from platform_api.http.errors import ApiError, conflict, not_found, too_many, unavailable
 from platform_api.kube_health import BoundedClient
-from platform_api.objects.idempotent_create import build_act, check_replay
+from platform_api.objects.idempotent_create import Accepted, build_act, check_replay, target_of
 from platform_api.objects.limits import ObjectLimits
 from platform_api.objects.optimistic_update import refuse_leaving
 from platform_api.stacks.service import get_intent, view_preview
@@ -34,13 +34,6 @@ Place = tuple[str, str]
 
 RETRY_SECONDS = 2
 """About as long as a preview runs."""
-
-
-@dataclass(frozen=True)
-class AcceptedPreview:
-    preview: PreviewView
-    is_new: bool
-
 
 UNSEEN = timedelta(seconds=60)
 """How long a preview counts that the cache has not shown. One that is this late was missed: recorded and deleted while
@@ -106,7 +99,7 @@ class PreviewService:
         self._active = active
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
-    async def accept(self, caller: Caller, unit: Json, operation_id: str | None, limit: int) -> AcceptedPreview:
+    async def accept(self, caller: Caller, unit: Json, operation_id: str | None, limit: int) -> Accepted[PreviewView]:
         """
         | operationID   | the unit's preview                 | the tenant's previews | answer                         |
         | ------------- | ---------------------------------- | --------------------- | ------------------------------ |
@@ -130,12 +123,12 @@ class PreviewService:
             replayed = await self._find(wanted) if operation_id is not None else None
             if replayed is not None:
                 check_replay(replayed, wanted)
-                return AcceptedPreview(view_preview(replayed), is_new=False)
+                return Accepted(view_preview(replayed), is_new=False)
             running, ended = await self._find_running(caller, unit)
             if running is None:
                 return await self._record(caller, wanted, ended, limit)
             if operation_id is None and is_shared(running, unit):
-                return AcceptedPreview(view_preview(running), is_new=False)
+                return Accepted(view_preview(running), is_new=False)
             raise _already_running(running)
 
     async def get(self, caller: Caller, unit_name: str, operation_id: str) -> PreviewView:
@@ -164,7 +157,7 @@ class PreviewService:
             ended.append(name)
         return None, ended
 
-    async def _record(self, caller: Caller, wanted: Json, ended: list[str], limit: int) -> AcceptedPreview:
+    async def _record(self, caller: Caller, wanted: Json, ended: list[str], limit: int) -> Accepted[PreviewView]:
         self._limits.check(caller, OperationKind.PREVIEW_UNIT)
         # Nothing is awaited between the count and the reservation: requests at the same time cannot pass the limit.
         if self._active.count(caller.namespace, ended) >= limit:
@@ -185,14 +178,12 @@ class PreviewService:
             if not is_new:
                 self._active.release(wanted)
         check_replay(opened.operation, wanted)
-        return AcceptedPreview(view_preview(opened.operation), opened.is_new)
+        return Accepted(view_preview(opened.operation), opened.is_new)
 
 
 def build_preview(caller: Caller, unit: Json, operation_id: str) -> Json:
-    metadata = unit["metadata"]
-    target = OperationTarget(kind="GPUUnit", namespace=caller.namespace, name=metadata["name"], uid=metadata["uid"])
-    asked = {"generation": metadata["generation"]}
-    return build_act(caller, operation_id, OperationKind.PREVIEW_UNIT, target, asked)
+    asked = {"generation": unit["metadata"]["generation"]}
+    return build_act(caller, operation_id, OperationKind.PREVIEW_UNIT, target_of("GPUUnit", unit), asked)
 
 
 def is_shared(running: Json, unit: Json) -> bool:

@@ -21,6 +21,7 @@ from platform_api.auth.access import Operator, Requires
 from platform_api.auth.keys import Caller
 from platform_api.deps import KubeCluster
 from platform_api.http.routes import Answer, Route
+from platform_api.objects.idempotent_create import Accepted
 from platform_api.objects.service import answer_object
 from platform_api.stacks.service import get_stack
 from platform_api.stock import jobs, service
@@ -130,5 +131,5 @@ async def get_spec(_: CatalogueReader, cluster: KubeCluster, name: str) -> Envel
     return Envelope(data=service.get_spec(cluster, name))
 
 
-def _accepted(accepted: jobs.AcceptedJob) -> Answer[Envelope[JobView]]:
-    return Answer(Envelope(data=accepted.job), 202 if accepted.is_new else 200)
+def _accepted(accepted: Accepted[JobView]) -> Answer[Envelope[JobView]]:
+    return Answer(Envelope(data=accepted.item), 202 if accepted.is_new else 200)

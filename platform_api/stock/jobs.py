@@ -1,6 +1,5 @@
 """Jobs: what operators asked for, and how far it came. The ledger is their only memory."""
 
-from dataclasses import dataclass
 from datetime import datetime
 
 from gpu_platform.api_models.envelope import ErrorDetail
@@ -20,13 +19,13 @@ from gpu_platform.domain.specs import GPUSpecSpec
 from gpu_platform.domain.stacks import address_of
 from gpu_platform.domain.stock import PoolRequest, StockRequest, StockUnitsRequest, find_size_problem
 from gpu_platform.kube import NotFoundError
-from gpu_platform.kube.paths import OPERATIONS, STOCK_POOLS
+from gpu_platform.kube.paths import GPU_SPECS, OPERATIONS, STOCK_POOLS
 from gpu_platform.kube.requests import find, list_pages
 from gpu_platform.store.ledger import Opened, build_operation, open_operation, spec_of, status_of
 from platform_api.cluster import Cluster
 from platform_api.http.errors import ApiError, conflict, invalid, invalid_field, not_found, unavailable
 from platform_api.kube_health import BoundedClient
-from platform_api.objects.idempotent_create import check_replay
+from platform_api.objects.idempotent_create import Accepted, check_replay
 
 TYPES = {
     OperationKind.SEED_STOCK_UNITS: JobType.SEED_STOCK_UNITS,
@@ -76,13 +75,7 @@ def _stack_name(target: OperationTarget) -> str | None:
     return address.full_name if address is not None else None
 
 
-@dataclass(frozen=True)
-class AcceptedJob:
-    job: JobView
-    is_new: bool
-
-
-async def accept_job(cluster: Cluster, operation_id: str, request: StockRequest, pool_name: str) -> AcceptedJob:
+async def accept_job(cluster: Cluster, operation_id: str, request: StockRequest, pool_name: str) -> Accepted[JobView]:
     """
     | operationID | request                                        | answer                              |
     | ----------- | ---------------------------------------------- | ----------------------------------- |
@@ -95,12 +88,12 @@ async def accept_job(cluster: Cluster, operation_id: str, request: StockRequest,
     wanted = build_job(operation_id, request, pool_name)
     recorded = await _find_operation(cluster.client, operation_id)
     if recorded is not None:
-        return AcceptedJob(_replay(recorded, wanted), is_new=False)
+        return Accepted(_replay(recorded, wanted), is_new=False)
     await _check_new(cluster, request, pool_name)
     opened = await _open(cluster.client, wanted)
     if opened.is_new:
-        return AcceptedJob(view_job(opened.operation), is_new=True)
-    return AcceptedJob(_replay(opened.operation, wanted), is_new=False)
+        return Accepted(view_job(opened.operation), is_new=True)
+    return Accepted(_replay(opened.operation, wanted), is_new=False)
 
 
 async def get_job(client: BoundedClient, operation_id: str) -> JobView:
@@ -170,7 +163,7 @@ async def _check_new(cluster: Cluster, request: StockRequest, pool_name: str) ->
 
 
 async def _find_catalogue(cluster: Cluster, spec_name: str) -> GPUSpecSpec | None:
-    entry = await cluster.find_spec(spec_name)
+    entry = await cluster.find(GPU_SPECS, None, spec_name)
     return GPUSpecSpec.model_validate(entry["spec"]) if entry else None
 
 

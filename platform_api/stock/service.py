@@ -9,6 +9,7 @@ from datetime import datetime
 from gpu_platform.api_models.stock import (
     ChangeStockPool,
     CreateStockPool,
+    JobView,
     PoolView,
     SeedStockUnits,
     SpecView,
@@ -38,9 +39,10 @@ from gpu_platform.store.ledger import build_deletion, delete_on_record, open_ope
 from platform_api.cluster import Cluster
 from platform_api.http.errors import conflict, object_not_found
 from platform_api.kube_health import BoundedClient
+from platform_api.objects.idempotent_create import Accepted
 from platform_api.objects.optimistic_update import TRIES, check_match, refuse_leaving, refuse_owned
 from platform_api.objects.reads import view_common
-from platform_api.stock.jobs import AcceptedJob, accept_job
+from platform_api.stock.jobs import accept_job
 
 
 def view_spec(spec: Json) -> SpecView:
@@ -74,7 +76,7 @@ def view_pool(pool: Json) -> PoolView:
     )
 
 
-async def create_pool(cluster: Cluster, body: CreateStockPool) -> AcceptedJob:
+async def create_pool(cluster: Cluster, body: CreateStockPool) -> Accepted[JobView]:
     request = body.to_request()
     return await accept_job(cluster, body.operation_id, request, request.name)
 
@@ -176,7 +178,7 @@ def view_stock_unit(stock: Json) -> StockUnitView:
     )
 
 
-async def seed(cluster: Cluster, body: SeedStockUnits) -> AcceptedJob:
+async def seed(cluster: Cluster, body: SeedStockUnits) -> Accepted[JobView]:
     pool_name = seed_pool_name(body.spec_name, body.operation_id)
     return await accept_job(cluster, body.operation_id, body.to_request(), pool_name)
 

@@ -19,7 +19,7 @@ from functools import partial
 
 from gpu_platform.api_models.storages import CreateStorage, StorageView
 from gpu_platform.domain.json_text import Json
-from gpu_platform.domain.operations import OperationKind, OperationPhase, OperationTarget
+from gpu_platform.domain.operations import OperationKind, OperationPhase
 from gpu_platform.domain.quantities import parse_amount
 from gpu_platform.domain.stacks import as_accepted
 from gpu_platform.domain.storages import (
@@ -46,8 +46,8 @@ from platform_api.gpu_units.acceptance import in_use_error
 from platform_api.http.errors import conflict, not_found, not_ready, object_not_found
 from platform_api.objects.idempotent_create import (
     BEGINNINGS,
+    Accepted,
     Declarations,
-    Declared,
     OperationEnds,
     being_undone,
     build_act,
@@ -55,6 +55,7 @@ from platform_api.objects.idempotent_create import (
     carry_out,
     check_replay,
     open_for_tenant,
+    target_of,
 )
 from platform_api.objects.limits import ObjectLimits
 from platform_api.objects.optimistic_update import changed_by_others, check_match
@@ -73,7 +74,7 @@ class StorageTargets:
         self._development_addresses = development_addresses
 
     async def find(self, caller: Caller, name: str) -> Target:
-        storage = await self._cluster.find_storage(caller.namespace, name)
+        storage = await self._cluster.find(GPU_STORAGES, caller.namespace, name)
         if storage is None:
             raise object_not_found("storage", name)
         self._cluster.require_known_pods()
@@ -108,7 +109,7 @@ class StorageService(ObjectService):
         self._ends = OperationEnds(cluster.client)
         self.targets = StorageTargets(cluster, development_addresses=development_addresses)
 
-    async def accept(self, caller: Caller, body: CreateStorage) -> Declared:
+    async def accept(self, caller: Caller, body: CreateStorage) -> Accepted[Json]:
         request = normalise_storage(body.to_request())
         wanted = build_creation(caller, body.operation_id, OperationKind.CREATE_STORAGE, "GPUStorage", request)
         storage = build_storage(request, caller.namespace, body.operation_id, spec_of(wanted).request_hash)
@@ -136,7 +137,8 @@ class StorageService(ObjectService):
 
     async def recover(self, caller: Caller, name: str, operation_id: str) -> Json:
         """The storage, once its controller is told; as it is now, when that was done before."""
-        wanted = build_recovery_operation(caller, operation_id, await self.get(caller, name))
+        target = target_of("GPUStorage", await self.get(caller, name))
+        wanted = build_act(caller, operation_id, OperationKind.RECOVER_STORAGE, target)
         for _ in range(BEGINNINGS):
             opened = await self._limits.find_replay(caller, wanted) or await open_for_tenant(self.client, wanted)
             if opened.is_new:
@@ -189,12 +191,6 @@ class StorageService(ObjectService):
     async def _get_changeable(self, caller: Caller, name: str) -> Json:
         """As it is: what somebody let grow cannot shrink again."""
         return await self._get_own(caller, name)
-
-
-def build_recovery_operation(caller: Caller, operation_id: str, storage: Json) -> Json:
-    metadata = storage["metadata"]
-    target = OperationTarget(kind="GPUStorage", namespace=caller.namespace, name=metadata["name"], uid=metadata["uid"])
-    return build_act(caller, operation_id, OperationKind.RECOVER_STORAGE, target)
 
 
 def _as_large_as(accepted: GPUStorageSpec, storage: Json) -> GPUStorageSpec:

@@ -33,8 +33,8 @@ async def test_what_is_too_new_for_memory_is_looked_up() -> None:
     server.store.objects[GPU_UNITS.item("u", namespace)] = unit
     view = Cluster(server, TIMING)
 
-    assert await view.find_unit(namespace, "u") == unit
-    assert await view.find_unit(namespace, "another") is None
+    assert await view.find(GPU_UNITS, namespace, "u") == unit
+    assert await view.find(GPU_UNITS, namespace, "another") is None
 
 
 def test_where_calls_go_is_known_while_kubernetes_is_there() -> None:

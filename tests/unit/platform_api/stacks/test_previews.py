@@ -65,7 +65,7 @@ class Platform:
         self, operation_id: str | None = None, unit: Json | None = None, caller: Caller = ALICE, limit: int = LIMIT
     ) -> tuple[PreviewView, bool]:
         accepted = await self.previews.accept(caller, unit or accepted_unit(), operation_id, limit)
-        return accepted.preview, accepted.is_new
+        return accepted.item, accepted.is_new
 
     def watch(self) -> None:
         """Everything that there is by now, and nothing that was deleted."""
