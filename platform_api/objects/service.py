@@ -72,17 +72,17 @@ class ObjectService:
         return await change_as_seen(self.what, name, if_match, lambda: self._get_changeable(caller, name), write)
 
     async def _get_changeable(self, caller: Caller, name: str) -> Json:
-        """A change is one of what was accepted: it must not make somebody's edit a part of it."""
+        """The object as it was accepted: a change must not make an edit by other means a part of it."""
         return as_accepted(await self._get_own(caller, name))
 
     async def _get_own(self, caller: Caller, name: str) -> Json:
-        """The object, if it is the tenant's to change or delete."""
+        """The object; 409 for one of a Pulumi stack, which the API does not change or delete."""
         item = await self.get(caller, name)
         refuse_owned(item, self.what)
         return item
 
     async def _record_deletion(self, caller: Caller, item: Json) -> Json:
-        """Returns the Operation of the deletion. Once it is recorded, nobody puts the object back."""
+        """Returns the Operation of the deletion. Once it is recorded, the object is not put back."""
         await settle_creation(self.client, item, caller.tenant, self._now())
         deletion = build_deletion(item, caller.tenant)
         opened = await self._limits.find_replay(caller, deletion) or await open_operation(self.client, deletion)

@@ -189,7 +189,7 @@ class StorageService(ObjectService):
             raise not_found("gpustorage_not_found", f"prepare.fromStorageName: there is no storage {source!r}")
 
     async def _get_changeable(self, caller: Caller, name: str) -> Json:
-        """As it is: what somebody let grow cannot shrink again."""
+        """The storage as it is, not as it was accepted: one that was let grow by other means cannot shrink again."""
         return await self._get_own(caller, name)
 
 
