@@ -14,6 +14,7 @@ from typing import Any
 
 from gpu_platform.domain import names
 from gpu_platform.domain.json_text import Json
+from gpu_platform.kube.paths import PATH_OF_KIND
 from reconciler.guarded_writes import FIELD_MANAGER, CreateObject, DeleteObject, ObjectWrite, ReplaceObject
 
 ALLOCATED_FIELDS = ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy")
@@ -39,6 +40,27 @@ class StorageChild(StrEnum):
     DEPLOYMENT = "Deployment"
     POD = "Pod"
     """Made by others; removed where those left it."""
+
+
+POD_IP: Json = {"name": "POD_IP", "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": "status.podIP"}}}
+"""The variable of a container with its pod's address."""
+
+
+def build_child(kind: str, metadata: Json, spec: Json) -> Json:
+    return {"apiVersion": PATH_OF_KIND[kind].api_version, "kind": kind, "metadata": metadata, "spec": spec}
+
+
+def build_child_deployment(metadata: Json, labels: Json, template: Json, replicas: int = 1) -> Json:
+    """Returns a Deployment of at most one pod at a time, which is selected by these labels: a rolling update would need
+    a second set of GPUs, and a second pod could not have the volume before the first one is gone."""
+    spec = {
+        "replicas": replicas,
+        "revisionHistoryLimit": 1,
+        "strategy": {"type": "Recreate"},
+        "selector": {"matchLabels": labels},
+        "template": template,
+    }
+    return build_child("Deployment", metadata, spec)
 
 
 def note_fields(desired: Json) -> Json:

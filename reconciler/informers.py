@@ -4,6 +4,7 @@ Objects are shared and read-only.
 """
 
 from collections.abc import Iterable
+from typing import Any
 
 from gpu_platform.domain import names
 from gpu_platform.domain.json_text import Json
@@ -59,50 +60,35 @@ class World:
             "node": _node_of,
         }
         of_storages = {"source": _copied_storage_of, "unit": _mounting_unit_of}
-        self.units = ObjectCache(client, GPU_UNITS, indexes=of_units, timing=timing)
-        self.pools = ObjectCache(client, STOCK_POOLS, indexes={"spec": _spec_of}, timing=timing)
-        self.functions = ObjectCache(client, GPU_FUNCTIONS, indexes={"spec": _spec_of}, timing=timing)
-        self.storages = ObjectCache(client, GPU_STORAGES, indexes=of_storages, timing=timing)
-        self.storage_classes = ObjectCache(client, STORAGE_CLASSES, timing=timing)
-        self.specs = ObjectCache(client, GPU_SPECS, timing=timing)
-        self.operations = ObjectCache(client, OPERATIONS, indexes={"object-uid": _object_uids_of}, timing=timing)
-        self.namespaces = ObjectCache(client, NAMESPACES, timing=timing)
-        self.nodes = ObjectCache(client, NODES, timing=timing)
+        self.caches: list[ObjectCache] = []
+
+        def follow(path: ResourcePath, **options: Any) -> ObjectCache:
+            cache = ObjectCache(client, path, timing=timing, **options)
+            self.caches.append(cache)
+            return cache
+
+        self.units = follow(GPU_UNITS, indexes=of_units)
+        self.pools = follow(STOCK_POOLS, indexes={"spec": _spec_of})
+        self.functions = follow(GPU_FUNCTIONS, indexes={"spec": _spec_of})
+        self.storages = follow(GPU_STORAGES, indexes=of_storages)
+        self.storage_classes = follow(STORAGE_CLASSES)
+        self.specs = follow(GPU_SPECS)
+        self.operations = follow(OPERATIONS, indexes={"object-uid": _object_uids_of})
+        self.namespaces = follow(NAMESPACES)
+        self.nodes = follow(NODES)
+        # With the record of who set which field: `child_diff` compares by it.
         self.unit_children = {
-            kind: _child_cache(client, PATH_OF_KIND[kind], timing)
+            kind: follow(PATH_OF_KIND[kind], label_selector=OURS, with_managed_fields=True)
             for kind in UnitChild
             if with_http_routes or kind is not UnitChild.HTTP_ROUTE
         }
         self.deployments = self.unit_children[UnitChild.DEPLOYMENT]
         self.services = self.unit_children[UnitChild.SERVICE]
         self.network_policies = self.unit_children[UnitChild.NETWORK_POLICY]
-        self.api_endpoints = ObjectCache(
-            client, ENDPOINT_SLICES, namespace="default", label_selector=API_SERVER, timing=timing
-        )
-        self.claims = ObjectCache(client, PERSISTENT_VOLUME_CLAIMS, label_selector=OURS, timing=timing)
-        self.jobs = ObjectCache(
-            client, JOBS, label_selector=OURS, indexes={"storage": _storage_label_of}, timing=timing
-        )
-        self.pods = ObjectCache(client, PODS, label_selector=OURS, indexes=of_pods, timing=timing)
-
-    @property
-    def caches(self) -> tuple[ObjectCache, ...]:
-        return (
-            self.units,
-            self.pools,
-            self.functions,
-            self.storages,
-            self.storage_classes,
-            self.specs,
-            self.operations,
-            self.namespaces,
-            self.nodes,
-            *self.unit_children.values(),
-            self.api_endpoints,
-            self.claims,
-            self.jobs,
-            self.pods,
-        )
+        self.api_endpoints = follow(ENDPOINT_SLICES, namespace="default", label_selector=API_SERVER)
+        self.claims = follow(PERSISTENT_VOLUME_CLAIMS, label_selector=OURS)
+        self.jobs = follow(JOBS, label_selector=OURS, indexes={"storage": _storage_label_of})
+        self.pods = follow(PODS, label_selector=OURS, indexes=of_pods)
 
     def find_spec(self, name: str) -> GPUSpecSpec | None:
         """An entry of the catalogue; None also when it does not fit the schema of this version."""
@@ -178,11 +164,6 @@ class World:
     def instances_of(self, pool: str) -> tuple[Json, ...]:
         """The tenants' units that were taken from a pool."""
         return tuple(unit for unit in self.units.by_index("pool", pool) if not _is_stock(unit))
-
-
-def _child_cache(client: KubeClient, path: ResourcePath, timing: WatchTiming) -> ObjectCache:
-    """With the record of who set which field: `children` compares by it."""
-    return ObjectCache(client, path, label_selector=OURS, timing=timing, with_managed_fields=True)
 
 
 def key_of(item: Json) -> tuple[str, str]:

@@ -51,8 +51,19 @@ UNITS_OF_TENANT: Json = {"podSelector": {"matchLabels": {names.LABEL_NAME: names
 """The pods of all units in the namespace, which is one tenant's."""
 
 
-def build_capabilities(added: Sequence[str] = ()) -> Json:
-    return {"drop": ["ALL"], **({"add": list(added)} if added else {})}
+NOBODY = 65_534
+SECCOMP: Json = {"seccompProfile": {"type": "RuntimeDefault"}}
+
+
+def build_security_context(added: Sequence[str] = (), **fields: bool | int) -> Json:
+    """Returns the security context of a container with these capabilities."""
+    capabilities = {"drop": ["ALL"], **({"add": list(added)} if added else {})}
+    return {"allowPrivilegeEscalation": False, **SECCOMP, "capabilities": capabilities, **fields}
+
+
+def build_helper_security_context() -> Json:
+    """Returns that of a container of the platform beside a tenant's own: it needs no rights at all."""
+    return build_security_context(readOnlyRootFilesystem=True, runAsNonRoot=True, runAsUser=NOBODY, runAsGroup=NOBODY)
 
 
 def build_helper_resources(*, cpu: str, memory: str) -> Json:

@@ -12,16 +12,19 @@ from gpu_platform.domain.network import KUBE_DNS, DnsPods
 from gpu_platform.domain.quantities import canonical_quantity
 from gpu_platform.domain.specs import Toleration
 from gpu_platform.domain.storages import GPUStorageSpec, Prepare
+from reconciler.child_diff import POD_IP, build_child, build_child_deployment
 from reconciler.isolation import (
     ADDED_CAPABILITIES,
     HELPER_DISK,
     JOB_DISK,
+    NOBODY,
+    SECCOMP,
     build_admissions,
-    build_capabilities,
     build_disk_limit,
     build_egress,
+    build_security_context,
 )
-from reconciler.units.resources import LAST_WORDS, NOBODY, VOLUME_GROUP, claim_volume
+from reconciler.units.resources import LAST_WORDS, VOLUME_GROUP, claim_volume
 
 WORKSPACE, SOURCE, DATA = "/workspace", "/source", "/data"
 COPY_COMMAND = ("cp", "-a", f"{SOURCE}/.", f"{WORKSPACE}/")
@@ -73,22 +76,18 @@ def build_claim(build: StorageBuild) -> Json:
     if class_name := build.spec.storage_class_name or build.settings.storage_class:
         spec["storageClassName"] = class_name
     metadata = {"name": build.name, "namespace": build.namespace, "labels": names.storage_labels(build.name)}
-    return {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": spec}
+    return build_child("PersistentVolumeClaim", metadata, spec)
 
 
 def build_network_policy(build: StorageBuild) -> Json:
     """Out: as a unit. In: the platform's proxy, to the file browser."""
-    return {
-        "apiVersion": "networking.k8s.io/v1",
-        "kind": "NetworkPolicy",
-        "metadata": _metadata(build, names.storage_policy_name(build.name)),
-        "spec": {
-            "podSelector": {"matchLabels": {names.LABEL_STORAGE: build.name}},
-            "policyTypes": ["Ingress", "Egress"],
-            "egress": build_egress(build.settings.blocked_egress, build.settings.dns),
-            "ingress": build_admissions([("TCP", names.ACCESSOR_PORT)]),
-        },
+    spec = {
+        "podSelector": {"matchLabels": {names.LABEL_STORAGE: build.name}},
+        "policyTypes": ["Ingress", "Egress"],
+        "egress": build_egress(build.settings.blocked_egress, build.settings.dns),
+        "ingress": build_admissions([("TCP", names.ACCESSOR_PORT)]),
     }
+    return build_child("NetworkPolicy", _metadata(build, names.storage_policy_name(build.name)), spec)
 
 
 def build_job(build: StorageBuild, prepare: Prepare, digest: str) -> Json:
@@ -112,35 +111,21 @@ def build_job(build: StorageBuild, prepare: Prepare, digest: str) -> Json:
         **({"args": list(args)} if args else {}),
     }
     labels = {**names.storage_labels(build.name), names.LABEL_STORAGE_PREPARE: digest[:10]}
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {**_metadata(build, names.prepare_job_name(build.name, digest)), "labels": labels},
-        "spec": {
-            "backoffLimit": 0,
-            "suspend": True,
-            "ttlSecondsAfterFinished": JOB_KEPT_SECONDS,
-            "template": {
-                "metadata": {"labels": labels},
-                "spec": {**_pod(build, volumes), "restartPolicy": "Never", "containers": [container]},
-            },
-        },
+    pod = {**_pod(build, volumes), "restartPolicy": "Never", "containers": [container]}
+    spec = {
+        "backoffLimit": 0,
+        "suspend": True,
+        "ttlSecondsAfterFinished": JOB_KEPT_SECONDS,
+        "template": {"metadata": {"labels": labels}, "spec": pod},
     }
+    metadata = {**_metadata(build, names.prepare_job_name(build.name, digest)), "labels": labels}
+    return build_child("Job", metadata, spec)
 
 
 def build_accessor_service(build: StorageBuild) -> Json:
-    return {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": _metadata(build, names.accessor_name(build.name)),
-        "spec": {
-            "type": "ClusterIP",
-            "selector": _accessor_labels(build),
-            "ports": [
-                {"name": "http", "port": names.ACCESSOR_PORT, "targetPort": names.ACCESSOR_PORT, "protocol": "TCP"}
-            ],
-        },
-    }
+    port = {"name": "http", "port": names.ACCESSOR_PORT, "targetPort": names.ACCESSOR_PORT, "protocol": "TCP"}
+    spec = {"type": "ClusterIP", "selector": _accessor_labels(build), "ports": [port]}
+    return build_child("Service", _metadata(build, names.accessor_name(build.name)), spec)
 
 
 def build_accessor(build: StorageBuild) -> Json:
@@ -150,7 +135,7 @@ def build_accessor(build: StorageBuild) -> Json:
         "imagePullPolicy": "IfNotPresent",
         "terminationMessagePolicy": LAST_WORDS,
         "command": list(build.settings.accessor_command),
-        "env": [{"name": "POD_IP", "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": "status.podIP"}}}],
+        "env": [POD_IP],
         "ports": [{"name": "http", "containerPort": names.ACCESSOR_PORT, "protocol": "TCP"}],
         # A page would list a directory, of whatever size it is, every two seconds.
         "readinessProbe": {"tcpSocket": {"port": "http"}, "periodSeconds": 2},
@@ -166,22 +151,9 @@ def build_accessor(build: StorageBuild) -> Json:
     }
     if build.beside_unit is not None:
         pod["affinity"] = _beside(build.beside_unit)
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": _metadata(build, names.accessor_name(build.name)),
-        "spec": {
-            "replicas": 1,
-            "revisionHistoryLimit": 1,
-            # A second pod could not have the volume before the first one is gone.
-            "strategy": {"type": "Recreate"},
-            "selector": {"matchLabels": _accessor_labels(build)},
-            "template": {
-                "metadata": {"labels": {**names.storage_labels(build.name), **_accessor_labels(build)}},
-                "spec": pod,
-            },
-        },
-    }
+    labels = _accessor_labels(build)
+    template = {"metadata": {"labels": {**names.storage_labels(build.name), **labels}}, "spec": pod}
+    return build_child_deployment(_metadata(build, names.accessor_name(build.name)), labels, template)
 
 
 def accessor_url(namespace: str, storage: str) -> str:
@@ -207,7 +179,7 @@ def _pod(build: StorageBuild, volumes: list[Json]) -> Json:
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "priorityClassName": names.UNIT_PRIORITY_CLASS,
-        "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}, **VOLUME_GROUP},
+        "securityContext": {**SECCOMP, **VOLUME_GROUP},
         "volumes": volumes,
     }
     if settings.node_selector:
@@ -218,10 +190,9 @@ def _pod(build: StorageBuild, volumes: list[Json]) -> Json:
 
 
 def _security_context(build: StorageBuild) -> Json:
-    context: Json = {"allowPrivilegeEscalation": False, "seccompProfile": {"type": "RuntimeDefault"}}
     if build.restricted:
-        return {**context, "capabilities": build_capabilities(), "runAsNonRoot": True, "runAsUser": NOBODY}
-    return {**context, "capabilities": build_capabilities(ADDED_CAPABILITIES)}
+        return build_security_context(runAsNonRoot=True, runAsUser=NOBODY)
+    return build_security_context(ADDED_CAPABILITIES)
 
 
 def _beside(unit: str) -> Json:

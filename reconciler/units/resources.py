@@ -17,14 +17,16 @@ from gpu_platform.domain.network import KUBE_DNS, DnsPods
 from gpu_platform.domain.quantities import canonical_quantity, format_bytes, parse_amount
 from gpu_platform.domain.specs import DEFAULT_EPHEMERAL_STORAGE, GPUSpecSpec
 from gpu_platform.domain.units import GPUUnitSpec, Probe, StorageMount
-from reconciler.child_diff import UnitChild
+from reconciler.child_diff import POD_IP, UnitChild, build_child, build_child_deployment
 from reconciler.isolation import (
     ADDED_CAPABILITIES,
     EPHEMERAL_STORAGE,
+    NOBODY,
+    SECCOMP,
     UNITS_OF_TENANT,
     build_admissions,
-    build_capabilities,
     build_egress,
+    build_security_context,
 )
 from reconciler.templates import PodTemplate, with_template
 from reconciler.units.route_resources import RouteBuild, build_admission, build_route_object
@@ -43,7 +45,6 @@ LAST_WORDS = "FallbackToLogsOnError"
 
 RESTARTS_ANNOTATION = f"{names.GROUP}/restarts"
 
-NOBODY = 65_534
 VOLUME_GROUP = {"fsGroup": NOBODY, "fsGroupChangePolicy": "OnRootMismatch"}
 """Whoever an image runs as may write to the storage; a volume with many files is not walked through at every start."""
 
@@ -141,19 +142,8 @@ class UnitBuild:
 
 
 def build_deployment(build: UnitBuild) -> Json:
-    deployment = {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": _metadata(build),
-        "spec": {
-            "replicas": build.replicas,
-            "revisionHistoryLimit": 1,
-            # A rolling update would need a second set of GPUs.
-            "strategy": {"type": "Recreate"},
-            "selector": {"matchLabels": {names.LABEL_UNIT: build.name}},
-            "template": build.pod_template,
-        },
-    }
+    labels = {names.LABEL_UNIT: build.name}
+    deployment = build_child_deployment(_metadata(build), labels, build.pod_template, build.replicas)
     return deployment if build.kept_template is None else with_template(deployment, build.kept_template)
 
 
@@ -171,12 +161,8 @@ def build_service(build: UnitBuild) -> Json | None:
         {"name": port.name, "port": port.port, "targetPort": port.port, "protocol": port.protocol}
         for port in build.spec.template.ports
     ]
-    return {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": _metadata(build),
-        "spec": {"type": "ClusterIP", "selector": {names.LABEL_UNIT_UID: build.uid}, "ports": ports},
-    }
+    spec = {"type": "ClusterIP", "selector": {names.LABEL_UNIT_UID: build.uid}, "ports": ports}
+    return build_child("Service", _metadata(build), spec)
 
 
 def build_config_map(build: UnitBuild) -> Json | None:
@@ -215,12 +201,7 @@ def build_network_policy(build: UnitBuild) -> Json:
         spec["ingress"] = build_admissions(ports, callers)
         if build.route is not None:
             spec["ingress"].append(build_admission(build.route))
-    return {
-        "apiVersion": "networking.k8s.io/v1",
-        "kind": "NetworkPolicy",
-        "metadata": _metadata(build),
-        "spec": spec,
-    }
+    return build_child("NetworkPolicy", _metadata(build), spec)
 
 
 def _hash_of(pod: Json) -> str:
@@ -247,7 +228,7 @@ def _pod(build: UnitBuild) -> Json:
         "enableServiceLinks": False,
         "priorityClassName": names.STOCK_PRIORITY_CLASS if build.is_stock else names.UNIT_PRIORITY_CLASS,
         "terminationGracePeriodSeconds": STOCK_GRACE_SECONDS if build.is_stock else UNIT_GRACE_SECONDS,
-        "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
+        "securityContext": {**SECCOMP},
         **({"shareProcessNamespace": True} if _runs_bare_command(build) else {}),
         "containers": [_container(build)],
         "volumes": [{"name": SHM_VOLUME, "emptyDir": {"medium": "Memory", "sizeLimit": shm}}],
@@ -360,7 +341,7 @@ def _env(build: UnitBuild) -> list[Json]:
         {"name": "UNIT_NAME", "value": build.name},
         {"name": "GPU_COUNT", "value": str(build.gpu)},
         {"name": "MEMORY_LIMIT", "value": build.memory},
-        {"name": "POD_IP", "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": "status.podIP"}}},
+        POD_IP,
     ]
     # Kubernetes drops an empty value when it stores the object.
     theirs = [env.to_json() if env.value else {"name": env.name} for env in build.spec.template.envs]
@@ -369,14 +350,11 @@ def _env(build: UnitBuild) -> list[Json]:
 
 
 def _security_context(build: UnitBuild) -> Json:
-    context: Json = {"allowPrivilegeEscalation": False, "seccompProfile": {"type": "RuntimeDefault"}}
-    if build.is_stock or build.restricted:
-        context |= {"capabilities": build_capabilities(), "runAsNonRoot": True}
-    else:
-        context |= {"capabilities": build_capabilities(ADDED_CAPABILITIES)}
-    if build.is_placeholder:
-        context |= {"runAsNonRoot": True, "runAsUser": NOBODY}
-    return context
+    is_strict = build.is_stock or build.restricted
+    context = build_security_context(() if is_strict else ADDED_CAPABILITIES)
+    if is_strict or build.is_placeholder:
+        context["runAsNonRoot"] = True
+    return context | ({"runAsUser": NOBODY} if build.is_placeholder else {})
 
 
 def _probe(probe: Probe) -> Json:

@@ -8,7 +8,7 @@ from gpu_platform.domain import names
 from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.network import build_peer
 from gpu_platform.domain.units import GPUUnitSpec, why_not_public
-from reconciler.child_diff import UnitChild, is_as_desired, note_fields
+from reconciler.child_diff import UnitChild, build_child, is_as_desired, note_fields
 
 ROUTES = (UnitChild.INGRESS, UnitChild.HTTP_ROUTE)
 
@@ -97,10 +97,10 @@ def plan_route(spec: GPUUnitSpec, namespace: str, name: str, settings: RouteSett
 def build_route_object(route: RouteBuild, metadata: Json, service: str) -> Json:
     match route.settings.target:
         case IngressClass() as ingress_class:
-            body = {"apiVersion": "networking.k8s.io/v1", "spec": _ingress_spec(route, ingress_class, service)}
+            spec = _ingress_spec(route, ingress_class, service)
         case Gateway() as gateway:
-            body = {"apiVersion": "gateway.networking.k8s.io/v1", "spec": _http_route_spec(route, gateway, service)}
-    return {**body, "kind": route.settings.kind.value, "metadata": metadata}
+            spec = _http_route_spec(route, gateway, service)
+    return build_child(route.settings.kind.value, metadata, spec)
 
 
 def _ingress_spec(route: RouteBuild, ingress_class: IngressClass, service: str) -> Json:

@@ -8,6 +8,7 @@ The sidecar is a native one: it starts first and does not wait for the main cont
 main container is told to end, its `preStop` hook asks the sidecar to take no more calls, and waits for those under way.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from ipaddress import ip_address
@@ -19,7 +20,8 @@ from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.network import build_peer
 from gpu_platform.domain.tenants import tenant_of
 from gpu_platform.domain.units import SOCKET_DIRECTORY, Framework, GPUUnitSpec, Serverless
-from reconciler.isolation import build_capabilities, build_empty_dir, build_helper_resources
+from reconciler.child_diff import POD_IP
+from reconciler.isolation import NOBODY, build_empty_dir, build_helper_resources, build_helper_security_context
 
 SIDECAR = "serverless-sidecar"
 SOCKET_VOLUME = "serverless-framework-socket"
@@ -32,9 +34,6 @@ FILE_MODE = 0o440
 SOCKET_VARIABLE = "SERVERLESS_SOCKET"
 HEALTH_PORT = 8091
 NATS_PORT = 4222
-
-GROUP = 65_534
-"""Of the socket and the credentials: whoever the user's image runs as, the sidecar may speak to it."""
 
 IN_CLUSTER = (".svc", ".svc.cluster.local")
 
@@ -72,6 +71,7 @@ class SidecarSettings:
     """What is missing before any unit can take calls."""
 
 
+LIMITS = ("concurrency", "max_attempts", "ack_wait_seconds")
 VARIABLE = "GPU_PLATFORM_SIDECAR_"
 """How the names of the sidecar's variables begin."""
 
@@ -84,9 +84,9 @@ class WorkerBuild:
     tenant: str
     unit: str
     block: Serverless
-    concurrency: int
-    max_attempts: int
-    ack_wait_seconds: int
+    limits: Mapping[str, int]
+    """Of the function, by their names in its spec."""
+
     woken_at: datetime | None = None
     claimed_at: datetime | None = None
     """How it came, if calls brought it: the sidecar writes it into the records of those."""
@@ -94,13 +94,11 @@ class WorkerBuild:
     @property
     def inputs(self) -> Json:
         """What of it is the function's, without defaults: a change of it restarts the worker."""
-        said = {
-            "concurrency": self.concurrency,
-            "max_attempts": self.max_attempts,
-            "ack_wait_seconds": self.ack_wait_seconds,
-        }
-        defaults = GPUFunctionSpec.model_fields
-        return {name: value for name, value in said.items() if value != defaults[name].default}
+        return {name: value for name, value in self.limits.items() if value != _default_of(name)}
+
+    @property
+    def limit_variables(self) -> dict[str, str]:
+        return {name.upper(): str(value) for name, value in self.limits.items()}
 
 
 def find_egress(
@@ -155,15 +153,12 @@ def plan_worker(
     tenant = tenant_of(namespace)
     if spec.serverless is None or settings is None or tenant is None:
         return None
-    fields = GPUFunctionSpec.model_fields
     return WorkerBuild(
         settings=settings,
         tenant=tenant,
         unit=unit,
         block=spec.serverless,
-        concurrency=function.concurrency if function else fields["concurrency"].default,
-        max_attempts=function.max_attempts if function else fields["max_attempts"].default,
-        ack_wait_seconds=function.ack_wait_seconds if function else fields["ack_wait_seconds"].default,
+        limits={name: getattr(function, name) if function else _default_of(name) for name in LIMITS},
         woken_at=woken_at,
         claimed_at=claimed_at,
     )
@@ -188,7 +183,8 @@ def with_sidecar(pod: Json, worker: WorkerBuild) -> Json:
     return {
         **pod,
         "terminationGracePeriodSeconds": int(worker.settings.grace.total_seconds()),
-        "securityContext": {**pod["securityContext"], "fsGroup": GROUP},
+        # Of the socket and the credentials: whoever the user's image runs as, the sidecar may speak to it.
+        "securityContext": {**pod["securityContext"], "fsGroup": NOBODY},
         "initContainers": [_sidecar(worker, socket)],
         "containers": [main],
         "volumes": volumes,
@@ -210,15 +206,7 @@ def _sidecar(worker: WorkerBuild, socket: Json) -> Json:
         "readinessProbe": _probe("/readyz", period=1),
         "livenessProbe": _probe("/healthz", period=10),
         "resources": build_helper_resources(cpu="1", memory="512Mi"),
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "capabilities": build_capabilities(),
-            "readOnlyRootFilesystem": True,
-            "runAsNonRoot": True,
-            "runAsUser": GROUP,
-            "runAsGroup": GROUP,
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
+        "securityContext": build_helper_security_context(),
         "volumeMounts": mounts,
     }
 
@@ -233,24 +221,19 @@ def _environment(worker: WorkerBuild) -> list[Json]:
         "FUNCTION": worker.block.request_id,
         "WORKER": worker.unit,
         **_paths(framework),
-        **_limits(worker),
+        **worker.limit_variables,
         "RESULT_RETENTION_SECONDS": str(int(settings.result_retention.total_seconds())),
         "HEALTH_HOST": "$(POD_IP)",
         "HEALTH_PORT": str(HEALTH_PORT),
         **({"WOKEN_AT": worker.woken_at.isoformat()} if worker.woken_at else {}),
         **({"CLAIMED_AT": worker.claimed_at.isoformat()} if worker.claimed_at else {}),
     }
-    own_address = {"name": "POD_IP", "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": "status.podIP"}}}
-    return [own_address, *({"name": f"{VARIABLE}{name}", "value": value} for name, value in said.items())]
+    return [POD_IP, *({"name": f"{VARIABLE}{name}", "value": value} for name, value in said.items())]
 
 
-def _limits(worker: WorkerBuild) -> dict[str, str]:
-    """Variables of the sidecar that are the function's."""
-    return {
-        "CONCURRENCY": str(worker.concurrency),
-        "MAX_ATTEMPTS": str(worker.max_attempts),
-        "ACK_WAIT_SECONDS": str(worker.ack_wait_seconds),
-    }
+def _default_of(limit: str) -> int:
+    default: int = GPUFunctionSpec.model_fields[limit].default
+    return default
 
 
 def is_made_for_function(worker: WorkerBuild | None, deployment: Json | None) -> bool:
@@ -260,7 +243,7 @@ def is_made_for_function(worker: WorkerBuild | None, deployment: Json | None) ->
     pod = deployment["spec"]["template"]["spec"]
     containers = (*(pod.get("initContainers") or ()), *pod["containers"])
     there = {variable["name"]: variable.get("value") for each in containers for variable in each.get("env") or ()}
-    return all(there.get(f"{VARIABLE}{name}") == value for name, value in _limits(worker).items())
+    return all(there.get(f"{VARIABLE}{name}") == value for name, value in worker.limit_variables.items())
 
 
 def _paths(framework: Framework) -> dict[str, str]:

@@ -17,7 +17,13 @@ from gpu_platform.domain import names
 from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.ssh import Ssh, SshBlockError, SshContainer, check_ssh, target_host
 from gpu_platform.domain.units import GPUUnitSpec
-from reconciler.isolation import ADDED_CAPABILITIES, build_capabilities, build_empty_dir, build_helper_resources
+from reconciler.isolation import (
+    ADDED_CAPABILITIES,
+    build_empty_dir,
+    build_helper_resources,
+    build_helper_security_context,
+    build_security_context,
+)
 from reconciler.units.serverless_resources import HEALTH_PORT, Egress
 
 SERVER, CLIENT = SshContainer.SERVER.value, SshContainer.CLIENT.value
@@ -35,7 +41,6 @@ HOME_LIMIT = "5Gi"
 """Of what a user leaves in the home directory; the storages are beside it."""
 
 USER = 1_000
-NOBODY = 65_534
 
 
 @dataclass(frozen=True)
@@ -183,12 +188,8 @@ def _server(ssh: SshBuild, main_mounts: list[Json]) -> Json:
             "failureThreshold": 3,
         },
         "resources": build_helper_resources(cpu="1", memory="1Gi"),
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            # Its init process ends the server, which runs as another user.
-            "capabilities": build_capabilities((*ADDED_CAPABILITIES, "KILL")),
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
+        # Its init process ends the server, which runs as another user.
+        "securityContext": build_security_context((*ADDED_CAPABILITIES, "KILL")),
         "volumeMounts": [*own, *(mount for mount in main_mounts if mount["mountPath"] not in taken)],
     }
 
@@ -207,15 +208,7 @@ def _client(ssh: SshBuild) -> Json:
         "env": env,
         "restartPolicy": "Always",
         "resources": build_helper_resources(cpu="500m", memory="128Mi"),
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "capabilities": build_capabilities(),
-            "readOnlyRootFilesystem": True,
-            "runAsNonRoot": True,
-            "runAsUser": NOBODY,
-            "runAsGroup": NOBODY,
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
+        "securityContext": build_helper_security_context(),
         "volumeMounts": [{"name": CLIENT_VOLUME, "mountPath": CLIENT_DIRECTORY, "readOnly": True}],
     }
 
