@@ -6,10 +6,10 @@ import time
 from datetime import timedelta
 
 from nats.js import JetStreamContext
-from nats.js.errors import NotFoundError
 
 from gpu_platform.domain.invocations import BodyReference, Invocation
 from gpu_platform.nats.errors import translated
+from gpu_platform.nats.streams import find_message
 from gpu_platform.nats.subjects import BODIES, CHUNK_BYTES, body_subject
 
 WRITE_SECONDS = 5.0
@@ -82,12 +82,8 @@ class Bodies:
         return bytes(content)
 
     async def _find_chunk(self, subject: str) -> bytes | None:
-        with translated():
-            try:
-                found = await self._js.get_msg(BODIES, subject=subject, direct=True)
-            except NotFoundError:
-                return None
-        return found.data or b""
+        found = await find_message(self._js, BODIES, subject, direct=True)
+        return None if found is None else found.data or b""
 
 
 async def delete_bodies(

@@ -17,7 +17,7 @@ from datetime import datetime
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 from nats.js import JetStreamContext
-from nats.js.errors import APIError, NotFoundError
+from nats.js.errors import APIError
 
 from gpu_platform.domain.invocations import without_contents
 from gpu_platform.nats.connection import connected_core_of
@@ -30,7 +30,6 @@ from gpu_platform.nats.subjects import (
     QUEUE,
     RECORDS,
     body_subject,
-    consumer_name,
     queue_subject,
     record_subject,
 )
@@ -71,18 +70,6 @@ class Queued:
     invocation_id: str
     sequence: int
     queued_at: datetime
-
-
-@dataclass(frozen=True)
-class Figures:
-    """How many of a function's calls wait, and how many are with a worker."""
-
-    waiting: int
-    running: int
-
-    @property
-    def total(self) -> int:
-        return self.waiting + self.running
 
 
 @dataclass(frozen=True)
@@ -180,15 +167,6 @@ class Listing:
             except APIError:
                 # Somebody else took it.
                 return
-
-    async def count(self, tenant: str, function: str) -> Figures | None:
-        """None: nobody takes its calls yet."""
-        with translated():
-            try:
-                info = await self._js.consumer_info(QUEUE, consumer_name(tenant, function))
-            except NotFoundError:
-                return None
-        return Figures(waiting=info.num_pending or 0, running=info.num_ack_pending or 0)
 
 
 @dataclass(frozen=True)

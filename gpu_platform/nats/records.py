@@ -12,13 +12,12 @@ from datetime import timedelta
 import nats.errors
 from nats.aio.msg import Msg
 from nats.js import JetStreamContext
-from nats.js.errors import NotFoundError
 
 from gpu_platform.clock import wait_at_most
 from gpu_platform.domain.invocations import Invocation
 from gpu_platform.nats.connection import core_of
-from gpu_platform.nats.errors import STREAM_MISSING, OutdatedError, TooLargeError, UnreadableError, translated
-from gpu_platform.nats.streams import LARGEST_RECORD
+from gpu_platform.nats.errors import OutdatedError, TooLargeError, UnreadableError, translated
+from gpu_platform.nats.streams import LARGEST_RECORD, find_message
 from gpu_platform.nats.subjects import QUEUE, RECORDS, changed_subject, queue_subject, record_subject, wake_subject
 
 LOOK_SECONDS = 1.0
@@ -146,14 +145,8 @@ class Records:
         Whoever knows the function names it: its workers can write records of their own function only, but with any
         id."""
         subject = record_subject(tenant, invocation_id, function or "*")
-        with translated():
-            try:
-                found = await self._js.get_msg(RECORDS, subject=subject, direct=direct)
-            except NotFoundError as error:
-                if error.err_code == STREAM_MISSING:
-                    raise
-                return None
-        if not found.data or found.seq is None:
+        found = await find_message(self._js, RECORDS, subject, direct=direct)
+        if found is None or not found.data or found.seq is None:
             return None
         return read_record(found.subject or subject, found.data, found.seq)
 
@@ -185,14 +178,7 @@ class Records:
 
     async def is_queued(self, call: Invocation) -> bool:
         subject = queue_subject(call.tenant, call.function, call.id)
-        with translated():
-            try:
-                await self._js.get_msg(QUEUE, subject=subject)
-            except NotFoundError as error:
-                if error.err_code == STREAM_MISSING:
-                    raise
-                return False
-        return True
+        return await find_message(self._js, QUEUE, subject) is not None
 
     async def unqueue(self, call: Invocation) -> None:
         """It makes room at once. Whoever takes it all the same finds that it is over."""

@@ -11,13 +11,14 @@ from nats.js.api import (
     ConsumerConfig,
     ConsumerInfo,
     DiscardPolicy,
+    RawStreamMsg,
     RetentionPolicy,
     StorageType,
     StreamConfig,
 )
 from nats.js.errors import NotFoundError
 
-from gpu_platform.nats.errors import QueueUnavailableError, translated
+from gpu_platform.nats.errors import STREAM_MISSING, QueueUnavailableError, translated
 from gpu_platform.nats.subjects import (
     BODIES,
     BODY_PREFIX,
@@ -44,11 +45,27 @@ ROOM_FOR_HEADERS = 4_096
 async def ensure_streams(js: JetStreamContext, replicas: int = 1) -> None:
     """Twice is fine; a setting that has changed is changed."""
     for config in build_streams(replicas):
-        with translated():
-            try:
-                await js.update_stream(config)
-            except NotFoundError:
-                await js.add_stream(config)
+        await ensure_stream(js, config)
+
+
+async def ensure_stream(js: JetStreamContext, config: StreamConfig) -> None:
+    with translated():
+        try:
+            await js.update_stream(config)
+        except NotFoundError:
+            await js.add_stream(config)
+
+
+async def find_message(js: JetStreamContext, stream: str, subject: str, *, direct: bool = False) -> RawStreamMsg | None:
+    """Returns the last message on this subject; None without one. QueueUnavailableError: there is no such stream. With
+    `direct` any server answers, which may be a moment behind."""
+    with translated():
+        try:
+            return await js.get_msg(stream, subject=subject, direct=direct)
+        except NotFoundError as error:
+            if error.err_code == STREAM_MISSING:
+                raise
+            return None
 
 
 def build_streams(replicas: int) -> tuple[StreamConfig, ...]:
@@ -119,11 +136,13 @@ async def remove_consumer(js: JetStreamContext, tenant: str, function: str) -> N
 
 @dataclass(frozen=True)
 class Backlog:
+    """How many of a function's calls wait, and how many are with a worker."""
+
     waiting: int
     running: int
     """Given to a worker and not acknowledged."""
 
-    given: int
+    given: int = 0
     """How often a call was given to a worker, ever."""
 
     @property

@@ -4,12 +4,12 @@ from dataclasses import dataclass
 
 from nats.js import JetStreamContext
 from nats.js.api import DiscardPolicy, StorageType, StreamConfig
-from nats.js.errors import NotFoundError
 
 from gpu_platform.domain.worker_logs import BYTES, ENTRIES, KEPT
-from gpu_platform.nats.errors import STREAM_MISSING, translated
+from gpu_platform.nats.errors import translated
 from gpu_platform.nats.listing import read_batch
 from gpu_platform.nats.records import EXPECTED_SEQUENCE
+from gpu_platform.nats.streams import ensure_stream, find_message
 from gpu_platform.nats.subjects import LOG_PREFIX, LOGS, log_subject
 
 WRITE_SECONDS = 5.0
@@ -46,11 +46,7 @@ async def ensure_log_stream(js: JetStreamContext, replicas: int) -> None:
         num_replicas=replicas,
         allow_direct=True,
     )
-    with translated():
-        try:
-            await js.update_stream(config)
-        except NotFoundError:
-            await js.add_stream(config)
+    await ensure_stream(js, config)
 
 
 async def write_log(js: JetStreamContext, tenant: str, function: str, entry: WorkerLog) -> int:
@@ -63,13 +59,9 @@ async def write_log(js: JetStreamContext, tenant: str, function: str, entry: Wor
 
 
 async def find_log(js: JetStreamContext, tenant: str, function: str, worker: str) -> WorkerLog:
-    with translated():
-        try:
-            found = await js.get_msg(LOGS, subject=log_subject(tenant, function, worker))
-        except NotFoundError as error:
-            if error.err_code == STREAM_MISSING:
-                raise
-            return WorkerLog(worker)
+    found = await find_message(js, LOGS, log_subject(tenant, function, worker))
+    if found is None:
+        return WorkerLog(worker)
     return WorkerLog(worker, _parse(found.data or b""), found.seq or 0, (found.headers or {}).get(POD))
 
 

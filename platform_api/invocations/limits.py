@@ -10,7 +10,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from gpu_platform.domain.limits import TenantLimits
-from gpu_platform.nats.listing import Figures, Listing, TenantUsage
+from gpu_platform.nats.listing import Listing, TenantUsage
+from gpu_platform.nats.streams import Backlog, read_backlog
 from gpu_platform.nats.subjects import CHUNK_BYTES
 from platform_api.functions.views import QueueCount
 from platform_api.http.errors import ApiError, unavailable
@@ -79,7 +80,7 @@ def too_many_bytes(used: int, asked: int, limit: int) -> ApiError:
 
 @dataclass
 class _KnownCount:
-    figures: Figures
+    figures: Backlog
     at: float
     added: int = 0
     """By this process since then, or about to be."""
@@ -106,7 +107,7 @@ class QueueCounts:
         Until the block ends, NATS may not have the call yet: it is counted beside what NATS says.
         """
         known = await self._look(tenant, function)
-        if known.figures.total + known.added >= limit:
+        if known.figures.calls + known.added >= limit:
             raise queue_full(function, limit)
         known.added += 1
         place = (tenant, function)
@@ -138,9 +139,9 @@ class QueueCounts:
         known = self._known[place] = _KnownCount(figures, now, arriving)
         return known
 
-    async def _read(self, tenant: str, function: str) -> Figures:
+    async def _read(self, tenant: str, function: str) -> Backlog:
         # Before anybody takes its calls, nobody counts them either.
-        return await Listing(self._link.js).count(tenant, function) or Figures(waiting=0, running=0)
+        return await read_backlog(self._link.js, tenant, function) or Backlog(waiting=0, running=0)
 
 
 class RecordRoom:

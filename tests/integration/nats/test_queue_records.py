@@ -27,9 +27,9 @@ from gpu_platform.nats.bodies import Bodies, MissingBodyError
 from gpu_platform.nats.connection import JetStream, QueueAccess, core_of, open_queue
 from gpu_platform.nats.deliveries import take_call
 from gpu_platform.nats.errors import OutdatedError, QueueUnavailableError, TooLargeError, UnreadableError, translated
-from gpu_platform.nats.listing import EVERYBODY, Figures, Listing
+from gpu_platform.nats.listing import EVERYBODY, Listing
 from gpu_platform.nats.records import ROOM_TO_END, Hints, Records
-from gpu_platform.nats.streams import LARGEST_RECORD, ensure_consumer, ensure_streams, remove_consumer
+from gpu_platform.nats.streams import LARGEST_RECORD, ensure_consumer, ensure_streams, read_backlog, remove_consumer
 from gpu_platform.nats.subjects import BODIES, CHUNK_BYTES, body_subject, record_subject
 from tests.support.nats_server import QueueServer, queue_server, reach_server
 from tests.support.waiting import eventually
@@ -283,13 +283,15 @@ async def test_records_are_read_page_by_page_in_the_order_of_their_last_change(j
 
 
 async def test_what_waits_and_what_runs_is_counted(js: JetStream, records: Records) -> None:
-    assert await Listing(js).count("acme", "resize") is None
+    assert await read_backlog(js, "acme", "resize") is None
     await ensure_consumer(js, "acme", "resize", timedelta(seconds=10))
     for number in range(3):
         await records.enqueue(call(f"call-{number}"))
     await take_call(js, "acme", "resize")
 
-    assert await Listing(js).count("acme", "resize") == Figures(waiting=2, running=1)
+    backlog = await read_backlog(js, "acme", "resize")
+    assert backlog is not None
+    assert (backlog.waiting, backlog.running) == (2, 1)
 
 
 @pytest.mark.parametrize("size", [0, 1, CHUNK_BYTES, CHUNK_BYTES + 1, 3 * CHUNK_BYTES - 1])
