@@ -23,11 +23,10 @@ from gpu_platform.process import pass_point
 from gpu_platform.pulumi_protocol.resource import describe
 from gpu_platform.store.ledger import build_operation, finish_operation, open_operation
 from gpu_platform.store.stacks import PATHS, Holder, holder_of, release_lease, take_lease
-from stacks.programs import build_program
 from stacks.restore.observe import Seen, Snapshot
 from stacks.restore.plan import RUNS, Action, Kept, Outcome, Result, outcome_of, plan_restore
-from stacks.runner import Fault, RunnerStoppedError, StackFailedError, StackRunner
-from stacks.runner import Recorded as Run
+from stacks.runner import Fault, RunnerStoppedError, StackFailedError, StackRunner, UpResult
+from stacks.runner.programs import build_program
 from stacks.worker.holding import Held, Terms, clear_away, healing, renewed
 
 KINDS = {kind: name for name, kind in OBJECT_KINDS.items()}
@@ -183,7 +182,7 @@ class StackRestorer:
         is_without = action is Action.MAKE and kept.runs and not _has_source(live)
         return Outcome(address, Result.RESTORED, is_without_stock=is_without)
 
-    async def _run(self, wanted: Intent, stale: str) -> tuple[Json, Run] | _Failed:
+    async def _run(self, wanted: Intent, stale: str) -> tuple[Json, UpResult] | _Failed:
         """The object as it is now, and what Pulumi says of its run."""
         address = wanted.address
         try:
@@ -207,7 +206,7 @@ class StackRestorer:
             return _Failed(describe(error, address.full_name, self._client.server))
         return live, run
 
-    def _run_pulumi(self, intent: Intent, stale: str) -> Run:
+    def _run_pulumi(self, intent: Intent, stale: str) -> UpResult:
         """Once more, when the stack was locked by a process that is provably gone, or whose lock a person gave up."""
         address = intent.address
         if stale:
@@ -237,7 +236,7 @@ def build_record_to_hold(kept: Kept, record: StackRecord | None, now: datetime) 
     return StackRecord(intent.address, uid=intent.uid, recorded=recorded)
 
 
-def build_record(live: Json, run: Run, now: datetime) -> StackRecord:
+def build_record(live: Json, run: UpResult, now: datetime) -> StackRecord:
     """In the object's own words: by them the stack worker sees whether there is something to record."""
     intent = intent_of(live)
     if intent is None:

@@ -5,24 +5,18 @@ It decides nothing about when a stack is due, and holds no lease: callers see to
 
 from stacks.runner.results import (
     Fault,
-    Preview,
-    PreviewStep,
-    PropertyChange,
     RunnerStoppedError,
     StackFailedError,
     UnfitPulumiError,
 )
-from stacks.runner.runner import Recorded, RunnerSettings, StackRunner
+from stacks.runner.runner import RunnerSettings, StackRunner, UpResult
 
 __all__ = [
     "Fault",
-    "Preview",
-    "PreviewStep",
-    "PropertyChange",
-    "Recorded",
     "RunnerSettings",
     "RunnerStoppedError",
     "StackFailedError",
     "StackRunner",
     "UnfitPulumiError",
+    "UpResult",
 ]

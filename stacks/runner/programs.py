@@ -1,4 +1,5 @@
-"""A program that tells what it exported, what went wrong in it, and which of its values are secret; and its event loop.
+"""The programs of the stacks, one resource each. A run of one tells what it exported, what went wrong in it, and which
+of its values are secret; and it closes the program's event loop.
 
 The SDK gives a program a loop, and leaves it behind when the CLI ends before the program. That is no rare case: when a
 provider refuses, the CLI ends, and the program still waits for its answer. The SDK then tries to log to the CLI, fails,
@@ -17,6 +18,9 @@ import grpc
 import pulumi
 from pulumi.runtime.stack import Stack as RootStack
 
+from gpu_platform.domain.stacks import Intent, StackKind
+from providers.cluster.resources import GpuFunction, GpuStorage, GpuUnit, StockPool
+
 LEAVE_SECONDS = 5.0
 """How long a program may take to notice that the CLI has ended. It notices at once: the connection breaks."""
 
@@ -31,6 +35,37 @@ log = logging.getLogger(__name__)
 
 SHORTEST_SECRET = 4
 """Characters. Anything shorter stands in every second message by chance."""
+
+
+def build_program(intent: Intent) -> Callable[[], None]:
+    """Declares what the API accepted."""
+
+    def program() -> None:
+        resource = _declare(intent)
+        pulumi.export("uid", resource.uid)
+        pulumi.export("acceptedHash", resource.accepted_hash)
+
+    return program
+
+
+def _declare(intent: Intent) -> GpuUnit | GpuStorage | GpuFunction | StockPool:
+    address = intent.address
+    fields: dict[str, Any] = {
+        "name": address.name,
+        "spec": intent.spec,
+        "operation_id": intent.operation_id,
+        "request_hash": intent.request_hash,
+        "object_uid": intent.uid,
+    }
+    match address.kind:
+        case StackKind.GPU_UNIT:
+            return GpuUnit(address.name, tenant=address.tenant, **fields)
+        case StackKind.GPU_STORAGE:
+            return GpuStorage(address.name, tenant=address.tenant, **fields)
+        case StackKind.GPU_FUNCTION:
+            return GpuFunction(address.name, tenant=address.tenant, **fields)
+        case StackKind.STOCK_POOL:
+            return StockPool(address.name, **fields)
 
 
 class AsyncioLogLevel:

@@ -13,6 +13,8 @@ from typing import Any
 from pulumi import automation
 from pulumi.automation.errors import create_command_error
 
+from gpu_platform.domain.stacks import PreviewResult, PreviewStep, PropertyChange
+
 ENGINE_TYPES = ("pulumi:pulumi:Stack", "pulumi:providers:")
 """Resources of the engine's own: every stack has them, and no program declares them."""
 
@@ -208,40 +210,11 @@ def _is_stack(urn: str) -> bool:
     return type_of(urn) == "pulumi:pulumi:Stack"
 
 
-@dataclass(frozen=True)
-class PropertyChange:
-    path: str
-    kind: str
-    """add, delete, update, or one of them with `-replace`."""
-
-    old: Any = None
-    new: Any = None
-    """Secrets are masked. None where the events give no value, or there is none."""
-
-
-@dataclass(frozen=True)
-class PreviewStep:
-    op: str
-    name: str
-    """The last part of the resource's URN."""
-
-    type: str
-    properties: tuple[PropertyChange, ...] = ()
-
-
-@dataclass(frozen=True)
-class Preview:
-    changes: dict[str, int]
-    """Resources by operation, those that stay the same included."""
-
-    steps: tuple[PreviewStep, ...]
-    """Those that change something."""
-
-
-def build_preview(events: Iterable[automation.EngineEvent]) -> Preview:
+def build_preview(events: Iterable[automation.EngineEvent]) -> PreviewResult:
+    """All changes by operation, and the steps that change something. Secrets are masked."""
     events = tuple(events)
     changing = (step for step in list_steps(events) if step.op is not automation.OpType.SAME)
-    return Preview(build_run(events).changes, tuple(build_step(step) for step in changing))
+    return PreviewResult(changes=build_run(events).changes, steps=tuple(build_step(step) for step in changing))
 
 
 def build_step(step: automation.StepEventMetadata) -> PreviewStep:
@@ -251,8 +224,9 @@ def build_step(step: automation.StepEventMetadata) -> PreviewStep:
     for path, (kind, of_inputs) in sorted(differences.items()):
         old = (step.old.inputs if of_inputs else step.old.outputs) if step.old else None
         new = step.new.inputs if step.new else None
-        properties.append(PropertyChange(path, kind, find_value(old, path), find_value(new, path)))
-    return PreviewStep(step.op.value, name_of(step.urn), step.type, tuple(properties))
+        change = PropertyChange(path=path, kind=kind, old=find_value(old, path), new=find_value(new, path))
+        properties.append(change)
+    return PreviewStep(op=step.op.value, resource=name_of(step.urn), type=step.type, properties=tuple(properties))
 
 
 def find_value(tree: Any, path: str) -> Any:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from gpu_platform.domain.json_text import Json
-from gpu_platform.domain.stacks import StackAddress
+from gpu_platform.domain.stacks import PreviewResult, StackAddress
 from gpu_platform.process import pass_point
 from providers.cluster.resources import attachment
 from stacks.runner.backend import (
@@ -28,8 +28,8 @@ from stacks.runner.cli import PulumiProcesses
 from stacks.runner.launch import PID_FILES
 from stacks.runner.locks import find_nameless, remove_dead_locks, remove_free_pid_files
 from stacks.runner.programs import AsyncioLogLevel, ObservedProgram, quiet_lost_connections
-from stacks.runner.results import Fault, Preview, RunnerStoppedError, StackFailedError
-from stacks.runner.workspace import Workplace, ask_cli
+from stacks.runner.results import Fault, RunnerStoppedError, StackFailedError
+from stacks.runner.workspace import Workspace, ask_cli
 from stacks.settings import StackWorkerSettings, choose_backend, read_passphrase
 
 Program = Callable[[], None]
@@ -79,7 +79,7 @@ class RunnerSettings:
 
 
 @dataclass(frozen=True)
-class Recorded:
+class UpResult:
     outputs: dict[str, Any]
     resources: int
     """What the program declared and is there now."""
@@ -112,39 +112,39 @@ class StackRunner:
         self._log_level = AsyncioLogLevel()
         quiet_lost_connections()
 
-    def record(self, address: StackAddress, program: Program, *, refresh: bool = False) -> Recorded:
+    def record(self, address: StackAddress, program: Program, *, refresh: bool = False) -> UpResult:
         """Two processes for a new stack, one for any other. `refresh` looks at the cluster instead of the state."""
         files = self._open(address)
-        place = self._place(address, files=files)
+        workspace = self._workspace(address, files=files)
         observed = self._observe(program)
-        with self._ended_cleanly(files, place):
-            place.prepare(self._salt)
+        with self._ended_cleanly(files, workspace):
+            workspace.prepare(self._salt)
             if not self._is_there(address, files):
-                place.initialise()
+                workspace.initialise()
                 pass_point("runner.init-done")
             # Forgotten until it has succeeded: somebody may have removed the stack, and the next call makes it again.
             self._recorded.discard(address)
             try:
                 with files.keeping_what_it_says() if files and refresh else nullcontext():
-                    run = place.update(observed, refresh=refresh)
+                    run = workspace.update(observed, refresh=refresh)
             finally:
                 if files:
                     files.prune_history()
                     remove_free_pid_files(files)
         self._recorded.add(address)
         pass_point("runner.up-done")
-        return Recorded(observed.outputs, run.resources, run.changes)
+        return UpResult(observed.outputs, run.resources, run.changes)
 
     def remove(self, address: StackAddress) -> None:
         """Forgets the stack, and touches nothing of what it recorded: that is gone by now, or is somebody else's. One
         that is not there is fine."""
         files = self._open(address)
-        place = self._place(address, files=files)
-        with self._ended_cleanly(files, place):
+        workspace = self._workspace(address, files=files)
+        with self._ended_cleanly(files, workspace):
             if files is None or files.find_state():
-                place.prepare(self._salt)
+                workspace.prepare(self._salt)
                 try:
-                    place.remove()
+                    workspace.remove()
                     pass_point("runner.stack-removed")
                 except StackFailedError as error:
                     if error.fault is not Fault.NOT_FOUND:
@@ -154,31 +154,31 @@ class StackRunner:
             # Of a `stack rm` that was killed with nothing left to do but this.
             remove_dead_locks(files, lease_expired=False)
             files.remove_remains()
-        shutil.rmtree(place.directory, ignore_errors=True)
+        shutil.rmtree(workspace.directory, ignore_errors=True)
 
     def forget(self, address: StackAddress) -> None:
         """Somebody else removed the stack: what is left of it here goes too."""
         self._recorded.discard(address)
-        shutil.rmtree(self._place(address).directory, ignore_errors=True)
+        shutil.rmtree(self._workspace(address).directory, ignore_errors=True)
 
-    def preview(self, address: StackAddress, program: Program) -> Preview:
+    def preview(self, address: StackAddress, program: Program) -> PreviewResult:
         """What `record` with `refresh` would do now. Takes no lock and writes nothing but scratch files."""
         files = self._open(address)
         with tempfile.TemporaryDirectory(dir=self._work_directory, prefix="preview-") as name:
             scratch = Path(name)
-            place = self._place(address, scratch / "work")
-            place.prepare(self._salt)
+            workspace = self._workspace(address, scratch / "work")
+            workspace.prepare(self._salt)
             if files is None or files.find_state():
                 try:
-                    return place.preview(self._observe(program))
+                    return workspace.preview(self._observe(program))
                 except StackFailedError as error:
                     if error.fault is not Fault.NOT_FOUND:
                         raise
             # The CLI previews stacks that exist: an empty one, elsewhere, stands in for it.
             (scratch / "state").mkdir()
-            place = self._place(address, scratch / "work", f"file://{scratch / 'state'}")
-            place.initialise()
-            return place.preview(self._observe(program))
+            workspace = self._workspace(address, scratch / "work", f"file://{scratch / 'state'}")
+            workspace.initialise()
+            return workspace.preview(self._observe(program))
 
     def audit(self, address: StackAddress) -> bool:
         """Whether the stack is there and says what is there. Takes no lock and writes nothing but scratch files."""
@@ -186,10 +186,10 @@ class StackRunner:
         if files is not None and files.find_state() is None:
             return False
         with tempfile.TemporaryDirectory(dir=self._work_directory, prefix="audit-") as name:
-            place = self._place(address, Path(name))
-            place.prepare(self._salt)
+            workspace = self._workspace(address, Path(name))
+            workspace.prepare(self._salt)
             try:
-                is_same = place.audit()
+                is_same = workspace.audit()
                 # Nothing differs from a state that says nothing.
                 return is_same and (files is None or files.says_something())
             except StackFailedError as error:
@@ -214,9 +214,9 @@ class StackRunner:
                 raise StackFailedError(
                     Fault.BACKEND, f"the state of {address.stack} cannot be read: {error}"
                 ) from error
-        place = self._place(address)
-        place.prepare(self._salt)
-        exported = place.export()
+        workspace = self._workspace(address)
+        workspace.prepare(self._salt)
+        exported = workspace.export()
         return exported and {"version": exported["version"], "checkpoint": {"latest": exported["deployment"]}}
 
     def list_root(self, shard: str) -> tuple[StackAddress, ...]:
@@ -251,10 +251,10 @@ class StackRunner:
             return remove_dead_locks(files, lease_expired=lease_expired)
         if not lease_expired:
             return False
-        place = self._place(address)
-        place.prepare(self._salt)
+        workspace = self._workspace(address)
+        workspace.prepare(self._salt)
         try:
-            place.cancel_update()
+            workspace.cancel_update()
         except StackFailedError as error:
             if error.fault is not Fault.NOT_FOUND:
                 raise
@@ -263,7 +263,7 @@ class StackRunner:
 
     def interrupt(self, address: StackAddress) -> None:
         """Ends a `record` or `remove` of this stack that is under way: it fails as CANCELLED. Does not wait."""
-        self._processes.interrupt(str(self._place(address).directory))
+        self._processes.interrupt(str(self._workspace(address).directory))
 
     def stop(self) -> None:
         """Interrupts what runs, and kills what does not end within the grace. Later calls raise."""
@@ -273,17 +273,17 @@ class StackRunner:
         self._log_level.remember()
         return ObservedProgram(program, self._log_level)
 
-    def _place(
+    def _workspace(
         self,
         address: StackAddress,
         directory: Path | None = None,
         url: str | None = None,
         files: StackFiles | None = None,
-    ) -> Workplace:
+    ) -> Workspace:
         """With `files` for processes that lock the stack, which keep pid files there."""
         parent = self._work_directory / "stacks" / shard_of(address.stack)
         url = url or build_root_url(self._backend_url, address.stack)
-        return Workplace(
+        return Workspace(
             address=address,
             directory=directory or parent / f"{address.project}.{address.stack}",
             home=self._home,
@@ -321,10 +321,10 @@ class StackRunner:
         return files.find_state() is not None if files else address in self._recorded
 
     @contextmanager
-    def _ended_cleanly(self, files: StackFiles | None, place: Workplace) -> Iterator[None]:
+    def _ended_cleanly(self, files: StackFiles | None, workspace: Workspace) -> Iterator[None]:
         """A process that we killed ourselves leaves a lock, and there is no better proof than having killed it."""
         try:
-            with self._processes.interruptible(str(place.directory)):
+            with self._processes.interruptible(str(workspace.directory)):
                 yield
         except (RunnerStoppedError, StackFailedError) as error:
             is_ended = isinstance(error, RunnerStoppedError) or error.fault in {Fault.TIMEOUT, Fault.CANCELLED}

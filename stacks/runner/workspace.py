@@ -7,7 +7,6 @@ import json
 import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -15,13 +14,12 @@ from pulumi import automation
 from pulumi.automation.errors import create_command_error
 
 from gpu_platform.domain.json_text import Json
-from gpu_platform.domain.stacks import StackAddress, parse_address
+from gpu_platform.domain.stacks import PreviewResult, StackAddress, parse_address
 from stacks.runner.backend import write_file
 from stacks.runner.cli import Ending, ProcessFailedError, PulumiProcesses
 from stacks.runner.programs import ObservedProgram
 from stacks.runner.results import (
     Fault,
-    Preview,
     Run,
     StackFailedError,
     build_failure,
@@ -39,23 +37,10 @@ UNEXPECTED_CHANGES = "no changes were expected"
 ARGUMENTS = ("--skip-plugin-pre-install", "--suppress-outputs", "--suppress-progress")
 
 
-class StackWorkspace(automation.LocalWorkspace):
-    """One stack's directory, with arguments for the CLI that the Automation API has no name for."""
-
-    def __init__(
-        self, directory: Path, home: Path, environment: dict[str, str], processes: PulumiProcesses, *arguments: str
-    ) -> None:
-        super().__init__(work_dir=str(directory), pulumi_home=str(home), env_vars=environment, pulumi_command=processes)
-        self._arguments = arguments
-
-    def serialize_args_for_op(self, stack_name: str) -> list[str]:  # noqa: ARG002 -- the parent's signature
-        return list(self._arguments)
-
-
 class SingleProcessStack(automation.Stack):
     """`up` and `preview` start one process each; the parent adds up to four."""
 
-    def __init__(self, name: str, workspace: StackWorkspace) -> None:
+    def __init__(self, name: str, workspace: "Workspace") -> None:
         # The parent's constructor would run `stack init` or `stack select`.
         self.name = name
         self.workspace = workspace
@@ -74,13 +59,27 @@ class SingleProcessStack(automation.Stack):
         )
 
 
-@dataclass(frozen=True)
-class Workplace:
-    address: StackAddress
-    directory: Path
-    home: Path
-    environment: dict[str, str]
-    processes: PulumiProcesses
+class Workspace(automation.LocalWorkspace):
+    """The directory of one stack, and its CLI."""
+
+    def __init__(
+        self,
+        address: StackAddress,
+        directory: Path,
+        home: Path,
+        environment: dict[str, str],
+        processes: PulumiProcesses,
+    ) -> None:
+        super().__init__(work_dir=str(directory), pulumi_home=str(home), env_vars=environment, pulumi_command=processes)
+        self.address = address
+        self.directory = directory
+        self._environment = {**environment, "PULUMI_HOME": str(home)}
+        self._processes = processes
+        self._arguments: tuple[str, ...] = ()
+
+    def serialize_args_for_op(self, stack_name: str) -> list[str]:  # noqa: ARG002 -- the parent's signature
+        """Arguments of the CLI that the Automation API has no name for."""
+        return list(self._arguments)
 
     def prepare(self, encryption_salt: str) -> None:
         """The files that the CLI wants to find. Without the salt each process would invent one of its own."""
@@ -102,7 +101,7 @@ class Workplace:
             self._stack("--event-log", str(log)).up(program=program, refresh=refresh, parallel=PARALLEL, color="never")
             return build_run(read_event_log(log))
 
-    def preview(self, program: ObservedProgram) -> Preview:
+    def preview(self, program: ObservedProgram) -> PreviewResult:
         """Refreshes what it compares with, in memory: a difference in the cluster shows, and nothing is written."""
         events: list[automation.EngineEvent] = []
         with self._explained(program, events):
@@ -145,12 +144,11 @@ class Workplace:
             return self._cli(*arguments)
 
     def _cli(self, *arguments: str) -> automation.CommandResult:
-        environment = {**self.environment, "PULUMI_HOME": str(self.home)}
-        return self.processes.run([*arguments, "--color", "never"], str(self.directory), environment)
+        return self._processes.run([*arguments, "--color", "never"], str(self.directory), self._environment)
 
     def _stack(self, *arguments: str) -> SingleProcessStack:
-        workspace = StackWorkspace(self.directory, self.home, self.environment, self.processes, *ARGUMENTS, *arguments)
-        return SingleProcessStack(self.address.stack, workspace)
+        self._arguments = (*ARGUMENTS, *arguments)
+        return SingleProcessStack(self.address.stack, self)
 
     @contextmanager
     def _event_log(self) -> Iterator[Path]:
@@ -168,15 +166,15 @@ class Workplace:
             yield
         except ProcessFailedError as error:
             if error.ending is Ending.TIMEOUT:
-                limit = self.processes.timeout
+                limit = self._processes.timeout
                 raise StackFailedError(Fault.TIMEOUT, f"the Pulumi CLI did not end within {limit:g} s") from None
             if error.ending is Ending.INTERRUPTED:
                 # While draining it is no failure of the stack's.
-                self.processes.refuse_if_stopped()
+                self._processes.refuse_if_stopped()
                 raise StackFailedError(Fault.CANCELLED, "interrupted on request") from None
             told = read_event_log(events) if isinstance(events, Path) else events
             program_error, hidden = (program.error, program.secrets) if program else (None, set())
-            passphrase = self.environment["PULUMI_CONFIG_PASSPHRASE"]
+            passphrase = self._environment["PULUMI_CONFIG_PASSPHRASE"]
             failure = build_failure(error.result, build_run(told), program_error, {*hidden, passphrase})
             # Not chained: what the CLI printed may hold what the message must not.
             raise failure from None

@@ -18,8 +18,8 @@ from gpu_platform.domain.stacks import Intent, Recorded, StackAddress, StackReco
 from gpu_platform.kube.requests import ObjectClient
 from gpu_platform.process import pass_point
 from gpu_platform.store.stacks import Holder, holder_of, look, release_lease, remove_lease, take_lease
-from stacks.programs import build_program
 from stacks.runner import Fault, RunnerStoppedError, StackFailedError, StackRunner
+from stacks.runner.programs import build_program
 from stacks.worker.holding import Held, Terms, clear_away, healing, renewed
 from stacks.worker.metrics import WorkerMetrics
 from stacks.worker.observe import (

@@ -14,13 +14,13 @@ from datetime import datetime, timedelta
 from gpu_platform.controller.loop import Done, Key, RequeueAfter, Result, Trigger
 from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.operations import PREVIEW_RETENTION, OperationKind, OperationPhase, OperationStatus
-from gpu_platform.domain.stacks import ERROR_LIMIT, Intent, PreviewResult, PreviewStep, PropertyChange, intent_of
+from gpu_platform.domain.stacks import ERROR_LIMIT, Intent, PreviewResult, intent_of
 from gpu_platform.kube.errors import ConflictError, NotFoundError
 from gpu_platform.kube.paths import GPU_UNITS
 from gpu_platform.kube.requests import ObjectClient, find
 from gpu_platform.store.ledger import is_final, patch_operation_status, spec_of, status_of
-from stacks.programs import build_program
-from stacks.runner import Fault, Preview, RunnerStoppedError, StackFailedError, StackRunner
+from stacks.runner import Fault, RunnerStoppedError, StackFailedError, StackRunner
+from stacks.runner.programs import build_program
 from stacks.worker.metrics import WorkerMetrics
 from stacks.worker.observe import StackWorld
 
@@ -91,9 +91,9 @@ class PreviewsController:
             self._metrics.count_failure(ACTION, error.fault)
             return self._failed(reason_of(error.fault), error.message[:ERROR_LIMIT])
         self._metrics.count_run(ACTION, time.monotonic() - began_at)
-        return self._ended(OperationStatus(phase=OperationPhase.SUCCEEDED, result=build_result(preview).to_json()))
+        return self._ended(OperationStatus(phase=OperationPhase.SUCCEEDED, result=preview.to_json()))
 
-    async def _preview(self, intent: Intent) -> Preview:
+    async def _preview(self, intent: Intent) -> PreviewResult:
         program = build_program(intent)
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._executor, self._runner.preview, intent.address, program)
@@ -127,21 +127,3 @@ def time_left(operation: Json, longest_run: timedelta, now: datetime) -> timedel
 
 def reason_of(fault: Fault) -> str:
     return "".join(word.title() for word in fault.split("-"))
-
-
-def build_result(preview: Preview) -> PreviewResult:
-    return PreviewResult(
-        changes=preview.changes,
-        steps=tuple(
-            PreviewStep(
-                op=step.op,
-                resource=step.name,
-                type=step.type,
-                properties=tuple(
-                    PropertyChange(path=change.path, kind=change.kind, old=change.old, new=change.new)
-                    for change in step.properties
-                ),
-            )
-            for step in preview.steps
-        ),
-    )

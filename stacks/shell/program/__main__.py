@@ -9,7 +9,7 @@ from gpu_platform.domain.stacks import Intent, StackAddress, intent_of, parse_ad
 from gpu_platform.kube import open_client
 from gpu_platform.kube.requests import find
 from gpu_platform.store.stacks import PATHS, find_record
-from stacks.programs import build_program
+from stacks.runner.programs import build_program
 
 
 def declare() -> None:

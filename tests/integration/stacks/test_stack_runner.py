@@ -9,7 +9,8 @@ from pathlib import Path
 import pulumi
 import pytest
 
-from stacks.runner import Fault, Preview, PreviewStep, PropertyChange, RunnerStoppedError, StackFailedError, StackRunner
+from gpu_platform.domain.stacks import PreviewResult, PreviewStep, PropertyChange
+from stacks.runner import Fault, RunnerStoppedError, StackFailedError, StackRunner
 from stacks.runner.backend import KEPT_UPDATES
 from tests.support.shelf_provider import TOKEN, Shelf
 from tests.support.stack_runners import PASSPHRASE, SECRET, RunnerBench, build_program, open_bench, unit
@@ -169,11 +170,13 @@ def test_a_preview_shows_the_exact_change_and_writes_nothing(bench: RunnerBench,
     preview = runner.preview(ONE, build_program("one", colour="blue", size=1, secret=SECRET))
 
     changes = (
-        PropertyChange("colour", "update", "red", "blue"),
-        PropertyChange("password", "update", None, "[secret]"),
-        PropertyChange("size", "update", 7, 1),
+        PropertyChange(path="colour", kind="update", old="red", new="blue"),
+        PropertyChange(path="password", kind="update", new="[secret]"),
+        PropertyChange(path="size", kind="update", old=7, new=1),
     )
-    assert preview == Preview({"update": 1}, (PreviewStep("update", "one", TOKEN, changes),))
+    assert preview == PreviewResult(
+        changes={"update": 1}, steps=(PreviewStep(op="update", resource="one", type=TOKEN, properties=changes),)
+    )
     (bench.directory / "calls").write_bytes(before[bench.directory / "calls"])
     assert {path: path.read_bytes() for path in bench.list_files()} == before
     assert json.dumps(bench.shelves.things) == things
@@ -189,7 +192,7 @@ def test_a_preview_needs_no_lock_and_no_stack(bench: RunnerBench, runner: StackR
 
     new = runner.preview(unit("new"), build_program("new"))
 
-    assert new == Preview({"create": 1}, (PreviewStep("create", "new", TOKEN),))
+    assert new == PreviewResult(changes={"create": 1}, steps=(PreviewStep(op="create", resource="new", type=TOKEN),))
     assert not runner.exists(unit("new"))
 
 

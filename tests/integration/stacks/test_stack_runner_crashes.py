@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from gpu_platform.domain.stacks import StackAddress
-from stacks.runner import Fault, Recorded, RunnerStoppedError, StackFailedError, StackRunner
+from stacks.runner import Fault, RunnerStoppedError, StackFailedError, StackRunner, UpResult
 from stacks.runner.locks import observe_process, parse_lock
 from tests.architecture.repository import ROOT
 from tests.support.fault_report import FaultReport
@@ -43,7 +43,7 @@ def pool() -> Iterator[ThreadPoolExecutor]:
         yield pool
 
 
-def start_and_hold(bench: RunnerBench, runner: StackRunner, pool: ThreadPoolExecutor) -> "Future[Recorded]":
+def start_and_hold(bench: RunnerBench, runner: StackRunner, pool: ThreadPoolExecutor) -> "Future[UpResult]":
     """A `record` that has reached the provider and gets no answer."""
     reached = bench.shelves.hold("one")
     future = pool.submit(runner.record, ONE, build_program("one"))
@@ -63,7 +63,7 @@ def holder_of(lock: Path) -> int:
     return found.pid
 
 
-def failure_of(future: "Future[Recorded]") -> StackFailedError:
+def failure_of(future: "Future[UpResult]") -> StackFailedError:
     error = future.exception(LIMIT_SECONDS)
     assert isinstance(error, StackFailedError), error
     return error

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 from pulumi.automation import EngineEvent
 
-from stacks.runner.results import PreviewStep, PropertyChange, build_preview, build_run, find_value, read_event_log
+from gpu_platform.domain.stacks import PreviewStep, PropertyChange
+from stacks.runner.results import build_preview, build_run, find_value, read_event_log
 
 SECRET = {"4dabf18193072939515e22adb298388d": "1b47061264138c4ac30d75fd1eb44270", "ciphertext": "[secret]"}
 TYPE = "gpuplatform:index:GpuUnit"
@@ -45,12 +46,12 @@ def test_a_preview_names_each_change_with_its_old_and_new_value() -> None:
     assert preview.changes == {"update": 1}
     assert preview.steps == (
         PreviewStep(
-            "update",
-            "one",
-            TYPE,
-            (
-                PropertyChange("envs[0].value", "update", "[secret]", "[secret]"),
-                PropertyChange("image", "update", "old", "new"),
+            op="update",
+            resource="one",
+            type=TYPE,
+            properties=(
+                PropertyChange(path="envs[0].value", kind="update", old="[secret]", new="[secret]"),
+                PropertyChange(path="image", kind="update", old="old", new="new"),
             ),
         ),
     )

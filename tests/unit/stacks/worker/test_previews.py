@@ -13,11 +13,11 @@ from gpu_platform.controller.loop import Done, RequeueAfter, Result
 from gpu_platform.domain import names
 from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.operations import PREVIEW_RETENTION
-from gpu_platform.domain.stacks import StackAddress, StackKind
+from gpu_platform.domain.stacks import PreviewResult, PreviewStep, PropertyChange, StackAddress, StackKind
 from gpu_platform.domain.units import GPUUnitSpec, accepted_text
 from gpu_platform.kube import ConflictError, PatchType
 from gpu_platform.kube.paths import GPU_UNITS, OPERATIONS
-from stacks.runner import Fault, Preview, PreviewStep, PropertyChange, RunnerStoppedError, StackFailedError, StackRunner
+from stacks.runner import Fault, RunnerStoppedError, StackFailedError, StackRunner
 from stacks.worker.metrics import WorkerMetrics
 from stacks.worker.observe import StackWorld
 from stacks.worker.previews import PreviewsController, keys_of_preview
@@ -27,8 +27,9 @@ from tests.support.scripted_kube import StoredObjects
 HOME = "runtime-instance"
 KEY = (HOME, "op-1")
 LONGEST_RUN = timedelta(seconds=120)
-CHANGE = PropertyChange("spec.image", "update", "example/edited", "example/train")
-FOUND = Preview({"update": 1, "same": 1}, (PreviewStep("update", "demo", "gpuplatform:index:GpuUnit", (CHANGE,)),))
+CHANGE = PropertyChange(path="spec.image", kind="update", old="example/edited", new="example/train")
+STEP = PreviewStep(op="update", resource="demo", type="gpuplatform:index:GpuUnit", properties=(CHANGE,))
+FOUND = PreviewResult(changes={"update": 1, "same": 1}, steps=(STEP,))
 
 
 class ApiServer(StoredObjects):
@@ -53,12 +54,12 @@ class ApiServer(StoredObjects):
 
 
 class Runner:
-    def __init__(self, run: Callable[[], Preview]) -> None:
+    def __init__(self, run: Callable[[], PreviewResult]) -> None:
         self._run = run
         self.asked: list[StackAddress] = []
         self.threads: list[str] = []
 
-    def preview(self, address: StackAddress, program: Callable[[], None]) -> Preview:
+    def preview(self, address: StackAddress, program: Callable[[], None]) -> PreviewResult:
         assert callable(program)
         self.asked.append(address)
         self.threads.append(threading.current_thread().name)
@@ -81,7 +82,7 @@ class _World:
 class Worker:
     """A controller on a server that holds one unit and one preview of it."""
 
-    def __init__(self, run: Callable[[], Preview] = lambda: FOUND, status: Json | None = None) -> None:
+    def __init__(self, run: Callable[[], PreviewResult] = lambda: FOUND, status: Json | None = None) -> None:
         self.server = ApiServer()
         self.runner = Runner(run)
         self.now: datetime = NOW
@@ -141,7 +142,7 @@ async def test_a_preview_ends_with_what_pulumi_found_and_is_kept_for_an_hour() -
 async def test_it_is_marked_as_running_before_pulumi_runs() -> None:
     phases: list[str] = []
 
-    def run() -> Preview:
+    def run() -> PreviewResult:
         phases.append(worker.status["phase"])
         return FOUND
 
@@ -180,7 +181,7 @@ async def test_of_two_workers_that_want_to_begin_one_does() -> None:
 
 
 async def test_a_result_that_comes_too_late_changes_nothing() -> None:
-    def run() -> Preview:
+    def run() -> PreviewResult:
         stored = worker.server.store.objects[OPERATIONS.item("op-1", HOME)]
         stored["metadata"]["resourceVersion"] = "99"
         stored["status"] = {"phase": "Failed", "reason": "NoWorker"}
@@ -195,7 +196,7 @@ async def test_a_result_that_comes_too_late_changes_nothing() -> None:
     ("fault", "reason"), [(Fault.PROVIDER, "Provider"), (Fault.NOT_FOUND, "NotFound"), (Fault.TIMEOUT, "Timeout")]
 )
 async def test_a_preview_that_fails_says_why(fault: Fault, reason: str) -> None:
-    def run() -> Preview:
+    def run() -> PreviewResult:
         raise StackFailedError(fault, "in words")
 
     worker = Worker(run)
@@ -205,7 +206,7 @@ async def test_a_preview_that_fails_says_why(fault: Fault, reason: str) -> None:
 
 
 async def test_a_preview_that_a_stopping_worker_did_not_run_is_free_for_the_next_one() -> None:
-    def run() -> Preview:
+    def run() -> PreviewResult:
         raise RunnerStoppedError
 
     worker = Worker(run)
