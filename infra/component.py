@@ -4,6 +4,7 @@ The only place that knows the classes of pulumi-kubernetes. Amounts have the for
 back, so that a refresh shows no change. The security contexts are what the `restricted` profile wants, and more.
 """
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -43,6 +44,8 @@ KINDS: dict[tuple[str, str], Callable[..., pulumi.CustomResource]] = {
     ("v1", "ServiceAccount"): kubernetes.core.v1.ServiceAccount,
 }
 
+
+API_VERSIONS = {kind: api_version for api_version, kind in KINDS}
 
 PYTHON_NAMES = {
     "automountServiceAccountToken": "automount_service_account_token",
@@ -130,6 +133,46 @@ def build_metadata(
     }
 
 
+def build_object(
+    kind: str,
+    name: str,
+    namespace: str | None = None,
+    *,
+    labels: dict[str, str] | None = None,
+    annotations: dict[str, str] | None = None,
+    **fields: Any,
+) -> Json:
+    """An object of one of `KINDS`."""
+    metadata = build_metadata(name, namespace, labels=labels, annotations=annotations)
+    return {"apiVersion": API_VERSIONS[kind], "kind": kind, "metadata": metadata, **fields}
+
+
+def build_config_map(app: str, file: str, text: str) -> Json:
+    """Named after its content: other content is another ConfigMap and so a rolling update, and a roll-back finds its
+    own again."""
+    digest = hashlib.sha256(text.encode()).hexdigest()[:10]
+    return build_object("ConfigMap", f"{app}-{digest}", SYSTEM_NAMESPACE, data={file: text})
+
+
+def build_service(name: str, app: str, ports: Mapping[str, int], **options: Any) -> Json:
+    """The Service of an app; its ports are called as those of the container."""
+    listed = [{"name": port, "port": number, "targetPort": port, "protocol": "TCP"} for port, number in ports.items()]
+    spec = {**options, "selector": app_labels(app), "ports": listed}
+    return build_object("Service", name, SYSTEM_NAMESPACE, labels=app_labels(app), spec=spec)
+
+
+def build_disruption_budget(app: str) -> Json:
+    """One pod at a time: of three servers, two still decide. Not "at least one": with a single replica that would keep
+    its node from ever being drained."""
+    spec = {"maxUnavailable": 1, "selector": {"matchLabels": app_labels(app)}}
+    return build_object("PodDisruptionBudget", app, SYSTEM_NAMESPACE, spec=spec)
+
+
+def build_probe(path: str, port: str, *, period: int, timeout: int, failures: int) -> Json:
+    request = {"path": path, "port": port, "scheme": "HTTP"}
+    return {"httpGet": request, "periodSeconds": period, "timeoutSeconds": timeout, "failureThreshold": failures}
+
+
 def app_labels(app: str) -> dict[str, str]:
     """By which Services, policies and budgets find an app's pods."""
     return {LABEL_NAME: app}
@@ -144,17 +187,17 @@ def canonical(amounts: Mapping[str, str]) -> dict[str, str]:
 
 
 def build_network_policy(app: str, *, ingress: list[Json], egress: list[Json]) -> Json:
-    return {
-        "apiVersion": "networking.k8s.io/v1",
-        "kind": "NetworkPolicy",
-        "metadata": build_metadata(app, SYSTEM_NAMESPACE),
-        "spec": {
+    return build_object(
+        "NetworkPolicy",
+        app,
+        SYSTEM_NAMESPACE,
+        spec={
             "podSelector": {"matchLabels": app_labels(app)},
             "policyTypes": ["Ingress", "Egress"],
             "ingress": ingress,
             "egress": egress,
         },
-    }
+    )
 
 
 def build_tcp_ports(*ports: int) -> list[Json]:

@@ -9,7 +9,7 @@ import pulumi
 from gpu_platform.domain import names
 from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.rbac import Rule, Scope
-from infra.component import Component, build_metadata, name_of
+from infra.component import Component, build_metadata, build_object, name_of
 
 RBAC_GROUP = "rbac.authorization.k8s.io"
 RBAC = f"{RBAC_GROUP}/v1"
@@ -25,13 +25,13 @@ class Account:
 
 
 def build_account(account: Account) -> Json:
-    return {
-        "apiVersion": "v1",
-        "kind": "ServiceAccount",
-        "metadata": build_metadata(account.name, names.SYSTEM_NAMESPACE),
+    return build_object(
+        "ServiceAccount",
+        account.name,
+        names.SYSTEM_NAMESPACE,
         # The process's own pods ask for the token; a pod that merely runs under this account gets none.
-        "automountServiceAccountToken": False,
-    }
+        automountServiceAccountToken=False,
+    )
 
 
 def build_roles(account: Account, tenant_namespaces: Sequence[str]) -> tuple[Json, ...]:
@@ -106,13 +106,13 @@ def _role(kind: str, name: str, namespace: str | None, rules: list[Json]) -> Jso
 
 
 def _binding(kind: str, account: str, namespace: str | None, role_kind: str, role: str) -> Json:
-    return {
-        "apiVersion": RBAC,
-        "kind": kind,
-        "metadata": build_metadata(account, namespace),
-        "roleRef": {"apiGroup": RBAC_GROUP, "kind": role_kind, "name": role},
-        "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": names.SYSTEM_NAMESPACE}],
-    }
+    return build_object(
+        kind,
+        account,
+        namespace,
+        roleRef={"apiGroup": RBAC_GROUP, "kind": role_kind, "name": role},
+        subjects=[{"kind": "ServiceAccount", "name": account, "namespace": names.SYSTEM_NAMESPACE}],
+    )
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ import pulumi
 from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.names import GROUP
 from gpu_platform.domain.rbac import MANAGE
-from infra.component import Component, build_metadata, name_of
+from infra.component import Component, build_object, name_of
 
 POLICY = "gpu-platform-metadata"
 API_VERSION = "admissionregistration.k8s.io/v1"
@@ -52,11 +52,10 @@ def build_policy() -> Json:
         "resources": ["*", "*/status"],
     }
     operations = {**rule, "operations": ["DELETE"], "resources": ["operations"]}
-    return {
-        "apiVersion": API_VERSION,
-        "kind": "ValidatingAdmissionPolicy",
-        "metadata": build_metadata(POLICY),
-        "spec": {
+    return build_object(
+        "ValidatingAdmissionPolicy",
+        POLICY,
+        spec={
             "failurePolicy": "Fail",
             "matchConstraints": {
                 "matchPolicy": "Equivalent",
@@ -93,16 +92,13 @@ def build_policy() -> Json:
                 *map(_limit, _FIELDS),
             ],
         },
-    }
+    )
 
 
 def build_policy_binding() -> Json:
-    return {
-        "apiVersion": API_VERSION,
-        "kind": "ValidatingAdmissionPolicyBinding",
-        "metadata": build_metadata(POLICY),
-        "spec": {"policyName": POLICY, "validationActions": ["Deny"]},
-    }
+    return build_object(
+        "ValidatingAdmissionPolicyBinding", POLICY, spec={"policyName": POLICY, "validationActions": ["Deny"]}
+    )
 
 
 def _managed() -> str:

@@ -12,7 +12,7 @@ from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.limits import LIMITS_CONFIG_MAP, TenantLimits, write_limit_table
 from gpu_platform.domain.names import SYSTEM_NAMESPACE
 from gpu_platform.domain.tenants import KEYS_SECRET, KeyRecord, find_undeclared
-from infra.component import Component, build_metadata, name_of
+from infra.component import Component, build_object, name_of
 
 
 class ApiKey(KeyRecord):
@@ -23,22 +23,19 @@ class ApiKey(KeyRecord):
 
 def build_keys(keys: Mapping[str, ApiKey]) -> Json:
     records = {key_id: json.dumps(record.to_json(), sort_keys=True) for key_id, record in keys.items()}
-    return {
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "metadata": build_metadata(KEYS_SECRET, SYSTEM_NAMESPACE),
-        "type": "Opaque",
-        "data": {key_id: base64.b64encode(record.encode()).decode() for key_id, record in records.items()},
-    }
+    return build_object(
+        "Secret",
+        KEYS_SECRET,
+        SYSTEM_NAMESPACE,
+        type="Opaque",
+        data={key_id: base64.b64encode(record.encode()).decode() for key_id, record in records.items()},
+    )
 
 
 def build_limits(all_tenants: TenantLimits, by_tenant: Mapping[str, TenantLimits]) -> Json:
-    return {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": build_metadata(LIMITS_CONFIG_MAP, SYSTEM_NAMESPACE),
-        "data": write_limit_table(all_tenants, by_tenant),
-    }
+    return build_object(
+        "ConfigMap", LIMITS_CONFIG_MAP, SYSTEM_NAMESPACE, data=write_limit_table(all_tenants, by_tenant)
+    )
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.limits import TenantLimits
 from gpu_platform.domain.tenants import DEFAULT_TENANT, tenant_namespace
 from gpu_platform.settings import Settings
-from infra.component import Component, build_amounts, build_metadata, canonical, name_of
+from infra.component import Component, build_amounts, build_object, canonical, name_of
 from infra.field_types import Amounts, Ceiling
 
 POD_SECURITY_LABEL = "pod-security.kubernetes.io/enforce"
@@ -52,30 +52,18 @@ class Namespaces(Settings):
 
 
 def build_namespace(name: str, profile: str) -> Json:
-    return {
-        "apiVersion": "v1",
-        "kind": "Namespace",
-        "metadata": build_metadata(name, labels={POD_SECURITY_LABEL: profile}),
-    }
+    return build_object("Namespace", name, labels={POD_SECURITY_LABEL: profile})
 
 
 def build_quota(namespace: str, hard: dict[str, str]) -> Json:
-    return {
-        "apiVersion": "v1",
-        "kind": "ResourceQuota",
-        "metadata": build_metadata(QUOTA, namespace),
-        "spec": {"hard": canonical(hard)},
-    }
+    return build_object("ResourceQuota", QUOTA, namespace, spec={"hard": canonical(hard)})
 
 
 def build_object_counts(namespace: str, limits: TenantLimits) -> Json:
     """Separate from the quota that the settings name: that one stays as it is."""
-    return {
-        "apiVersion": "v1",
-        "kind": "ResourceQuota",
-        "metadata": build_metadata(object_counts.QUOTA, namespace),
-        "spec": {"hard": canonical(object_counts.build_hard(limits))},
-    }
+    return build_object(
+        "ResourceQuota", object_counts.QUOTA, namespace, spec={"hard": canonical(object_counts.build_hard(limits))}
+    )
 
 
 def build_container_defaults(namespace: str, defaults: ContainerDefaults) -> Json:
@@ -86,22 +74,14 @@ def build_container_defaults(namespace: str, defaults: ContainerDefaults) -> Jso
         "default": build_amounts(defaults.limits),
         "defaultRequest": build_amounts(defaults.requests),
     }
-    return {
-        "apiVersion": "v1",
-        "kind": "LimitRange",
-        "metadata": build_metadata(LIMITS, namespace),
-        "spec": {"limits": [limit]},
-    }
+    return build_object("LimitRange", LIMITS, namespace, spec={"limits": [limit]})
 
 
 def build_default_deny(namespace: str) -> Json:
     """No traffic but what a unit's own policy allows. Holds also for a pod that has none, whoever made it."""
-    return {
-        "apiVersion": "networking.k8s.io/v1",
-        "kind": "NetworkPolicy",
-        "metadata": build_metadata(DENY, namespace),
-        "spec": {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]},
-    }
+    return build_object(
+        "NetworkPolicy", DENY, namespace, spec={"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
+    )
 
 
 @dataclass(frozen=True)

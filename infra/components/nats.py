@@ -1,6 +1,5 @@
 """NATS with JetStream: a StatefulSet that asks everybody for a user and TLS, and keeps what it accepted."""
 
-import hashlib
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Annotated, Literal, Self
@@ -21,8 +20,12 @@ from infra.component import (
     Component,
     app_labels,
     build_amounts,
-    build_metadata,
+    build_config_map,
+    build_disruption_budget,
     build_network_policy,
+    build_object,
+    build_probe,
+    build_service,
     build_tcp_ports,
     name_of,
 )
@@ -125,10 +128,17 @@ def nats_url() -> str:
 def build_nats(nats: Nats, dns: DnsPods) -> tuple[Json, ...]:
     return (
         build_configuration(nats),
-        _service(NAME, headless=False),
-        _service(PEERS, headless=True),
+        build_service(NAME, NAME, {"client": CLIENT_PORT}, type="ClusterIP"),
+        # Peers have to find each other before they are ready: that is what makes them so.
+        build_service(
+            PEERS,
+            NAME,
+            {"client": CLIENT_PORT, "cluster": CLUSTER_PORT},
+            clusterIP="None",
+            publishNotReadyAddresses=True,
+        ),
         _network_policy(dns),
-        _disruption_budget(),
+        build_disruption_budget(NAME),
         _stateful_set(nats),
     )
 
@@ -173,33 +183,7 @@ def peer_hosts(nats: Nats) -> tuple[str, ...]:
 
 
 def build_configuration(nats: Nats) -> Json:
-    """Named after its content, as the processes' settings are."""
-    text = render_configuration(nats)
-    digest = hashlib.sha256(text.encode()).hexdigest()[:10]
-    return {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": build_metadata(f"{NAME}-{digest}", SYSTEM_NAMESPACE),
-        "data": {"nats.conf": text},
-    }
-
-
-def _service(name: str, *, headless: bool) -> Json:
-    ports = {"client": CLIENT_PORT, **({"cluster": CLUSTER_PORT} if headless else {})}
-    # Peers have to find each other before they are ready: that is what makes them so.
-    kind = {"clusterIP": "None", "publishNotReadyAddresses": True} if headless else {"type": "ClusterIP"}
-    return {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": build_metadata(name, SYSTEM_NAMESPACE, labels=app_labels(NAME)),
-        "spec": {
-            **kind,
-            "selector": app_labels(NAME),
-            "ports": [
-                {"name": port, "port": number, "targetPort": port, "protocol": "TCP"} for port, number in ports.items()
-            ],
-        },
-    }
+    return build_config_map(NAME, "nats.conf", render_configuration(nats))
 
 
 def _network_policy(dns: DnsPods) -> Json:
@@ -215,16 +199,6 @@ def _network_policy(dns: DnsPods) -> Json:
     )
 
 
-def _disruption_budget() -> Json:
-    """One at a time: of three, two still decide."""
-    return {
-        "apiVersion": "policy/v1",
-        "kind": "PodDisruptionBudget",
-        "metadata": build_metadata(NAME, SYSTEM_NAMESPACE),
-        "spec": {"maxUnavailable": 1, "selector": {"matchLabels": app_labels(NAME)}},
-    }
-
-
 def _stateful_set(nats: Nats) -> Json:
     labels = app_labels(NAME)
     claim = {
@@ -232,11 +206,12 @@ def _stateful_set(nats: Nats) -> Json:
         "resources": {"requests": {"storage": canonical_quantity(nats.storage)}},
         **({"storageClassName": nats.storage_class} if nats.storage_class else {}),
     }
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "StatefulSet",
-        "metadata": build_metadata(NAME, SYSTEM_NAMESPACE, labels=labels),
-        "spec": {
+    return build_object(
+        "StatefulSet",
+        NAME,
+        SYSTEM_NAMESPACE,
+        labels=labels,
+        spec={
             "replicas": nats.replicas,
             "serviceName": PEERS,
             # All at once: a server alone of three is never ready, and would keep the others from coming.
@@ -245,7 +220,7 @@ def _stateful_set(nats: Nats) -> Json:
             "template": {"metadata": {"labels": labels}, "spec": _pod(nats)},
             "volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": claim}],
         },
-    }
+    )
 
 
 def _pod(nats: Nats) -> Json:
@@ -278,10 +253,10 @@ def _container(nats: Nats) -> Json:
             {"name": "POD_NAME", "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.name"}}},
         ],
         "ports": [{"name": name, "containerPort": port, "protocol": "TCP"} for name, port in ports.items()],
-        "livenessProbe": _probe(_liveness_path(nats), failures=3),
-        "readinessProbe": _probe("/healthz?js-server-only=true", failures=3),
+        "livenessProbe": build_probe(_liveness_path(nats), "monitor", period=10, timeout=5, failures=3),
+        "readinessProbe": build_probe("/healthz?js-server-only=true", "monitor", period=10, timeout=5, failures=3),
         # It reads everything that it stored before it answers.
-        "startupProbe": _probe("/healthz", failures=90),
+        "startupProbe": build_probe("/healthz", "monitor", period=10, timeout=5, failures=90),
         "resources": {"requests": amounts, "limits": amounts},
         "securityContext": CONTAINER_SECURITY,
         "volumeMounts": [
@@ -297,11 +272,6 @@ def _liveness_path(nats: Nats) -> str:
     """A write error, as of a full disk, stays with a server until it is restarted. One of several switches JetStream
     off then. A single one goes on without the stream, and says so only where every stream is asked about."""
     return "/healthz?js-enabled-only=true" if nats.replicas > 1 else "/healthz"
-
-
-def _probe(path: str, *, failures: int) -> Json:
-    request = {"path": path, "port": "monitor", "scheme": "HTTP"}
-    return {"httpGet": request, "periodSeconds": 10, "timeoutSeconds": 5, "failureThreshold": failures}
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,6 @@ The kubelet's probes need no hole: Kubernetes always lets a node reach its own p
 address, because no policy can say for every cluster which address its API server has.
 """
 
-import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from urllib.parse import urlsplit
@@ -32,8 +31,13 @@ from infra.component import (
     Component,
     app_labels,
     build_amounts,
+    build_config_map,
+    build_disruption_budget,
     build_metadata,
     build_network_policy,
+    build_object,
+    build_probe,
+    build_service,
     build_tcp_ports,
     name_of,
 )
@@ -65,8 +69,8 @@ def build_workload(process: Process, workloads: Workloads, nats: Nats) -> tuple[
         build_settings(process),
         _network_policy(process, workloads, nats),
         build_deployment(process, workloads),
-        build_service(process),
-        build_disruption_budget(process),
+        build_service(process.name, process.name, process.offered_ports, type="ClusterIP"),
+        build_disruption_budget(process.name),
     )
 
 
@@ -98,55 +102,24 @@ def _build_nats(nats: Nats) -> list[Json]:
 
 
 def build_settings(process: Process) -> Json:
-    """Named after its content: a new setting is a new ConfigMap and so a rolling update, and a roll-back finds its own
-    settings again."""
-    digest = hashlib.sha256(process.settings.encode()).hexdigest()[:10]
-    return {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": build_metadata(f"{process.name}-{digest}", SYSTEM_NAMESPACE),
-        "data": {_settings_file(process): process.settings},
-    }
+    return build_config_map(process.name, _settings_file(process), process.settings)
 
 
 def build_deployment(process: Process, workloads: Workloads) -> Json:
     labels = app_labels(process.name)
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": build_metadata(process.name, SYSTEM_NAMESPACE, labels=labels),
-        "spec": {
+    return build_object(
+        "Deployment",
+        process.name,
+        SYSTEM_NAMESPACE,
+        labels=labels,
+        spec={
             "replicas": process.replicas,
             "revisionHistoryLimit": 3,
             "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
             "selector": {"matchLabels": labels},
             "template": {"metadata": {"labels": labels}, "spec": _pod(process, workloads)},
         },
-    }
-
-
-def build_service(process: Process) -> Json:
-    labels = app_labels(process.name)
-    ports = [
-        {"name": name, "port": port, "targetPort": name, "protocol": "TCP"}
-        for name, port in process.offered_ports.items()
-    ]
-    return {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": build_metadata(process.name, SYSTEM_NAMESPACE, labels=labels),
-        "spec": {"type": "ClusterIP", "selector": labels, "ports": ports},
-    }
-
-
-def build_disruption_budget(process: Process) -> Json:
-    """One at a time. Not "at least one": with a single replica that would keep its node from ever being drained."""
-    return {
-        "apiVersion": "policy/v1",
-        "kind": "PodDisruptionBudget",
-        "metadata": build_metadata(process.name, SYSTEM_NAMESPACE),
-        "spec": {"maxUnavailable": 1, "selector": {"matchLabels": app_labels(process.name)}},
-    }
+    )
 
 
 def build_service_monitors(workloads: Workloads) -> Iterator[Json]:
@@ -246,11 +219,11 @@ def _container(process: Process, workloads: Workloads) -> Json:
         "ports": [
             {"name": name, "containerPort": port, "protocol": "TCP"} for name, port in sorted(process.ports.items())
         ],
-        "livenessProbe": _probe("/healthz", failures=3),
+        "livenessProbe": build_probe("/healthz", PROBES, period=5, timeout=3, failures=3),
         # One failure takes it out: whoever is not ready answers with an error, or does not see the cluster.
-        "readinessProbe": _probe("/readyz", failures=1),
+        "readinessProbe": build_probe("/readyz", PROBES, period=5, timeout=3, failures=1),
         # Python and the first lists take their time on a busy node; until then nobody asks whether it lives.
-        "startupProbe": _probe("/healthz", failures=30),
+        "startupProbe": build_probe("/healthz", PROBES, period=5, timeout=3, failures=30),
         "resources": {"requests": amounts, "limits": amounts},
         "securityContext": CONTAINER_SECURITY,
         "volumeMounts": [
@@ -264,11 +237,6 @@ def _container(process: Process, workloads: Workloads) -> Json:
             *process.queue.build_mounts(),
         ],
     }
-
-
-def _probe(path: str, *, failures: int) -> Json:
-    request = {"path": path, "port": PROBES, "scheme": "HTTP"}
-    return {"httpGet": request, "periodSeconds": 5, "timeoutSeconds": 3, "failureThreshold": failures}
 
 
 def _settings_file(process: Process) -> str:
