@@ -5,7 +5,7 @@ It is what a storage's accessor runs. Tenants write what lies there, so nothing 
 | there                                   | is answered                                                     |
 | --------------------------------------- | --------------------------------------------------------------- |
 | a file                                  | 200, its bytes; a browser runs nothing of it (`sandbox`)        |
-| a directory                             | 200, a list of it, whatever `index.html` lies there             |
+| a directory                             | 200, a list of it, even where an `index.html` lies there        |
 | a directory with very many names        | 200, the first of them, and how many more there are             |
 | a directory, asked for without a slash  | 301 to itself, relative: who passes the call on has a prefix    |
 | a link to something below the directory | as that                                                         |
@@ -80,7 +80,7 @@ def resolve_below(root: Path, names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def open_below(root: Path, names: tuple[str, ...]) -> int:
-    """A descriptor of the file or directory. A link on the way is an OSError: whoever put one there since the way was
+    """A descriptor of the file or directory. A link on the way is an OSError: one that was put there since the way was
     resolved is not followed. So we go name by name."""
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     opened = os.open(root, flags)

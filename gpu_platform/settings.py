@@ -1,6 +1,6 @@
 """Settings of a process: its defaults, over them a YAML file, over both the environment.
 
-A process declares a model of `Settings` and calls `load_settings` once, at its start. Whatever is wrong becomes
+A process declares a model of `Settings` and calls `load_settings` once, at its start. What is wrong becomes
 one sentence that names the place, the key and the fix.
 """
 

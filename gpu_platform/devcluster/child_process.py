@@ -44,7 +44,7 @@ def _carries(process: Path, mark: bytes) -> bool:
     try:
         return mark in (process / "environ").read_bytes().split(b"\0")
     except OSError:
-        # It ended meanwhile, or belongs to somebody else.
+        # It ended meanwhile, or belongs to another user.
         return False
 
 

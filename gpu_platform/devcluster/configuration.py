@@ -46,8 +46,8 @@ NATS_MEMORY_BYTES = 256 << 20
 """For messages. The platform's streams keep theirs in files."""
 
 PULUMI_PASSPHRASE = "development-only"  # noqa: S105
-"""The same everywhere, because `Pulumi.dev.yaml` carries the salt that belongs to it. It protects nothing: whoever
-can read the embedded state can read this file beside it. Real stacks bring their own passphrase or key service."""
+"""The same everywhere, because `Pulumi.dev.yaml` carries the salt that belongs to it. It protects nothing: a reader
+of the embedded state can read this file beside it. Real stacks bring their own passphrase or key service."""
 
 OFFICIAL_PLUGIN = "pulumi-resource-kubernetes"
 INSTALLED_AS = "resource-kubernetes-v*"
@@ -57,7 +57,7 @@ STAND_IN = Path(__file__).with_name("pulumi_kubernetes") / "bin"
 """The directory of the stand-in. It is a program to start, not a package to import."""
 
 OWN_PLUGIN = PROVIDERS / "cluster" / "bin"
-"""The directory of `pulumi-resource-gpuplatform`, for stacks of units that somebody works on by hand."""
+"""The directory of `pulumi-resource-gpuplatform`, for stacks of units that a person works on by hand."""
 
 OWN_PROGRAMS = str(Path(sys.executable).parent)
 """Where `gpu-platform` and its `python3` are. Not resolved: the virtual environment has them, its target has not."""

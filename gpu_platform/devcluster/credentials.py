@@ -76,7 +76,7 @@ def service_account_key(pki: Path) -> Path:
 
 
 def ensure_certificates(pki: Path, now: datetime) -> None:
-    """Make what is missing of the lasting keys, and every leaf anew."""
+    """Creates the lasting keys that are missing, and every leaf again."""
     authority = key_pair(pki, "ca")
     if not (authority.certificate.exists() and authority.key.exists()):
         _make_authority(authority, now)
@@ -195,7 +195,7 @@ def signing_key_file(directory: ClusterDirectory) -> Path:
 
 
 def ensure_identities(directory: ClusterDirectory, now: datetime) -> Keyring:
-    """Make what is missing of the keys, and everybody's credentials anew."""
+    """Creates the keys that are missing, and the credentials of every user again."""
     keyring = _ensure_keyring(directory.nats_identity / "keys.json")
     for user in QueueUser:
         write_atomically(credentials_file(directory, user), keyring.credentials_of(user, now).render())

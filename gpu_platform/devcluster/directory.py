@@ -12,7 +12,7 @@ RETRY_SECONDS = 0.02
 
 @contextmanager
 def exclusive_lock(path: Path) -> Iterator[None]:
-    """Wait for the lock, hold it, free it."""
+    """Waits for the lock, and holds it while the block runs."""
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
@@ -20,7 +20,7 @@ def exclusive_lock(path: Path) -> Iterator[None]:
 
 @contextmanager
 def try_exclusive_lock(path: Path, patience_seconds: float = 0.0) -> Iterator[bool]:
-    """Take the lock if it is free, or becomes free within this time; say whether it was taken."""
+    """Takes the lock if it is free, or becomes free within this time; yields whether it was taken."""
     with path.open("w") as file:
         yield _take(file, time.monotonic() + patience_seconds)
 
@@ -37,7 +37,7 @@ def _take(file: IO[str], until: float) -> bool:
 
 
 def is_locked(path: Path) -> bool:
-    """Takes the lock for a moment if it is free."""
+    """Whether another process holds the lock. Takes it for a moment if it is free."""
     if not path.exists():
         return False
     with try_exclusive_lock(path) as was_free:
@@ -60,7 +60,7 @@ class ClusterDirectory:
         """Held while a command starts or stops the cluster."""
 
         self.supervisor_lock = root / "supervisor.lock"
-        """Held by the supervisor as long as it lives; the kernel frees it, whatever the death."""
+        """Held by the supervisor as long as it lives; the kernel frees it when the supervisor dies."""
 
         self.kubeconfig = root / "kubeconfig"
         """The administrator's."""

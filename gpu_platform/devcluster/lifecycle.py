@@ -55,11 +55,11 @@ class Wish:
     """Also the one of them that costs a second of a core for each unit."""
 
     tied: bool = False
-    """The cluster ends with the process that started it, whatever its death: for tests and the foreground."""
+    """The cluster ends with the process that started it, even if that is killed: for tests and the foreground."""
 
 
 def up(directory: ClusterDirectory, parts: Parts, wish: Wish, on_status: OnStatus = lambda _: None) -> ClusterRecord:
-    """Make the cluster run. Does nothing but check when it does already; continues with the same data."""
+    """Starts the cluster, with the data that it had; only checks one that runs."""
     directory.create()
     with exclusive_lock(directory.up_lock):
         if is_running(directory) and not _lacks_platform(directory, wish):
@@ -78,7 +78,7 @@ def up(directory: ClusterDirectory, parts: Parts, wish: Wish, on_status: OnStatu
 
 
 def down(directory: ClusterDirectory) -> bool:
-    """End every process of the cluster and keep its data; whether any was running."""
+    """Ends every process of the cluster and keeps its data; returns whether any was running."""
     record = find_record(directory)
     if record is None:
         return False

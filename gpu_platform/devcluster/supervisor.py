@@ -171,7 +171,7 @@ class Supervisor:
         await asyncio.sleep(delay)
 
     def _last_words(self, process: ProcessStatus) -> str:
-        """As they are now: the log may be gone with its directory when somebody reads the error."""
+        """As they are now: the log may be gone with its directory when a person reads the error."""
         log = Path(process.log)
         return f"the last words in {log}:\n{last_words(log, self._log_starts[process.name])}"
 

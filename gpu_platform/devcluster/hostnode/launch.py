@@ -4,7 +4,6 @@ them."""
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 
@@ -13,18 +12,14 @@ from gpu_platform.devcluster.hostnode.sources import (
     CannotStartError,
     NodeFacts,
     Reference,
-    SourceReader,
     Sources,
     content_of,
-    find_env_references,
     find_reference,
-    find_volume_references,
     read_field,
     read_resource,
 )
-from gpu_platform.devcluster.hostnode.volumes import PodDirectory, VolumeLink, link_volume, plan_volume, write_volume
+from gpu_platform.devcluster.hostnode.volumes import PodDirectory
 from gpu_platform.domain.json_text import Json
-from gpu_platform.kube import KubeClient
 
 _REFERENCE = re.compile(r"\$(?:\$|\((?P<name>[^)]*)\))")
 _PART_OF_A_LONGER_PATH_BEFORE = r"[\w.\-~/})\]*?\\]"
@@ -187,55 +182,3 @@ def _plan_mounts(
         subpath = mount.get("subPath") or expand(mount.get("subPathExpr") or "", variables)
         mounts.append(_Mount(path, directory.volume(pod, mount["name"]) / subpath, bool(subpath)))
     return tuple(mounts)
-
-
-class Preparation:
-    """For one pod. Both methods raise `CannotStartError`, and then nothing of a volume is half written."""
-
-    def __init__(
-        self,
-        client: KubeClient,
-        pod: Json,
-        *,
-        facts: NodeFacts,
-        directory: PodDirectory,
-        inherited: Mapping[str, str],
-    ) -> None:
-        self._sources = SourceReader(client, pod)
-        self._facts = facts
-        self._directory = directory
-        self._inherited = inherited
-
-    async def prepare(self, pod: Json, container: Json, now: datetime) -> Launch:
-        check_support(pod, container)
-        references = find_volume_references(pod) | find_env_references(container)
-        sources = await self._sources.read(references, now)
-        self._write_volumes(pod, sources)
-        launch = build_launch(
-            pod,
-            container,
-            sources=sources,
-            facts=self._facts,
-            directory=self._directory,
-            inherited=self._inherited,
-        )
-        for path in launch.subpaths:
-            if not path.exists():
-                path.mkdir(parents=True)
-        return launch
-
-    async def refresh_volumes(self, pod: Json, now: datetime) -> None:
-        """Follow changed ConfigMaps and Secrets, and renew tokens."""
-        self._write_volumes(pod, await self._sources.read(find_volume_references(pod), now))
-
-    def _write_volumes(self, pod: Json, sources: Sources) -> None:
-        volumes = pod["spec"].get("volumes") or []
-        planned = [(volume, plan_volume(volume, pod, sources, self._facts)) for volume in volumes]
-        self._directory.ensure(pod)
-        for volume, content in planned:
-            place = self._directory.volume(pod, volume["name"])
-            match content:
-                case VolumeLink(directory):
-                    link_volume(place, directory)
-                case tuple(files):
-                    write_volume(place, files)

@@ -192,7 +192,7 @@ class PodNetwork:
 
     @classmethod
     def reserve(cls, cluster: str) -> Self:
-        """The same network for the same cluster, as long as no other one has it."""
+        """Reserves the same network for the same cluster, as long as no other one has it."""
         start = int.from_bytes(hashlib.sha256(cluster.encode()).digest()[:4]) % len(NETWORKS)
         for number in [*NETWORKS[start:], *NETWORKS[:start]]:
             reservation = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -262,14 +262,14 @@ class Heartbeat:
         self._status_due_at: datetime | None = None
 
     async def run(self) -> None:
-        """Register, then renew for ever."""
+        """Registers the node, then renews its lease until cancelled."""
         while True:
             try:
                 await self._beat(now_utc())
                 await asyncio.sleep(RENEW.total_seconds())
                 continue
             except NotFoundError:
-                # Somebody deleted the Node: the next beat registers it again.
+                # The Node was deleted: the next beat registers it again.
                 self._node = None
             except KubeError as error:
                 log.warning("the node's heartbeat failed: %s", error)
@@ -278,7 +278,7 @@ class Heartbeat:
             await asyncio.sleep(RETRY.total_seconds())
 
     async def stop(self) -> None:
-        """Say that the node is not ready, if anybody still listens."""
+        """Reports the node as not ready, if the API server still listens."""
         if self._node is not None:
             await self._write_status(self._node, now_utc(), ready=False, timeout=LAST_WORD_SECONDS)
 

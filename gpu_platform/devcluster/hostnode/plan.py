@@ -346,7 +346,7 @@ def find_end(pod: Json, containers: Containers) -> Outcome | None:
     """How the pod ends, as soon as that is certain: sidecars may still be running."""
     match (pod.get("status") or {}).get("phase"):
         case "Succeeded" | "Failed" as outcome:
-            # Ours from before a restart, or somebody else ended the pod: it never runs again.
+            # Ours from before a restart, or another writer ended the pod: it never runs again.
             return cast(Outcome, outcome)
     inits = [containers[spec["name"]] for spec in init_specs(pod) if not is_sidecar(spec)]
     mains = [containers[spec["name"]] for spec in main_specs(pod)]

@@ -16,7 +16,7 @@ import aiohttp
 
 from gpu_platform.clock import now_utc
 from gpu_platform.devcluster.child_process import kill_marked
-from gpu_platform.devcluster.hostnode.launch import Launch, Preparation
+from gpu_platform.devcluster.hostnode.launch import Launch, build_launch, check_support
 from gpu_platform.devcluster.hostnode.logs import LogWriter, read_last
 from gpu_platform.devcluster.hostnode.node import NODE_NAME, POD_ADDRESS_ANNOTATION, PodNetwork
 from gpu_platform.devcluster.hostnode.plan import (
@@ -56,8 +56,14 @@ from gpu_platform.devcluster.hostnode.processes import (
     run_handler,
     run_probe,
 )
-from gpu_platform.devcluster.hostnode.sources import CannotStartError, NodeFacts
-from gpu_platform.devcluster.hostnode.volumes import PodDirectory, directory_name, is_directory_name
+from gpu_platform.devcluster.hostnode.sources import (
+    CannotStartError,
+    NodeFacts,
+    SourceReader,
+    find_env_references,
+    find_volume_references,
+)
+from gpu_platform.devcluster.hostnode.volumes import PodDirectory, directory_name, is_directory_name, write_volumes
 from gpu_platform.domain.json_text import Json
 from gpu_platform.kube import ConflictError, KubeClient, KubeError, NotFoundError, PatchType, WatchEvent, list_and_watch
 from gpu_platform.kube.paths import PODS
@@ -84,7 +90,7 @@ log = logging.getLogger(__name__)
 RETRY_SECONDS = 1.0
 
 STOP_SECONDS = 2.0
-"""Grace for processes when the agent is told to stop: whoever stops it waits about 5 s for all of it."""
+"""Grace for processes when the agent is told to stop: its supervisor waits about 5 s for all of it."""
 
 
 @dataclass(frozen=True)
@@ -118,7 +124,7 @@ class ContainerRun:
         session: aiohttp.ClientSession,
         report: Callable[[Report], None],
     ) -> None:
-        """Start the process. Raise `OSError` or `ValueError` if the command cannot be started."""
+        """Starts the process. Raises `OSError` or `ValueError` if the command cannot be started."""
         self._spec = spec
         self._name: str = spec["name"]
         self._mark = launch.command.environment[CONTAINER_MARK]
@@ -147,7 +153,7 @@ class ContainerRun:
                 self._ensure_task(probe.kind, partial(self._probe, probe))
 
     def stop(self, grace_seconds: float) -> None:
-        """SIGTERM to the group, after the `preStop` hook if there is one and time for it."""
+        """Sends SIGTERM to the group, after the `preStop` hook if there is one and time for it."""
         hook = (self._spec.get("lifecycle") or {}).get("preStop")
         if hook and grace_seconds > 0:
             self._ensure_task("preStop", partial(self._stop_after, hook, grace_seconds))
@@ -211,8 +217,8 @@ class PodWorker:
         self.runs: dict[str, ContainerRun] = {}
         self._address = address
         self._node = node
-        facts = NodeFacts(address, node.allocatable)
-        self._preparation = Preparation(node.client, pod, facts=facts, directory=directory, inherited=node.inherited)
+        self._facts = NodeFacts(address, node.allocatable)
+        self._sources = SourceReader(node.client, pod)
         self._specs: dict[str, Json] = {spec["name"]: spec for spec in [*init_specs(pod), *main_specs(pod)]}
         self._reports: list[Report] = []
         self._wake = asyncio.Event()
@@ -227,12 +233,12 @@ class PodWorker:
         self._wake.set()
 
     def vanish(self) -> None:
-        """The API no longer has the pod."""
+        """Notes that the API no longer has the pod."""
         self._is_gone = True
         self._wake.set()
 
     async def run(self) -> None:
-        """Until the pod is gone and nothing of it is left."""
+        """Runs until the pod is deleted and nothing of it is left."""
         delay = RETRY[0]
         while not self._is_finished:
             self._wake.clear()
@@ -324,7 +330,7 @@ class PodWorker:
     async def _start(self, name: str, now: datetime) -> None:
         spec, container = self._specs[name], self.containers[name]
         try:
-            launch = await self._preparation.prepare(self.pod, spec, now)
+            launch = await self._prepare(spec, now)
         except CannotStartError as error:
             self._node.recorder.record(self.pod, "Warning", "Failed", error.message, name)
             self.containers[name] = after_refusal(container, error, now)
@@ -352,8 +358,26 @@ class PodWorker:
         self.containers[name] = after_start(container, spec, run.pid, now_utc())
         self._node.recorder.record(self.pod, "Normal", "Started", f"started process {run.pid}", name)
 
+    async def _prepare(self, spec: Json, now: datetime) -> Launch:
+        pod = self.pod
+        check_support(pod, spec)
+        sources = await self._sources.read(find_volume_references(pod) | find_env_references(spec), now)
+        write_volumes(pod, sources, self._facts, self.directory)
+        launch = build_launch(
+            pod,
+            spec,
+            sources=sources,
+            facts=self._facts,
+            directory=self.directory,
+            inherited=self._node.inherited,
+        )
+        for path in launch.subpaths:
+            if not path.exists():
+                path.mkdir(parents=True)
+        return launch
+
     async def _refresh_volumes(self, now: datetime) -> datetime | None:
-        """While something runs."""
+        """Follows changed ConfigMaps and Secrets, and renews tokens, while something runs."""
         is_due = self._refresh_at is not None and now >= self._refresh_at
         if not self.runs:
             self._refresh_at = None
@@ -361,7 +385,10 @@ class PodWorker:
             self._refresh_at = now + REFRESH
         if self.runs and is_due:
             with suppress(CannotStartError):
-                await self._preparation.refresh_volumes(self.pod, now)
+                pod = self.pod
+                write_volumes(
+                    pod, await self._sources.read(find_volume_references(pod), now), self._facts, self.directory
+                )
         return self._refresh_at
 
     def _ensure_probes(self) -> None:
@@ -386,7 +413,7 @@ class PodWorker:
             self.pod = answer
 
     async def _release(self) -> None:
-        """The processes have ended: let the API server forget the pod."""
+        """Deletes the pod from the API server, once its processes have ended."""
         options = {"gracePeriodSeconds": 0, "preconditions": {"uid": self.pod["metadata"]["uid"]}}
         with suppress(NotFoundError, ConflictError):
             await self._node.client.delete(PODS.item(self._name, self._namespace), options)
@@ -412,7 +439,7 @@ class PodSet:
         self._listed: set[str] = set()
 
     def find(self, namespace: str, name: str) -> PodWorker | None:
-        """The newest pod of that name: an older one may still be ending."""
+        """Returns the newest pod of that name: an older one may still be ending."""
         for worker in reversed(self._workers.values()):
             metadata = worker.pod["metadata"]
             if (metadata["namespace"], metadata["name"]) == (namespace, name):
@@ -431,7 +458,7 @@ class PodSet:
             await asyncio.sleep(RETRY_SECONDS)
 
     async def stop(self) -> None:
-        """End every process: SIGTERM, a short grace, SIGKILL. The pods' status is left for the next agent."""
+        """Ends every process: SIGTERM, a short grace, SIGKILL. The pods' status is left for the next agent."""
         for task in self._tasks.values():
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
@@ -491,7 +518,7 @@ class PodSet:
             self._network.give_back(uid)
 
     def _remove_leftovers(self) -> None:
-        """Directories of pods that went away while no agent ran."""
+        """Deletes directories of pods that were deleted while no agent ran."""
         known = {directory_name(uid) for uid in self._workers}
         for path in self._root.iterdir():
             if is_directory_name(path.name) and path.name not in known:

@@ -79,7 +79,7 @@ class Child:
         self._loop.add_reader(self._pidfd, self._finish)
 
     def signal_group(self, number: signal.Signals) -> None:
-        """Does nothing once the leader has been reaped: its number may belong to somebody else then."""
+        """Does nothing once the leader has been reaped: its number may belong to another process then."""
         if self.exit_code is None:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, number)

@@ -134,7 +134,7 @@ def _build_volume(claim: Json, directory: Path, size: str) -> Json:
 
 class Provisioner:
     def __init__(self, client: KubeClient, root: Path) -> None:
-        """The client is not the node's: a node may neither make volumes nor change claims."""
+        """The client is not the node's: a node may neither create volumes nor change PVCs."""
         self._client = client
         self._root = root
         self._claims = ObjectCache(client, PERSISTENT_VOLUME_CLAIMS)
@@ -144,7 +144,7 @@ class Provisioner:
             cache.on_change(lambda _old, _new: self._changed.set())
 
     async def run(self) -> None:
-        """For ever."""
+        """Serves volumes until cancelled."""
         async with asyncio.TaskGroup() as group:
             for work in (self._claims.run(), self._volumes.run(), self._serve()):
                 group.create_task(work)

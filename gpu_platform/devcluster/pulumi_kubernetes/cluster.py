@@ -97,7 +97,7 @@ class Cluster:
         return path
 
     async def serves(self, kind: ObjectType) -> bool:
-        """Whether the API server says so now, whatever it said before."""
+        """Whether the API server serves the kind now; asks it again."""
         return await self._discover(kind) is not None
 
     async def _discover(self, kind: ObjectType) -> ResourcePath | None:

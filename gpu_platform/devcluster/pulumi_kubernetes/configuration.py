@@ -172,7 +172,7 @@ def check_is_embedded(kubeconfig: Json | None, environment: Mapping[str, str]) -
 
 
 def write_kubeconfig(content: Json, workplace: Path) -> Path:
-    # Credentials: for nobody else to read, which mkstemp sees to.
+    # Credentials: readable by this user alone, which mkstemp sees to.
     descriptor, name = tempfile.mkstemp(dir=workplace, prefix="kubeconfig-")
     with os.fdopen(descriptor, "w") as file:
         yaml.safe_dump(content, file)

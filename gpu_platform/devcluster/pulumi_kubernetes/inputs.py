@@ -33,7 +33,7 @@ SUFFIX_LENGTH = 8
 SERVERS_OWN_METADATA = frozenset(
     {"creationTimestamp", "deletionTimestamp", "generation", "managedFields", "resourceVersion", "selfLink", "uid"}
 )
-"""A manifest copied from a cluster carries them; they are no wish of anybody."""
+"""A manifest copied from a cluster carries them; a program never means them."""
 
 TEXT_MAPS = ("labels", "annotations")
 
@@ -196,7 +196,7 @@ def build_inputs(token: str, news: Json) -> Json:
 def check_inputs(
     token: str, inputs: Json, old_inputs: Json, naming: Naming, namespaced: bool | None, default_namespace: str
 ) -> Checked:
-    """`inputs` from `build_inputs`; `namespaced` is None while nobody knows the kind."""
+    """`inputs` from `build_inputs`; `namespaced` is None while the kind is not known."""
     failures = tuple(_find_failures(token, inputs))
     metadata = inputs["metadata"]
     if failures or not isinstance(metadata, dict):

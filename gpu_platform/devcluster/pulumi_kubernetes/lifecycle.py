@@ -200,7 +200,7 @@ class Lifecycle:
         if existing is None:
             return await self._rehearse(resource, place, inputs, manager)
         # What is there will be deleted first if this is a replacement, so that its dry run would say nothing; an
-        # imported object that is replaced looks the same as somebody else's, hence only a warning.
+        # imported object that is replaced looks the same as another owner's, hence only a warning.
         handled = read_handling(inputs).patch_force or self._configuration.upsert_existing_objects
         if not handled and not is_managed_by(existing, manager):
             await self._log.warn(resource.urn, _already_exists(resource, place))
@@ -231,7 +231,7 @@ class Lifecycle:
         try:
             applied = await cluster.dry_run(place, build_body(inputs, place.namespace, manager), manager)
         except KubeError:
-            # Whoever may read need not be allowed to patch.
+            # An account that may read need not be allowed to patch.
             return seen
         return observe_inputs(inputs, live, applied)
 
@@ -276,7 +276,7 @@ def _with_namespace(inputs: Json, outputs: Json) -> Json:
 
 
 def _may_be_same(old: Json, new: Json, token: str) -> bool:
-    """Whether both are one object of the cluster, as far as anybody can tell before the update."""
+    """Whether both are one object of the cluster, as far as is known before the update."""
     before, after = _identity(old, token), _identity(new, token)
     return any(isinstance(each, Unknown) for each in (*before, *after)) or before == after
 

@@ -149,7 +149,7 @@ class KubernetesProvider(provider_pb2_grpc.ResourceProviderServicer):
     async def CheckConfig(self, request: Any, context: Any) -> provider_pb2.CheckResponse:
         news = decode_properties(request.news)
         failures = [Failure(name, reason) for name, reason in UNSUPPORTED.items() if news.tree.get(name)]
-        # A path may be read by anybody; the content holds credentials.
+        # A path is no secret; the content holds credentials.
         secrets = {("kubeconfig",)} if is_content(str(news.tree.get("kubeconfig", ""))) else set()
         return check_response(Properties(news.tree, news.secrets | secrets), failures)
 

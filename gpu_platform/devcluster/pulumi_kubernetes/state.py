@@ -162,7 +162,7 @@ def observe_inputs(inputs: Json, live: Json, applied: Json | None) -> Json:
     |---|---|---|---|
     | any | as in the dry run | | the input: the server means the same |
     | value | other value | not so | the live value |
-    | value | absent | present | absent: somebody removed it |
+    | value | absent | present | absent: another writer removed it |
     | value | absent | absent | the input: the server keeps it elsewhere |
     | map | map | | field by field, those of the input |
     | list with keys | list | | entry by entry, those of the input, in its order |
