@@ -10,30 +10,24 @@ from gpu_platform.domain.specs import SpecName
 from gpu_platform.domain.ssh import SshBlock, SshStatus, SshWish
 from gpu_platform.domain.units import (
     Access,
-    Image,
     Phase,
     Serverless,
     StorageMount,
-    StorageMounts,
     Template,
+    UnitFields,
     UnitRequest,
     accept_ssh_wish,
 )
-from gpu_platform.domain.value import Value
+from gpu_platform.domain.value import Value, fields_of
 
 
-class CreateUnit(Value):
+class CreateUnit(UnitFields):
     """A unit to rent. Its size is the spec's."""
 
     operation_id: OperationID
     name: Annotated[DnsLabel, Field(description="Unique among the tenant's units.")]
     spec_name: SpecName
-    image: Image
-    template: Template = Template()
-    access: Access | None = None
-    serverless: Serverless | None = None
     ssh: SshWish | None = None
-    storage_mounts: StorageMounts = ()
     namespace: Annotated[str | None, Field(description="The tenant's own, if it is said at all.")] = None
     stock_namespace: Annotated[str | None, Field(description="runtime-stock, if it is said at all.")] = None
     stock_name: Annotated[
@@ -41,17 +35,7 @@ class CreateUnit(Value):
     ] = None
 
     def to_request(self) -> UnitRequest:
-        return UnitRequest(
-            name=self.name,
-            spec_name=self.spec_name,
-            image=self.image,
-            template=self.template,
-            access=self.access,
-            serverless=self.serverless,
-            ssh=accept_ssh_wish(self.ssh),
-            storage_mounts=self.storage_mounts,
-            stock_name=self.stock_name,
-        )
+        return UnitRequest(**(fields_of(self, UnitRequest) | {"ssh": accept_ssh_wish(self.ssh)}))
 
 
 class ServerlessStatus(Value):

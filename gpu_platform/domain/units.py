@@ -20,7 +20,7 @@ from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.metadata import annotations_of, build_object, labels_of, request_marks
 from gpu_platform.domain.specs import GPU_LIMIT, QuantityText, SpecName
 from gpu_platform.domain.ssh import Ssh, SshBlockError, SshStatus, SshWish, accept_ssh, check_ssh
-from gpu_platform.domain.value import Value
+from gpu_platform.domain.value import Value, fields_of
 
 Port = Annotated[int, Field(ge=1, le=65_535)]
 
@@ -264,17 +264,23 @@ StorageMounts = Annotated[
 ]
 
 
-class UnitRequest(Value):
-    """A create request after all checks that need no look-up: what is hashed and recorded."""
+class UnitFields(Value):
+    """The fields of a request for a unit that its spec keeps as they are: a field that is added here is accepted and
+    recorded."""
 
-    name: str
-    spec_name: SpecName
     image: Image
     template: Template = Template()
     access: Access | None = None
     serverless: Serverless | None = None
-    ssh: Ssh | None = None
     storage_mounts: StorageMounts = ()
+
+
+class UnitRequest(UnitFields):
+    """A create request after all checks that need no look-up: what is hashed and recorded."""
+
+    name: str
+    spec_name: SpecName
+    ssh: Ssh | None = None
     stock_name: str | None = None
 
 
@@ -466,15 +472,11 @@ def merge_change(spec: GPUUnitSpec, change: UnitChange) -> GPUUnitSpec:
 def build_unit(request: UnitRequest, namespace: str, stock: Json, operation_id: str, request_hash: str) -> Json:
     """The unit that takes over this claimed stock: its size, the caller's image."""
     spec = GPUUnitSpec(
+        **fields_of(request, UnitFields),
         spec_name=request.spec_name,
-        image=request.image,
         memory=stock["spec"].get("memory"),
         gpu=stock["spec"].get("gpu"),
-        template=request.template,
-        access=request.access,
-        serverless=request.serverless,
         ssh=request.ssh,
-        storage_mounts=request.storage_mounts,
     )
     annotations = {
         **request_marks(operation_id, request_hash),

@@ -27,6 +27,11 @@ class Value(BaseModel):
             return None
 
 
+def fields_of(value: Value, model: type[Value]) -> dict[str, Any]:
+    """Returns the fields of the value that the model has, too, by name: to copy them into another model."""
+    return {name: getattr(value, name) for name in model.model_fields if name in type(value).model_fields}
+
+
 def sentence_of(error: ErrorDetails) -> str:
     """What pydantic said, as the end of a sentence that begins with the field."""
     match error["type"]:

@@ -15,6 +15,7 @@ from gpu_platform.domain import names
 from gpu_platform.domain.functions import FunctionPhase, FunctionReason, GPUFunctionSpec, GPUFunctionStatus
 from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.metadata import annotations_of
+from gpu_platform.domain.value import fields_of
 from gpu_platform.domain.worker_logs import appended, merge_logs, text_of
 from gpu_platform.nats.errors import QueueUnavailableError
 from gpu_platform.nats.worker_logs import WorkerLog, list_logs
@@ -39,7 +40,7 @@ def view_function(function: Json) -> FunctionView:
     status = GPUFunctionStatus.model_validate(function.get("status") or {})
     is_leaving = "deletionTimestamp" in function["metadata"]
     return FunctionView(
-        **{field: getattr(spec, field) for field in GPUFunctionSpec.model_fields},
+        **fields_of(spec, FunctionView),
         **view_common(function, status),
         operation_id=annotations_of(function).get(names.ANNOTATION_OPERATION_ID),
         phase=FunctionPhase.TERMINATING if is_leaving else status.phase or FunctionPhase.PROGRESSING,

@@ -15,6 +15,7 @@ from gpu_platform.domain.metadata import annotations_of
 from gpu_platform.domain.ssh import Ssh
 from gpu_platform.domain.tenants import tenant_of
 from gpu_platform.domain.units import GPUUnitSpec, GPUUnitStatus, Phase, Serverless
+from gpu_platform.domain.value import fields_of
 from gpu_platform.kube import GoneError, KubeError
 from gpu_platform.kube.informer import parse_event
 from gpu_platform.kube.paths import GPU_UNITS
@@ -93,21 +94,12 @@ def view_unit(unit: Json) -> UnitView:
     is_leaving = "deletionTimestamp" in unit["metadata"]
     return UnitView(
         **view_common(unit, status),
-        spec_name=spec.spec_name,
+        **(fields_of(spec, UnitView) | {"ssh": _ssh_view(spec.ssh)}),
         source_stock_name=annotations.get(names.ANNOTATION_SOURCE_STOCK_NAME),
         source_stock_namespace=annotations.get(names.ANNOTATION_SOURCE_STOCK_NAMESPACE),
         operation_id=annotations.get(names.ANNOTATION_OPERATION_ID),
-        image=spec.image,
-        memory=spec.memory,
-        gpu=spec.gpu,
-        template=spec.template,
-        access=spec.access,
-        serverless=spec.serverless,
         serverless_status=_serverless_status(unit["metadata"]["namespace"], spec.serverless),
-        ssh=_ssh_view(spec.ssh),
         ssh_status=None if is_leaving else status.ssh,
-        storage_mounts=spec.storage_mounts,
-        running=spec.running,
         phase=Phase.TERMINATING if is_leaving else status.phase or Phase.PENDING,
         ready_replicas=status.ready_replicas,
         node_name=status.node_name,

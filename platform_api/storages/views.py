@@ -9,6 +9,7 @@ from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.metadata import annotations_of
 from gpu_platform.domain.mount_holds import mounting_unit_of
 from gpu_platform.domain.storages import GPUStorageSpec, GPUStorageStatus, StoragePhase
+from gpu_platform.domain.value import fields_of
 from platform_api.http.errors import conflict
 from platform_api.kube_health import BoundedClient
 from platform_api.objects.reads import by_name, by_uid, read_events, read_pods, view_common
@@ -23,7 +24,7 @@ def view_storage(storage: Json, proxy_url: str | None = None) -> StorageView:
     unit = mounting_unit_of(storage)
     is_leaving = "deletionTimestamp" in storage["metadata"]
     return StorageView(
-        **{field: getattr(spec, field) for field in GPUStorageSpec.model_fields},
+        **fields_of(spec, StorageView),
         **view_common(storage, status),
         operation_id=annotations_of(storage).get(names.ANNOTATION_OPERATION_ID),
         phase=StoragePhase.TERMINATING if is_leaving else status.phase or StoragePhase.PENDING,
