@@ -71,7 +71,7 @@ def finish_job(
     if deadline:
         operation_id = answer.value.operation_id
         goes_on = f"the job goes on: `gpu-platform ops get {operation_id}` shows it"
-        answer = wait_for(client, client.jobs.build_wait(operation_id, deadline), goes_on)
+        answer = wait_for(client, client.jobs.wait.build(operation_id, timeout=deadline), goes_on)
         wait_for_object(answer.value)
     if as_json:
         print_json(answer.document)

@@ -1,6 +1,5 @@
 """`gpu-platform pools`: how much stock is held, for operators."""
 
-from dataclasses import replace
 from enum import StrEnum
 from typing import Annotated
 
@@ -106,8 +105,7 @@ def create(
 
         def wait_filled(job: JobView) -> None:
             pool = job.object_name
-            filled = replace(client.pools.build_wait_ready(pool, deadline), what=f"pool {pool}")
-            wait_for(client, filled, build_goes_on("pools", pool))
+            wait_for(client, client.pools.wait.build(pool, timeout=deadline), build_goes_on("pools", pool))
 
         finish_job(client, answer, deadline if wait else None, wait_filled, as_json=as_json)
     if wait and not as_json:

@@ -82,7 +82,7 @@ def seed(
         def wait_seeded(job: JobView) -> None:
             pool = job.object_name
             goes_on = f"the stock is made all the same: `gpu-platform stock list --pool {pool}` shows it"
-            wait_for(client, client.stock.build_wait_seeded(spec, pool, deadline), goes_on)
+            wait_for(client, client.stock.wait_seeded.build(spec, pool, timeout=deadline), goes_on)
 
         finish_job(client, answer, deadline if wait else None, wait_seeded, as_json=as_json)
     if wait and not as_json:

@@ -34,7 +34,7 @@ from gpu_platform.cli.resources import Columns, add_events, add_show, add_stack,
 from gpu_platform.cli.wait import build_goes_on, delete_each, finish_ready, print_ready, wait_for
 from gpu_platform.client import RawClient
 from gpu_platform.client.calls import said
-from gpu_platform.client.wait import DEFAULT_TIMEOUT, Deadline, describe_reason, judge_recovered
+from gpu_platform.client.wait import DEFAULT_TIMEOUT, Deadline, describe_reason
 from gpu_platform.domain.json_text import Json
 
 app = typer.Typer(help="Your storages: volumes that outlive the units which mount them.", no_args_is_help=True)
@@ -175,9 +175,9 @@ def recover(
         with replayable(operation):
             answer = client.storages.recover(name, operation)
         if deadline:
-            judge = partial(judge_recovered, failed_digest=answer.value.prepare_status.observed_digest)
-            again = client.storages.build_wait(name, judge, deadline, "Ready")
-            answer = wait_for(client, again, build_goes_on("storages", name))
+            failed_digest = answer.value.prepare_status.observed_digest
+            wait_ready = client.storages.wait_recovered.build(name, failed_digest, timeout=deadline)
+            answer = wait_for(client, wait_ready, build_goes_on("storages", name))
     print_ready(answer, deadline, as_json=as_json)
 
 
@@ -222,7 +222,8 @@ add_stack(app, "Show what Pulumi has recorded of a storage.", lambda client: cli
 
 
 def _delete_released(client: RawClient, deadline: Deadline, name: str) -> None:
-    wait_for(client, client.storages.build_delete_released(name, deadline), build_goes_on("storages", name))
+    deletion = client.storages.delete_released.build(name, timeout=deadline)
+    wait_for(client, deletion, build_goes_on("storages", name))
 
 
 def _changes(size: str | None, accessor: bool | None, retain: bool | None) -> Json:

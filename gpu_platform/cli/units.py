@@ -246,7 +246,7 @@ def _finish(
     """Waits, where that is wanted, and says how the unit is."""
     if deadline:
         name, generation = answer.value.name, answer.value.generation
-        wait = client.units.build_wait_settled(name, goal, generation, deadline)
+        wait = client.units.wait.build(name, goal, generation=generation, timeout=deadline)
         answer = wait_for(client, wait, build_goes_on("units", name))
 
     def show(unit: UnitView) -> None:
@@ -262,7 +262,7 @@ def _finish(
 
 
 def _wait_recorded(client: RawClient, name: str, deadline: Deadline, *, as_json: bool) -> None:
-    wait = client.units.build_wait_recorded(name, deadline)
+    wait = client.units.wait_recorded.build(name, timeout=deadline)
     stack = wait_for(client, wait, build_goes_on("units", name)).value
     if not as_json:
         print_line(f"{name} is recorded as {stack.name} after {deadline.elapsed_seconds():.1f} s")
@@ -291,7 +291,7 @@ def preview(
         operation = client.units.preview(name, operation_id).value.operation_id
         found = wait_for(
             client,
-            client.units.build_wait_preview(name, operation, deadline),
+            client.units.wait_preview.build(name, operation, timeout=deadline),
             f"the preview goes on: the same command with  --operation-id {operation}  shows it",
         )
     print_answer(found, _print_preview, as_json=as_json)

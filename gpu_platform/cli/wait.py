@@ -3,8 +3,7 @@ that changes something."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import typer
 from rich.console import Console
@@ -22,8 +21,10 @@ from gpu_platform.cli.output import (
     print_remark,
 )
 from gpu_platform.client import Answer, PlatformError, RawClient
-from gpu_platform.client.resources import Objects
-from gpu_platform.client.wait import Deadline, ShowState, Wait, describe_state
+from gpu_platform.client.calls import Operation
+from gpu_platform.client.method import BlockingRaw
+from gpu_platform.client.resources import Functions, Objects, Storages
+from gpu_platform.client.wait import Deadline, describe_state
 
 T = TypeVar("T")
 View = TypeVar("View", FunctionView, StorageView)
@@ -36,18 +37,18 @@ def build_goes_on(group: str, name: str) -> str:
     return f"the {noun} {name} lives on: `{command} get {name}` shows it, `{command} delete {name}` deletes it"
 
 
-def wait_for(client: RawClient, wait: Wait[T], goes_on: str) -> Answer[T]:
+def wait_for(client: RawClient, wait: Operation[T], goes_on: str) -> Answer[T]:
     """What was last seen, once it is as wanted. `goes_on` is told after Ctrl-C: it ends the wait, and nothing else."""
     try:
         with _shown(wait.what) as show:
-            return client.send(replace(wait, show=show))
+            return client.send(wait, show)
     except KeyboardInterrupt:
         print_remark(f"stopped waiting; {goes_on}")
         raise
 
 
 @contextmanager
-def _shown(what: str) -> Iterator[ShowState]:
+def _shown(what: str) -> Iterator[Callable[[str, float], None]]:
     """A line that moves where a person looks; elsewhere a line per change."""
     console = Console(stderr=True)
     if not console.is_terminal:
@@ -62,7 +63,7 @@ def _shown(what: str) -> Iterator[ShowState]:
         yield show
 
 
-def _build_plain(what: str, console: Console) -> ShowState:
+def _build_plain(what: str, console: Console) -> Callable[[str, float], None]:
     said: list[str] = []
 
     def show(state: str, elapsed_seconds: float) -> None:
@@ -75,7 +76,7 @@ def _build_plain(what: str, console: Console) -> ShowState:
 
 def finish_ready(
     client: RawClient,
-    objects: Objects[Any, View],
+    objects: Functions[BlockingRaw] | Storages[BlockingRaw],
     group: str,
     answer: Answer[View],
     deadline: Deadline | None,
@@ -85,7 +86,8 @@ def finish_ready(
     """Without a deadline, nothing is waited for. `group` are the object's commands."""
     if deadline:
         name = answer.value.name
-        answer = wait_for(client, objects.build_wait_ready(name, deadline), build_goes_on(group, name))
+        wait = cast("Operation[View]", objects.wait.build(name, timeout=deadline))
+        answer = wait_for(client, wait, build_goes_on(group, name))
     print_ready(answer, deadline, as_json=as_json)
 
 
@@ -104,7 +106,7 @@ def print_ready(
 
 def delete_each(
     client: RawClient,
-    objects: Objects[Any, Any],
+    objects: Objects[BlockingRaw, Any],
     group: str,
     names: list[str],
     delete: Callable[[str], object],
@@ -126,7 +128,7 @@ def delete_each(
     if deadline:
         for name in leaving:
             goes_on = f"the deletion of {name} goes on: `gpu-platform {group} get {name}` shows it"
-            wait_for(client, objects.build_wait_deleted(name, deadline), goes_on)
+            wait_for(client, objects.wait_deleted.build(name, timeout=deadline), goes_on)
             if not as_json:
                 print_line(f"{name} is gone")
     if leaving != names:

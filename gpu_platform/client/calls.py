@@ -116,6 +116,11 @@ class Retries:
 class Operation(ABC, Generic[T_co]):
     """What a client can carry out."""
 
+    @property
+    def what(self) -> str:
+        """What it is about, in messages."""
+        return ""
+
     @abstractmethod
     def steps(self, conduct: Conduct) -> Steps[Answer[T_co]]: ...
 
@@ -169,6 +174,8 @@ class Conduct:
 
     url: str
     retries: Retries
+    show: Callable[[str, float], None] = lambda _state, _seconds: None
+    """Called by a wait with the state that it saw, and the seconds so far."""
 
     def ask(self, call: Call[R]) -> Steps[Answer[R]]:
         response, body = yield from self._request(call, call.params)

@@ -4,8 +4,8 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
 from functools import partial
-from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
 import httpx
@@ -19,12 +19,13 @@ from gpu_platform.client.errors import (
     build_unreachable,
     check_status,
 )
-from gpu_platform.client.events import RECONNECT_SECONDS, LogStream, ServerEvent, WatchSession, WatchStream
+from gpu_platform.client.events import Stream
 from gpu_platform.client.method import Awaited, AwaitedRaw, Blocking, BlockingRaw, Request
 from gpu_platform.client.resources import Resources
 from gpu_platform.domain.network import is_loopback
 
 PREFIX = "/api/v1"
+DEFAULT_RETRIES = Retries()
 
 T = TypeVar("T")
 H = TypeVar("H", httpx.Client, httpx.AsyncClient)
@@ -45,14 +46,10 @@ class _Connection(Generic[H]):
 
     def build(self, step: Exchange) -> httpx.Request:
         timeout = httpx.Timeout(SILENCE_SECONDS, connect=CONNECT_SECONDS, read=step.silence_seconds)
+        params = step.params or None
         try:
             return self.http.build_request(
-                step.method,
-                step.path,
-                params=step.params or None,
-                json=step.body,
-                headers=step.headers,
-                timeout=timeout,
+                step.method, step.path, params=params, json=step.body, headers=step.headers, timeout=timeout
             )
         except UnicodeEncodeError:
             # Words of the command line that are not UTF-8 come with lone surrogates in them.
@@ -66,8 +63,31 @@ class _Connection(Generic[H]):
         return build_unreachable(error, self.conduct.url, is_read=True, is_repeated=False)
 
 
-class _BlockingIO(_Connection[httpx.Client]):
-    def run(self, steps: Steps[T]) -> T:
+class RawClient(Resources[BlockingRaw], BlockingRaw):
+    """The methods of `Client`, each with the whole answer: its JSON as it was sent, its ETag, whether it is new."""
+
+    def __init__(self, url: str | None, key: str | None, retries: Retries, *, needs_key: bool) -> None:
+        super().__init__(self)
+        self._connection = _Connection(httpx.Client, url, key, retries, needs_key=needs_key)
+
+    def send(self, operation: Operation[T], show: Callable[[str, float], None] | None = None) -> Answer[T]:
+        """Carries out an operation. `show` is told each state that a wait sees, with the seconds so far."""
+        conduct = self._connection.conduct
+        return self._run(operation.steps(replace(conduct, show=show) if show else conduct))
+
+    def perform(self, request: Request) -> Any:
+        return self.send(request) if isinstance(request, Operation) else self._iterate(request)
+
+    def close(self) -> None:
+        self._connection.http.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _run(self, steps: Steps[T]) -> T:
         advance: Callable[[], Exchange | Pause] = partial(next, steps)
         while True:
             try:
@@ -82,44 +102,85 @@ class _BlockingIO(_Connection[httpx.Client]):
 
     def _take(self, step: Exchange | Pause) -> httpx.Response | None:
         if isinstance(step, Exchange):
-            return self.http.send(self.build(step))
+            return self._connection.http.send(self._connection.build(step))
         time.sleep(step.seconds)
         return None
 
-    def read(self, stream: LogStream) -> Iterator[bytes]:
-        with self._open(stream.build_exchange()) as response:
-            yield from response.iter_bytes()
-
-    def watch(self, stream: WatchStream[T]) -> Iterator[ServerEvent[T]]:
-        session = WatchSession(stream)
-        while True:
+    def _iterate(self, stream: Stream[T]) -> Iterator[T]:
+        pause: float | None = 0.0
+        while pause is not None:
+            time.sleep(pause)
+            failure: PlatformError | None = None
             try:
-                with self._open(session.build_exchange()) as response:
-                    session.begin()
-                    for line in response.iter_lines():
-                        yield from session.feed(line)
+                with self._open(stream.build_exchange()) as response:
+                    stream.begin()
+                    for piece in response.iter_bytes():
+                        yield from stream.feed(piece)
             except PlatformError as error:
-                session.check(error)
-            time.sleep(RECONNECT_SECONDS)
+                failure = error
+            pause = stream.find_pause(failure)
 
     @contextmanager
     def _open(self, exchange: Exchange) -> Iterator[httpx.Response]:
-        request = self.build(exchange)
+        request = self._connection.build(exchange)
         try:
-            response = self.http.send(request, stream=True)
+            response = self._connection.http.send(request, stream=True)
             try:
                 if not response.is_success:
                     response.read()
-                self.check(response)
+                self._connection.check(response)
                 yield response
             finally:
                 response.close()
         except httpx.RequestError as error:
-            raise self.translate(error) from None
+            raise self._connection.translate(error) from None
 
 
-class _AsyncIO(_Connection[httpx.AsyncClient]):
-    async def run(self, steps: Steps[T]) -> T:
+class Client(Resources[Blocking], Blocking):
+    """The platform's API. URL and key are those of the environment by default. Close it, or use it in a `with`."""
+
+    def __init__(
+        self,
+        url: str | None = None,
+        key: str | None = None,
+        *,
+        needs_key: bool = True,
+        retries: Retries = DEFAULT_RETRIES,
+    ) -> None:
+        super().__init__(self)
+        self.with_raw_response = RawClient(url, key, retries, needs_key=needs_key)
+
+    def perform(self, request: Request) -> Any:
+        result = self.with_raw_response.perform(request)
+        return result.value if isinstance(result, Answer) else result
+
+    def close(self) -> None:
+        self.with_raw_response.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class AsyncRawClient(Resources[AwaitedRaw], AwaitedRaw):
+    """The methods of `AsyncClient`, each with the whole answer."""
+
+    def __init__(self, url: str | None, key: str | None, retries: Retries, *, needs_key: bool) -> None:
+        super().__init__(self)
+        self._connection = _Connection(httpx.AsyncClient, url, key, retries, needs_key=needs_key)
+
+    async def send(self, operation: Operation[T]) -> Answer[T]:
+        return await self._run(operation.steps(self._connection.conduct))
+
+    def perform(self, request: Request) -> Any:
+        return self.send(request) if isinstance(request, Operation) else self._iterate(request)
+
+    async def close(self) -> None:
+        await self._connection.http.aclose()
+
+    async def _run(self, steps: Steps[T]) -> T:
         advance: Callable[[], Exchange | Pause] = partial(next, steps)
         while True:
             try:
@@ -134,124 +195,39 @@ class _AsyncIO(_Connection[httpx.AsyncClient]):
 
     async def _take(self, step: Exchange | Pause) -> httpx.Response | None:
         if isinstance(step, Exchange):
-            return await self.http.send(self.build(step))
+            return await self._connection.http.send(self._connection.build(step))
         await asyncio.sleep(step.seconds)
         return None
 
-    async def read(self, stream: LogStream) -> AsyncIterator[bytes]:
-        async with self._open(stream.build_exchange()) as response:
-            async for piece in response.aiter_bytes():
-                yield piece
-
-    async def watch(self, stream: WatchStream[T]) -> AsyncIterator[ServerEvent[T]]:
-        session = WatchSession(stream)
-        while True:
+    async def _iterate(self, stream: Stream[T]) -> AsyncIterator[T]:
+        pause: float | None = 0.0
+        while pause is not None:
+            await asyncio.sleep(pause)
+            failure: PlatformError | None = None
             try:
-                async with self._open(session.build_exchange()) as response:
-                    session.begin()
-                    async for line in response.aiter_lines():
-                        for event in session.feed(line):
-                            yield event
+                async with self._open(stream.build_exchange()) as response:
+                    stream.begin()
+                    async for piece in response.aiter_bytes():
+                        for item in stream.feed(piece):
+                            yield item
             except PlatformError as error:
-                session.check(error)
-            await asyncio.sleep(RECONNECT_SECONDS)
+                failure = error
+            pause = stream.find_pause(failure)
 
     @asynccontextmanager
     async def _open(self, exchange: Exchange) -> AsyncIterator[httpx.Response]:
-        request = self.build(exchange)
+        request = self._connection.build(exchange)
         try:
-            response = await self.http.send(request, stream=True)
+            response = await self._connection.http.send(request, stream=True)
             try:
                 if not response.is_success:
                     await response.aread()
-                self.check(response)
+                self._connection.check(response)
                 yield response
             finally:
                 await response.aclose()
         except httpx.RequestError as error:
-            raise self.translate(error) from None
-
-
-class RawClient(Resources[BlockingRaw], BlockingRaw):
-    """The methods of `Client`, each with the whole answer: its JSON as it was sent, its ETag, whether it is new."""
-
-    def __init__(self, io: _BlockingIO) -> None:
-        super().__init__(self)
-        self._io = io
-
-    def send(self, operation: Operation[T]) -> Answer[T]:
-        return self._io.run(operation.steps(self._io.conduct))
-
-    def perform(self, request: Request) -> Any:
-        match request:
-            case LogStream():
-                return self._io.read(request)
-            case WatchStream():
-                return self._io.watch(request)
-        return self.send(request)
-
-    def close(self) -> None:
-        self._io.http.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-
-class Client(Resources[Blocking], Blocking):
-    """The platform's API. URL and key are those of the environment by default. Close it, or use it in a `with`."""
-
-    def __init__(
-        self,
-        url: str | None = None,
-        key: str | None = None,
-        *,
-        needs_key: bool = True,
-        retries: Retries = Retries(),  # noqa: B008 - a value
-    ) -> None:
-        super().__init__(self)
-        self.with_raw_response = RawClient(_BlockingIO(httpx.Client, url, key, retries, needs_key=needs_key))
-
-    def perform(self, request: Request) -> Any:
-        result = self.with_raw_response.perform(request)
-        return result.value if isinstance(result, Answer) else result
-
-    def close(self) -> None:
-        self.with_raw_response.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-
-class AsyncRawClient(Resources[AwaitedRaw], AwaitedRaw):
-    """The methods of `AsyncClient`, each with the whole answer."""
-
-    def __init__(self, io: _AsyncIO) -> None:
-        super().__init__(self)
-        self._io = io
-
-    async def send(self, operation: Operation[T]) -> Answer[T]:
-        return await self._io.run(operation.steps(self._io.conduct))
-
-    def perform(self, request: Request) -> Any:
-        match request:
-            case LogStream():
-                return self._io.read(request)
-            case WatchStream():
-                return self._io.watch(request)
-        return self.send(request)
-
-    async def close(self) -> None:
-        await self._io.http.aclose()
+            raise self._connection.translate(error) from None
 
 
 class AsyncClient(Resources[Awaited], Awaited):
@@ -263,15 +239,13 @@ class AsyncClient(Resources[Awaited], Awaited):
         key: str | None = None,
         *,
         needs_key: bool = True,
-        retries: Retries = Retries(),  # noqa: B008 - a value
+        retries: Retries = DEFAULT_RETRIES,
     ) -> None:
         super().__init__(self)
-        self.with_raw_response = AsyncRawClient(_AsyncIO(httpx.AsyncClient, url, key, retries, needs_key=needs_key))
+        self.with_raw_response = AsyncRawClient(url, key, retries, needs_key=needs_key)
 
     def perform(self, request: Request) -> Any:
-        if isinstance(request, Operation):
-            return self._value(request)
-        return self.with_raw_response.perform(request)
+        return self._value(request) if isinstance(request, Operation) else self.with_raw_response.perform(request)
 
     async def _value(self, operation: Operation[T]) -> T:
         return (await self.with_raw_response.send(operation)).value
@@ -282,7 +256,5 @@ class AsyncClient(Resources[Awaited], Awaited):
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()

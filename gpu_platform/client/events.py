@@ -2,6 +2,7 @@
 Pure: lines in, events out."""
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
@@ -14,6 +15,7 @@ RECONNECTS = 10
 WATCH_SILENCE_SECONDS = 60.0
 """The API sends a comment every 15 s."""
 
+T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 
@@ -64,56 +66,74 @@ class EventReader(Generic[T_co]):
             self._id = value or None
 
 
-@dataclass(frozen=True)
-class LogStream:
-    """A text that arrives in pieces, such as a log."""
+class Stream(ABC, Generic[T_co]):
+    """An answer that arrives in parts, over one connection or several."""
 
-    path: str
-    params: Mapping[str, str]
-    follows: bool = False
+    @abstractmethod
+    def build_exchange(self) -> Exchange:
+        """The request of the next connection."""
+
+    def begin(self) -> None:
+        """Called when a connection is accepted."""
+
+    @abstractmethod
+    def feed(self, piece: bytes) -> Iterator[T_co]:
+        """Takes bytes as they arrive; yields what they complete."""
+
+    @abstractmethod
+    def find_pause(self, error: PlatformError | None) -> float | None:
+        """Seconds until the next connection after this one ended; None if it was the last. Raises the error where
+        connecting again is no use."""
+
+
+class LogStream(Stream[bytes]):
+    """A text, such as a log: one connection."""
+
+    def __init__(self, path: str, params: Mapping[str, str], *, follows: bool) -> None:
+        # A program that writes nothing is not a broken connection.
+        self._exchange = Exchange("GET", path, params, silence_seconds=None if follows else SILENCE_SECONDS)
 
     def build_exchange(self) -> Exchange:
-        # A program that writes nothing is not a broken connection.
-        return Exchange("GET", self.path, self.params, silence_seconds=None if self.follows else SILENCE_SECONDS)
+        return self._exchange
+
+    def feed(self, piece: bytes) -> Iterator[bytes]:
+        yield piece
+
+    def find_pause(self, error: PlatformError | None) -> None:
+        if error is not None:
+            raise error
 
 
-@dataclass(frozen=True)
-class WatchStream(Generic[T_co]):
-    """Changes of objects, without an end."""
+class WatchStream(Stream[ServerEvent[T]], Generic[T]):
+    """Changes of objects, without an end: a broken connection continues after the last event that arrived."""
 
-    path: str
-    params: Mapping[str, str]
-    read: Callable[[Any], T_co]
-
-
-class WatchSession(Generic[T_co]):
-    """One watch over all its connections."""
-
-    def __init__(self, stream: WatchStream[T_co]) -> None:
-        self._stream = stream
-        self._reader = EventReader(stream.read)
+    def __init__(self, path: str, params: Mapping[str, str], read: Callable[[Any], T]) -> None:
+        self._path, self._params = path, params
+        self._reader = EventReader(read)
+        self._rest = b""
         self._misses: int | None = None
 
     def build_exchange(self) -> Exchange:
         headers = {"Last-Event-ID": self._reader.last_id} if self._reader.last_id else {}
-        return Exchange(
-            "GET", self._stream.path, self._stream.params, headers=headers, silence_seconds=WATCH_SILENCE_SECONDS
-        )
+        return Exchange("GET", self._path, self._params, headers=headers, silence_seconds=WATCH_SILENCE_SECONDS)
 
     def begin(self) -> None:
-        """Called when a connection is accepted."""
-        self._misses = 0
+        self._misses, self._rest = 0, b""
         self._reader.begin()
 
-    def feed(self, line: str) -> Iterator[ServerEvent[T_co]]:
-        return self._reader.feed(line)
+    def feed(self, piece: bytes) -> Iterator[ServerEvent[T]]:
+        *lines, self._rest = (self._rest + piece).split(b"\n")
+        for line in lines:
+            yield from self._reader.feed(line.rstrip(b"\r").decode(errors="replace"))
 
-    def check(self, error: PlatformError) -> None:
-        """Raises the error unless connecting again may help: not where no connection was ever accepted."""
-        is_passing = isinstance(error, UnreachableError | ApiError) and error.is_passing
-        if self._misses is None or self._misses >= RECONNECTS or not is_passing:
-            raise error
-        self._misses += 1
+    def find_pause(self, error: PlatformError | None) -> float:
+        """Where no connection was ever accepted, none is waited for."""
+        if error is not None:
+            is_passing = isinstance(error, UnreachableError | ApiError) and error.is_passing
+            if self._misses is None or self._misses >= RECONNECTS or not is_passing:
+                raise error
+            self._misses += 1
+        return RECONNECT_SECONDS
 
 
 def _parse_data(text: str) -> Any:

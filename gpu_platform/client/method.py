@@ -6,13 +6,14 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 from gpu_platform.client.calls import Answer, Operation
-from gpu_platform.client.events import LogStream, ServerEvent, WatchStream
+from gpu_platform.client.events import Stream
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
-Request = Operation[Any] | LogStream | WatchStream[Any]
+R = TypeVar("R")
+Request = Operation[Any] | Stream[Any]
 
 
 class Sender(ABC):
@@ -48,67 +49,56 @@ class Group(Generic[S]):
         self.sender = sender
 
 
-class _Method(Generic[P]):
-    """Turns a function that builds a request into a method that performs it. `.build` is the function."""
+class Bound(Generic[P, T, R]):
+    """A method of one client. `build` makes its request without performing it."""
 
-    def __init__(self, build: Callable[Concatenate[Any, P], Request]) -> None:
-        self.build = build
+    def __init__(self, group: Group[Any], build: Callable[Concatenate[Any, P], Any]) -> None:
+        self._group = group
+        self._build = build
         self.__doc__ = build.__doc__
 
-    def _bind(self, group: Group[Any]) -> Callable[P, Any]:
-        def perform(*args: P.args, **options: P.kwargs) -> Any:
-            return group.sender.perform(self.build(group, *args, **options))
+    def __call__(self, *args: P.args, **options: P.kwargs) -> R:
+        result: R = self._group.sender.perform(self.build(*args, **options))
+        return result
 
-        return perform
+    def build(self, *args: P.args, **options: P.kwargs) -> T:
+        request: T = self._build(self._group, *args, **options)
+        return request
 
 
-class method(_Method[P], Generic[P, T]):  # noqa: N801 - a decorator
-    """A method with one result."""
+class method(Generic[P, T]):  # noqa: N801 - a decorator
+    """Turns a function that builds an operation into a method that carries it out."""
 
     def __init__(self, build: Callable[Concatenate[Any, P], Operation[T]]) -> None:
-        super().__init__(build)
+        self._build = build
 
     @overload
-    def __get__(self, group: Group[Blocking], owner: object) -> Callable[P, T]: ...
+    def __get__(self, group: Group[Blocking], owner: object) -> Bound[P, Operation[T], T]: ...
     @overload
-    def __get__(self, group: Group[BlockingRaw], owner: object) -> Callable[P, Answer[T]]: ...
+    def __get__(self, group: Group[BlockingRaw], owner: object) -> Bound[P, Operation[T], Answer[T]]: ...
     @overload
-    def __get__(self, group: Group[Awaited], owner: object) -> Callable[P, Coroutine[Any, Any, T]]: ...
-    @overload
-    def __get__(self, group: Group[AwaitedRaw], owner: object) -> Callable[P, Coroutine[Any, Any, Answer[T]]]: ...
-    def __get__(self, group: Group[Any], owner: object) -> Callable[P, Any]:
-        return self._bind(group)
-
-
-class log_method(_Method[P]):  # noqa: N801 - a decorator
-    """A method that reads a text piece by piece."""
-
-    def __init__(self, build: Callable[Concatenate[Any, P], LogStream]) -> None:
-        super().__init__(build)
-
-    @overload
-    def __get__(self, group: Group[Blocking] | Group[BlockingRaw], owner: object) -> Callable[P, Iterator[bytes]]: ...
+    def __get__(self, group: Group[Awaited], owner: object) -> Bound[P, Operation[T], Coroutine[Any, Any, T]]: ...
     @overload
     def __get__(
-        self, group: Group[Awaited] | Group[AwaitedRaw], owner: object
-    ) -> Callable[P, AsyncIterator[bytes]]: ...
-    def __get__(self, group: Group[Any], owner: object) -> Callable[P, Any]:
-        return self._bind(group)
+        self, group: Group[AwaitedRaw], owner: object
+    ) -> Bound[P, Operation[T], Coroutine[Any, Any, Answer[T]]]: ...
+    def __get__(self, group: Group[Any], owner: object) -> Bound[P, Operation[T], Any]:
+        return Bound(group, self._build)
 
 
-class watch_method(_Method[P], Generic[P, T]):  # noqa: N801 - a decorator
-    """A method that watches changes."""
+class stream_method(Generic[P, T]):  # noqa: N801 - a decorator
+    """Turns a function that builds a stream into a method that iterates over what arrives."""
 
-    def __init__(self, build: Callable[Concatenate[Any, P], WatchStream[T]]) -> None:
-        super().__init__(build)
+    def __init__(self, build: Callable[Concatenate[Any, P], Stream[T]]) -> None:
+        self._build = build
 
     @overload
     def __get__(
         self, group: Group[Blocking] | Group[BlockingRaw], owner: object
-    ) -> Callable[P, Iterator[ServerEvent[T]]]: ...
+    ) -> Bound[P, Stream[T], Iterator[T]]: ...
     @overload
     def __get__(
         self, group: Group[Awaited] | Group[AwaitedRaw], owner: object
-    ) -> Callable[P, AsyncIterator[ServerEvent[T]]]: ...
-    def __get__(self, group: Group[Any], owner: object) -> Callable[P, Any]:
-        return self._bind(group)
+    ) -> Bound[P, Stream[T], AsyncIterator[T]]: ...
+    def __get__(self, group: Group[Any], owner: object) -> Bound[P, Stream[T], Any]:
+        return Bound(group, self._build)

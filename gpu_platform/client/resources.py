@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, TypeVar, cast
 
@@ -29,8 +29,8 @@ from gpu_platform.api_models.storages import CreateStorage, StorageView
 from gpu_platform.api_models.units import AddressView, CreateUnit, UnitMetricsView, UnitView
 from gpu_platform.client.calls import Answer, Call, Conduct, Operation, Steps, build_path, said
 from gpu_platform.client.errors import ApiError
-from gpu_platform.client.events import LogStream, WatchStream
-from gpu_platform.client.method import Group, S, log_method, method, watch_method
+from gpu_platform.client.events import LogStream, ServerEvent, Stream, WatchStream
+from gpu_platform.client.method import BlockingRaw, Group, S, method, stream_method
 from gpu_platform.client.wait import (
     DEFAULT_TIMEOUT,
     Deadline,
@@ -43,8 +43,10 @@ from gpu_platform.client.wait import (
     judge_preview,
     judge_ready,
     judge_recorded,
+    judge_recovered,
     judge_seeded,
     judge_settled,
+    no_steady_seconds,
 )
 from gpu_platform.domain.functions import FunctionChange
 from gpu_platform.domain.json_text import Json
@@ -110,36 +112,42 @@ class Objects(Group[S], Generic[S, V]):
     @method
     def find(self, name: str) -> Call[V | None]:
         """As `get`, with None for an object that does not exist."""
-        return self.build_find(name)
+        return self._find(name)
 
     @method
     def delete(self, name: str, *, etag: str | None = None) -> Call[None]:
         """Accepts the deletion. The object stays visible as Terminating until all that belongs to it is gone."""
-        return self.build_delete(name, etag)
+        return self._delete(name, etag)
 
     @method
     def stack(self, name: str) -> Call[StackView]:
-        return Call("GET", self._path(name, "stack"), StackView.model_validate)
+        return self._stack(name)
 
     @method
-    def wait_deleted(self, name: str, *, timeout_seconds: float = DEFAULT_TIMEOUT) -> Operation[None]:
-        return self.build_wait_deleted(name, Deadline(timeout_seconds))
+    def wait_deleted(self, name: str, *, timeout: float | Deadline = DEFAULT_TIMEOUT) -> Operation[None]:
+        """Waits until the object and all that belongs to it are gone."""
+        wait = Wait(name, self._find(name), judge_gone, Deadline.of(timeout), "gone", absence_is_news=False)
+        return cast("Operation[None]", wait)
 
-    def build_wait(self, name: str, judge: Callable[[V | None], Verdict], deadline: Deadline, goal: str) -> Wait[V]:
+    def _wait(
+        self,
+        name: str,
+        judge: Callable[[V | None], Verdict],
+        goal: str,
+        timeout: float | Deadline,
+        steady_seconds: Callable[[Any], float] = no_steady_seconds,
+    ) -> Operation[V]:
         """A wait that ends with the object, never with None: `judge` fails an object that does not exist."""
-        return cast("Wait[V]", Wait(name, self.build_find(name), judge, deadline, goal))
+        wait = Wait(name, self._find(name), judge, Deadline.of(timeout), goal, steady_seconds=steady_seconds)
+        return cast("Operation[V]", wait)
 
-    def build_wait_ready(self, name: str, deadline: Deadline) -> Wait[V]:
-        return self.build_wait(name, cast("Callable[[V | None], Verdict]", judge_ready), deadline, "Ready")
+    def _stack(self, name: str) -> Call[StackView]:
+        return Call("GET", self._path(name, "stack"), StackView.model_validate)
 
-    def build_wait_deleted(self, name: str, deadline: Deadline) -> Wait[None]:
-        look = self.build_find(name)
-        return cast("Wait[None]", Wait(name, look, judge_gone, deadline, "gone", absence_is_news=False))
-
-    def build_find(self, name: str) -> Call[V | None]:
+    def _find(self, name: str) -> Call[V | None]:
         return self._get(name).or_none(self.absence)
 
-    def build_delete(self, name: str, etag: str | None = None) -> Call[None]:
+    def _delete(self, name: str, etag: str | None = None) -> Call[None]:
         return Call("DELETE", self._path(name), _read_nothing, etag=etag, is_deletion=True)
 
     def _get(self, name: str) -> Call[V]:
@@ -160,11 +168,11 @@ class Objects(Group[S], Generic[S, V]):
     def _events(self, name: str) -> Call[tuple[EventView, ...]]:
         return Call("GET", self._path(name, "events"), read_list(EventView))
 
-    def _logs(self, name: str, *, follow: bool, tail: int | None, **options: str | bool | None) -> LogStream:
+    def _logs(self, name: str, *, follow: bool, tail: int | None, **options: str | bool | None) -> Stream[bytes]:
         params = {key: "true" if value is True else value for key, value in options.items() if value}
         lines = None if tail is None else str(tail)
         return LogStream(
-            self._path(name, "logs"), said(follow="true" if follow else None, tail=lines, **params), follow
+            self._path(name, "logs"), said(follow="true" if follow else None, tail=lines, **params), follows=follow
         )
 
     def _path(self, *segments: str) -> str:
@@ -208,24 +216,16 @@ class Units(Objects[S, UnitView]):
 
     @method
     def wait(
-        self, name: str, phase: str = "Ready", *, generation: int = 0, timeout_seconds: float = DEFAULT_TIMEOUT
+        self, name: str, phase: str = "Ready", *, generation: int = 0, timeout: float | Deadline = DEFAULT_TIMEOUT
     ) -> Operation[UnitView]:
         """Waits until the unit is in the phase, judged from this generation of its spec or a later one."""
-        return self.build_wait_settled(name, phase, generation, Deadline(timeout_seconds))
-
-    def build_wait_settled(self, name: str, phase: str, generation: int, deadline: Deadline) -> Wait[UnitView]:
         judge = partial(judge_settled, phase=phase, generation=generation)
-        wait = self.build_wait(name, judge, deadline, phase)
-        return replace(wait, steady_seconds=partial(find_steady_seconds, phase=phase))
+        return self._wait(name, judge, phase, timeout, partial(find_steady_seconds, phase=phase))
 
-    def build_wait_recorded(self, name: str, deadline: Deadline) -> Wait[StackView]:
-        look = Call("GET", self._path(name, "stack"), StackView.model_validate)
-        return Wait(f"stack of {name}", look, judge_recorded, deadline, "recorded")
-
-    def build_wait_preview(self, name: str, operation_id: str, deadline: Deadline) -> Wait[PreviewView]:
-        path = self._path(name, "previews", operation_id)
-        look = Call("GET", path, PreviewView.model_validate).or_none("preview_not_found")
-        return cast("Wait[PreviewView]", Wait(f"preview of {name}", look, judge_preview, deadline, "done"))
+    @method
+    def wait_recorded(self, name: str, *, timeout: float | Deadline = DEFAULT_TIMEOUT) -> Operation[StackView]:
+        """Waits until the unit's stack has recorded its accepted spec."""
+        return Wait(f"stack of {name}", self._stack(name), judge_recorded, Deadline.of(timeout), "recorded")
 
     @method
     def events(self, name: str) -> Call[tuple[EventView, ...]]:
@@ -247,11 +247,15 @@ class Units(Objects[S, UnitView]):
 
     @method
     def wait_preview(
-        self, name: str, operation_id: str, *, timeout_seconds: float = DEFAULT_TIMEOUT
+        self, name: str, operation_id: str, *, timeout: float | Deadline = DEFAULT_TIMEOUT
     ) -> Operation[PreviewView]:
-        return self.build_wait_preview(name, operation_id, Deadline(timeout_seconds))
+        """Waits for the result of a preview."""
+        path = self._path(name, "previews", operation_id)
+        look = Call("GET", path, PreviewView.model_validate).or_none("preview_not_found")
+        wait = Wait(f"preview of {name}", look, judge_preview, Deadline.of(timeout), "done")
+        return cast("Operation[PreviewView]", wait)
 
-    @log_method
+    @stream_method
     def logs(
         self,
         name: str,
@@ -261,11 +265,11 @@ class Units(Objects[S, UnitView]):
         previous: bool = False,
         timestamps: bool = False,
         container: str | None = None,
-    ) -> LogStream:
+    ) -> Stream[bytes]:
         return self._logs(name, follow=follow, tail=tail, previous=previous, timestamps=timestamps, container=container)
 
-    @watch_method
-    def watch(self) -> WatchStream[UnitView]:
+    @stream_method
+    def watch(self) -> Stream[ServerEvent[UnitView]]:
         """Yields changes without an end; a broken connection continues after the last event."""
         return WatchStream(self.path, {"watch": "true"}, self._read)
 
@@ -295,19 +299,28 @@ class Storages(Objects[S, StorageView]):
         return self._act(name, "recover", body={"operationID": operation_id or new_operation_id()})
 
     @method
-    def wait(self, name: str, *, timeout_seconds: float = DEFAULT_TIMEOUT) -> Operation[StorageView]:
+    def wait(self, name: str, *, timeout: float | Deadline = DEFAULT_TIMEOUT) -> Operation[StorageView]:
         """Waits until the storage is Ready."""
-        return self.build_wait_ready(name, Deadline(timeout_seconds))
+        return self._wait(name, judge_ready, "Ready", timeout)
 
-    def build_delete_released(self, name: str, deadline: Deadline) -> Wait[str]:
+    @method
+    def wait_recovered(
+        self, name: str, failed_digest: str | None, *, timeout: float | Deadline = DEFAULT_TIMEOUT
+    ) -> Operation[StorageView]:
+        """Waits until the storage is Ready; the preparation with this digest is known to have failed."""
+        return self._wait(name, partial(judge_recovered, failed_digest=failed_digest), "Ready", timeout)
+
+    @method
+    def delete_released(self, name: str, *, timeout: float | Deadline = DEFAULT_TIMEOUT) -> Operation[str]:
         """Deletes the storage as soon as its unit, if that is being deleted or no longer mounts it, has released it."""
-        return Wait(name, _DeleteReleased(self, name), judge_accepted, deadline, "deleted", absence_is_news=False)
+        look = _DeleteReleased(cast("Storages[BlockingRaw]", self), name)
+        return Wait(name, look, judge_accepted, Deadline.of(timeout), "deleted", absence_is_news=False)
 
     @method
     def events(self, name: str) -> Call[tuple[EventView, ...]]:
         return self._events(name)
 
-    @log_method
+    @stream_method
     def logs(
         self,
         name: str,
@@ -317,7 +330,7 @@ class Storages(Objects[S, StorageView]):
         previous: bool = False,
         timestamps: bool = False,
         of: str | None = None,
-    ) -> LogStream:
+    ) -> Stream[bytes]:
         """Reads the log of the preparation, or of the file browser with `of="browser"`."""
         return self._logs(name, follow=follow, tail=tail, previous=previous, timestamps=timestamps, of=of)
 
@@ -326,12 +339,12 @@ class Storages(Objects[S, StorageView]):
 class _DeleteReleased(Operation[str]):
     """Deletes a storage; answers with the refusal while its unit is about to release it, and with "" once accepted."""
 
-    storages: Storages[Any]
+    storages: Storages[BlockingRaw]
     name: str
 
     def steps(self, conduct: Conduct) -> Steps[Answer[str]]:
         try:
-            yield from self.storages.build_delete(self.name).steps(conduct)
+            yield from self.storages.delete.build(self.name).steps(conduct)
         except ApiError as error:
             if error.code != "storage_in_use" or not (yield from self._will_be_released(conduct)):
                 raise
@@ -339,10 +352,10 @@ class _DeleteReleased(Operation[str]):
         return Answer("", str)
 
     def _will_be_released(self, conduct: Conduct) -> Steps[bool]:
-        storage = yield from self.storages.build_find(self.name).steps(conduct)
+        storage = yield from self.storages.find.build(self.name).steps(conduct)
         units = Units(self.storages.sender)
         for name in storage.value.mounted_by if storage.value else ():
-            unit = yield from units.build_find(name).steps(conduct)
+            unit = yield from units.find.build(name).steps(conduct)
             if not will_release(unit.document, self.name):
                 return False
         return True
@@ -368,9 +381,9 @@ class Functions(Objects[S, FunctionView]):
         return self._update(name, change, etag)
 
     @method
-    def wait(self, name: str, *, timeout_seconds: float = DEFAULT_TIMEOUT) -> Operation[FunctionView]:
+    def wait(self, name: str, *, timeout: float | Deadline = DEFAULT_TIMEOUT) -> Operation[FunctionView]:
         """Waits until the function is Ready."""
-        return self.build_wait_ready(name, Deadline(timeout_seconds))
+        return self._wait(name, judge_ready, "Ready", timeout)
 
     @method
     def health(self, name: str) -> Call[FunctionHealth]:
@@ -381,7 +394,7 @@ class Functions(Objects[S, FunctionView]):
         """Cancels all invocations that wait for the function."""
         return Call("DELETE", self._path(name, "queue"), Purged.model_validate)
 
-    @log_method
+    @stream_method
     def logs(
         self,
         name: str,
@@ -390,7 +403,7 @@ class Functions(Objects[S, FunctionView]):
         tail: int | None = None,
         timestamps: bool = False,
         worker: str | None = None,
-    ) -> LogStream:
+    ) -> Stream[bytes]:
         return self._logs(name, follow=follow, tail=tail, timestamps=timestamps, worker=worker)
 
 
@@ -433,8 +446,8 @@ class Invocations(Group[S]):
         """Invokes the function again with the same payload, under a new id."""
         return self._one("POST", invocation_id, "retry", body={})
 
-    @watch_method
-    def watch(self, function: str | None = None) -> WatchStream[InvocationView]:
+    @stream_method
+    def watch(self, function: str | None = None) -> Stream[ServerEvent[InvocationView]]:
         return WatchStream(self.path, said(watch="true", function=function), InvocationView.model_validate)
 
     def _one(self, verb: Any, *segments: str, body: Json | None = None) -> Call[InvocationView]:
@@ -467,9 +480,13 @@ class Stock(Group[S]):
     ) -> Call[tuple[StockUnitView, ...]]:
         return Call("GET", self.path, read_list(StockUnitView), said(specName=spec, pool=pool, state=state))
 
-    def build_wait_seeded(self, spec: str, pool: str, deadline: Deadline) -> Wait[tuple[StockUnitView, ...]]:
+    @method
+    def wait_seeded(
+        self, spec: str, pool: str, *, timeout: float | Deadline = DEFAULT_TIMEOUT
+    ) -> Operation[tuple[StockUnitView, ...]]:
+        """Waits until the stock of the pool that a `seed` made can be claimed."""
         look = Call("GET", self.path, read_list(StockUnitView), said(pool=pool))
-        return Wait(f"stock of {spec}", look, judge_seeded, deadline, "ready to be used")
+        return Wait(f"stock of {spec}", look, judge_seeded, Deadline.of(timeout), "ready to be used")
 
     @method
     def seed(self, request: SeedStockUnits | Mapping[str, Any]) -> Call[JobView]:
@@ -499,9 +516,10 @@ class Pools(Objects[S, PoolView]):
         return self._update(name, change, None)
 
     @method
-    def wait(self, name: str, *, timeout_seconds: float = DEFAULT_TIMEOUT) -> Operation[PoolView]:
+    def wait(self, name: str, *, timeout: float | Deadline = DEFAULT_TIMEOUT) -> Operation[PoolView]:
         """Waits until the pool is full."""
-        return self.build_wait_ready(name, Deadline(timeout_seconds))
+        wait = Wait(f"pool {name}", self._find(name), judge_ready, Deadline.of(timeout), "Ready")
+        return cast("Operation[PoolView]", wait)
 
 
 class Specs(Group[S]):
@@ -540,13 +558,11 @@ class Jobs(Group[S]):
         return self._get(operation_id).or_none("job_not_found")
 
     @method
-    def wait(self, operation_id: str, *, timeout_seconds: float = DEFAULT_TIMEOUT) -> Operation[JobView]:
+    def wait(self, operation_id: str, *, timeout: float | Deadline = DEFAULT_TIMEOUT) -> Operation[JobView]:
         """Waits until the job succeeded: its objects exist, ready or not."""
-        return self.build_wait(operation_id, Deadline(timeout_seconds))
-
-    def build_wait(self, operation_id: str, deadline: Deadline) -> Wait[JobView]:
         look = self._get(operation_id).or_none("job_not_found")
-        return cast("Wait[JobView]", Wait(f"job {operation_id}", look, judge_job, deadline, "done"))
+        wait = Wait(f"job {operation_id}", look, judge_job, Deadline.of(timeout), "done")
+        return cast("Operation[JobView]", wait)
 
     def _get(self, operation_id: str) -> Call[JobView]:
         return Call("GET", build_path(self.path, operation_id), JobView.model_validate)

@@ -28,7 +28,6 @@ UNHEARD_OF = 5.0
 """Seconds. Another process of the API may not have heard yet of what was just made."""
 
 T = TypeVar("T")
-ShowState = Callable[[str, float], None]
 
 
 class Explained(Protocol):
@@ -170,6 +169,10 @@ def judge_recovered(seen: StorageView | None, failed_digest: str | None) -> Verd
 class Deadline:
     """The time limit that several waits may share."""
 
+    @classmethod
+    def of(cls, timeout: "float | Deadline") -> "Deadline":
+        return timeout if isinstance(timeout, Deadline) else cls(timeout)
+
     def __init__(self, timeout_seconds: float) -> None:
         self.timeout_seconds = timeout_seconds
         self._started_at = time.monotonic()
@@ -183,11 +186,8 @@ class Deadline:
         return self.timeout_seconds - self.elapsed_seconds()
 
 
-def _show_nothing(_state: str, _seconds: float) -> None:
-    return None
-
-
-def _not_steady(_seen: Any) -> float:
+def no_steady_seconds(_seen: Any) -> float:
+    """The goal counts when it is seen once."""
     return 0.0
 
 
@@ -200,14 +200,17 @@ class Wait(Operation[T], Generic[T]):
     only be unheard of; it counts as absent after a while.
     """
 
-    what: str
+    subject: str
     look: Operation[T]
     judge: Callable[[T], Verdict]
     deadline: Deadline
     goal: str
     absence_is_news: bool = True
-    steady_seconds: Callable[[T], float] = _not_steady
-    show: ShowState = _show_nothing
+    steady_seconds: Callable[[T], float] = no_steady_seconds
+
+    @property
+    def what(self) -> str:
+        return self.subject
 
     def steps(self, conduct: Conduct) -> Steps[Answer[T]]:
         deadline = self.deadline
@@ -227,16 +230,16 @@ class Wait(Operation[T], Generic[T]):
             else:
                 done_since = None
                 self._check(verdict)
-            self.show(verdict.state, deadline.elapsed_seconds())
+            conduct.show(verdict.state, deadline.elapsed_seconds())
             yield Pause(max(0.0, min(pause, deadline.left_seconds())))
             pause = min(pause * 1.5, LONGEST_PAUSE)
 
     def _check(self, verdict: Verdict) -> None:
         if verdict.outcome is Outcome.FAILED:
-            raise WaitError(f"{self.what} is not {self.goal}: {verdict.state}")
+            raise WaitError(f"{self.subject} is not {self.goal}: {verdict.state}")
         if self.deadline.left_seconds() <= 0:
             raise WaitError(
-                f"{self.what} is not {self.goal} after {self.deadline.timeout_seconds:g} s: {verdict.state}"
+                f"{self.subject} is not {self.goal} after {self.deadline.timeout_seconds:g} s: {verdict.state}"
             )
 
     def _look_once(self, conduct: Conduct, *, may_be_unheard_of: bool) -> Steps[tuple[Verdict, Answer[T] | None]]:

@@ -268,7 +268,7 @@ def test_a_wait_ends_with_its_reason_or_its_time(api: ApiServer, perform: Perfor
     with pytest.raises(WaitError, match=r"bad is not Ready: Failed \(PodStartupFailed: no image\)"):
         perform(lambda client: client.units.wait("bad"))
     with pytest.raises(WaitError, match=r"slow is not Ready after 0.2 s: Progressing"):
-        perform(lambda client: client.units.wait("slow", timeout_seconds=0.2))
+        perform(lambda client: client.units.wait("slow", timeout=0.2))
 
 
 def test_a_deletion_can_be_waited_for(api: ApiServer, perform: Perform) -> None:
