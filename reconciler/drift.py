@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry, Counter
 from gpu_platform.controller.loop import Done, Key, RequeueAfter, Result, Trigger
 from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.stack_plan import Action, Difference, Records, find_differences, plan_stack
-from gpu_platform.domain.stacks import Intent, StackKind, address_of, intent_of, parse_address
+from gpu_platform.domain.stacks import OBJECT_KINDS, Intent, address_of, intent_of, parse_address
 from gpu_platform.kube import KubeError
 from gpu_platform.kube.requests import ObjectClient
 from gpu_platform.process import pass_point
@@ -51,12 +51,7 @@ class DriftController:
         self._events = events
         self._reports = MetadataReports(events, now)
         self._metrics = metrics
-        self._objects = {
-            StackKind.GPU_UNIT: world.units,
-            StackKind.GPU_STORAGE: world.storages,
-            StackKind.GPU_FUNCTION: world.functions,
-            StackKind.STOCK_POOL: world.pools,
-        }
+        self._objects = {OBJECT_KINDS[kind]: cache for kind, cache in world.accepted.items()}
 
     async def reconcile(self, project: str, stack: str) -> Result:
         item = self._find(project, stack)

@@ -3,7 +3,7 @@
 Objects are shared and read-only.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from gpu_platform.domain import names
@@ -76,6 +76,14 @@ class World:
         self.operations = follow(OPERATIONS, indexes={"object-uid": _object_uids_of})
         self.namespaces = follow(NAMESPACES)
         self.nodes = follow(NODES)
+        self.accepted: Mapping[str, ObjectCache] = {
+            "GPUUnit": self.units,
+            "GPUStorage": self.storages,
+            "GPUFunction": self.functions,
+            "StockPool": self.pools,
+        }
+        """The kinds whose objects the API accepts and stacks record."""
+
         # With the record of who set which field: `child_diff` compares by it.
         self.unit_children = {
             kind: follow(PATH_OF_KIND[kind], label_selector=OURS, with_managed_fields=True)

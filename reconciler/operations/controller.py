@@ -75,10 +75,7 @@ class OperationsController:
         world = self._world
         return (
             Trigger(world.operations, lambda operation: [key_of(operation)]),
-            Trigger(world.units, self._keys_of_object),
-            Trigger(world.pools, self._keys_of_object),
-            Trigger(world.storages, self._keys_of_object),
-            Trigger(world.functions, self._keys_of_object),
+            *(Trigger(cache, self._keys_of_object) for cache in world.accepted.values()),
         )
 
     async def _take_step(self, plan: Plan, observed: Observed, now: datetime) -> Plan:

@@ -19,11 +19,18 @@ from gpu_platform.domain.operations import (
 )
 from gpu_platform.domain.stock import Claim, PoolRequest, StockRequest, StockUnitsRequest
 from gpu_platform.kube import ResourcePath
-from gpu_platform.kube.informer import ObjectCache
-from gpu_platform.kube.paths import GPU_FUNCTIONS, GPU_SPECS, GPU_STORAGES, GPU_UNITS, OPERATIONS, STOCK_POOLS
+from gpu_platform.kube.paths import (
+    GPU_FUNCTIONS,
+    GPU_SPECS,
+    GPU_STORAGES,
+    GPU_UNITS,
+    OPERATIONS,
+    PATH_OF_KIND,
+    STOCK_POOLS,
+)
 from gpu_platform.kube.requests import ObjectClient, find
 from gpu_platform.store.ledger import spec_of, status_of
-from gpu_platform.store.unit_acquisition import find_unit, list_claims
+from gpu_platform.store.unit_acquisition import list_claims
 from reconciler.informers import World
 
 JOBS = (OperationKind.SEED_STOCK_UNITS, OperationKind.CREATE_STOCK_POOL)
@@ -80,23 +87,14 @@ class Observed:
     object_exists: bool = False
     """Of an operation at its end: whether the object still stands that it is about."""
 
-    unit: Json | None = None
-    """Whatever has the name of its target."""
+    found: Json | None = None
+    """The object that has the name of its target; of a job, the one that has the name of its pool."""
 
     claims: tuple[Json, ...] = ()
     """The stock that it holds."""
 
     catalogue: Json | None = None
     """Of a job: the GPUSpec."""
-
-    pool: Json | None = None
-    """Of one about a pool: whatever has the name of its pool."""
-
-    function: Json | None = None
-    """Of one about a function: whatever has the name of its function."""
-
-    storage: Json | None = None
-    """Of one about a storage: whatever has the name of its storage."""
 
     refusal: str | None = None
     """In the API server's words: why it will never accept what was tried in this pass."""
@@ -136,47 +134,41 @@ async def observe_operation(
 
 
 async def _look(client: ObjectClient, record: Record) -> Observed:
-    target = record.spec.target
-    if record.spec.kind is OperationKind.PREVIEW_UNIT:
+    target, kind = record.spec.target, record.spec.kind
+    if kind is OperationKind.PREVIEW_UNIT:
         return Observed(record)
-    if record.spec.kind in JOBS:
+    catalogue, claims = None, tuple[Json, ...]()
+    if kind in JOBS:
         request = parse_stock_request(record)
         if request is None:
             return Observed(record)
-        return Observed(
-            record,
-            catalogue=await find(client, GPU_SPECS, request.spec_name),
-            pool=await find(client, STOCK_POOLS, target.name, target.namespace),
-        )
-    if record.spec.kind is OperationKind.DELETE_STOCK_POOL:
-        return Observed(record, pool=await find(client, STOCK_POOLS, target.name, target.namespace))
-    if record.spec.kind in OF_FUNCTIONS:
-        return Observed(record, function=await find(client, GPU_FUNCTIONS, target.name, target.namespace))
-    if record.spec.kind in OF_STORAGES:
-        return Observed(record, storage=await find(client, GPU_STORAGES, target.name, target.namespace))
-    # The claims first: one that was consumed since then shows as its unit, which is looked for after it.
-    claims = () if record.spec.kind is OperationKind.DELETE_UNIT else await list_claims(client, record.claim)
-    return Observed(record, unit=await find_unit(client, target.namespace, target.name), claims=claims)
+        catalogue = await find(client, GPU_SPECS, request.spec_name)
+    if kind in (OperationKind.CREATE_UNIT, OperationKind.START_UNIT):
+        # Before the unit: a claim that was consumed since then shows as its unit.
+        claims = await list_claims(client, record.claim)
+    found = await find(client, _path_of(kind), target.name, target.namespace)
+    return Observed(record, found=found, claims=claims, catalogue=catalogue)
+
+
+def _path_of(kind: OperationKind) -> ResourcePath:
+    if kind in OF_FUNCTIONS:
+        return GPU_FUNCTIONS
+    if kind in OF_STORAGES:
+        return GPU_STORAGES
+    return STOCK_POOLS if kind in OF_STOCK else GPU_UNITS
 
 
 async def _object_exists(world: World, client: ObjectClient, record: Record) -> bool:
     """The cache is believed when it shows the object, and asked about when it does not: it may be behind."""
     target = record.spec.target
-    kinds: dict[str, tuple[ResourcePath, ObjectCache]] = {
-        "GPUUnit": (GPU_UNITS, world.units),
-        "GPUStorage": (GPU_STORAGES, world.storages),
-        "GPUFunction": (GPU_FUNCTIONS, world.functions),
-        "StockPool": (STOCK_POOLS, world.pools),
-    }
-    if record.object_uid is None or target.kind not in kinds:
+    if record.object_uid is None or target.kind not in world.accepted:
         return False
-    path, cache = kinds[target.kind]
-    if _is(cache.get(target.namespace, target.name), record):
+    if _is(world.accepted[target.kind].get(target.namespace, target.name), record):
         return True
     # The cache is enough then: one that is behind costs a look more, long before the end.
     if record.status.expires_at is not None:
         return False
-    return _is(await find(client, path, target.name, target.namespace), record)
+    return _is(await find(client, PATH_OF_KIND[target.kind], target.name, target.namespace), record)
 
 
 def _is(item: Json | None, record: Record) -> bool:

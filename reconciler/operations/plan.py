@@ -172,9 +172,9 @@ def _plan_due(observed: Observed, now: datetime) -> Plan:
         case OperationKind.START_UNIT:
             return _plan_start(observed, now)
         case OperationKind.CREATE_FUNCTION:
-            return _plan_declare(observed, observed.function, now)
+            return _plan_declare(observed, observed.found, now)
         case OperationKind.CREATE_STORAGE:
-            return _plan_declare(observed, observed.storage, now)
+            return _plan_declare(observed, observed.found, now)
         case OperationKind.RECOVER_STORAGE:
             return _plan_recover(observed, now)
         case (
@@ -237,12 +237,12 @@ def _retention(record: Record) -> timedelta:
 
 def _plan_create(observed: Observed, now: datetime) -> Plan:
     spec = observed.record.spec
-    if observed.unit is not None and is_made_by(observed.unit, spec):
-        return _plan_persisted(observed, observed.unit, now)
+    if observed.found is not None and is_made_by(observed.found, spec):
+        return _plan_persisted(observed, observed.found, now)
     if not observed.claims:
         return Plan(RemoveOperation(), why="nothing was accepted")
     request = UnitRequest.parse(spec.request)
-    if observed.unit is not None or observed.refusal is not None or request is None:
+    if observed.found is not None or observed.refusal is not None or request is None:
         return Plan(ReleaseClaims(observed.claims), why=observed.refusal or "no unit can come of it")
     stock = _oldest(observed.claims, now)
     body = build_unit(request, spec.target.namespace, stock, spec.operation_id, spec.request_hash)
@@ -317,14 +317,14 @@ def _plan_job(observed: Observed, now: datetime) -> Plan:
         return _fail(record, now, "InvalidSpec", problem)
     if observed.catalogue is None and (body := build_spec(request, spec.operation_id, spec.request_hash)) is not None:
         return Plan(CreateObject("GPUSpec", body))
-    if observed.pool is None or record.status.target_uid not in (None, observed.pool["metadata"]["uid"]):
+    if observed.found is None or record.status.target_uid not in (None, observed.found["metadata"]["uid"]):
         if record.status.target_uid is not None:
             return _fail(record, now, "PoolDeleted", "the pool was deleted before it was filled")
         pool = build_pool(request, spec.target.name, spec.operation_id, spec.request_hash)
         return Plan(CreateObject("StockPool", pool))
-    if annotations_of(observed.pool).get(names.ANNOTATION_OPERATION_ID) != spec.operation_id:
+    if annotations_of(observed.found).get(names.ANNOTATION_OPERATION_ID) != spec.operation_id:
         return _fail(record, now, "NameTaken", f"the pool {spec.target.name} exists, and is not of this operation")
-    return _plan_filling(record, request, observed.pool, now)
+    return _plan_filling(record, request, observed.found, now)
 
 
 def _plan_filling(record: Record, request: StockRequest, pool: Json, now: datetime) -> Plan:
@@ -363,15 +363,8 @@ def _finish(record: Record, now: datetime, update: Json, *, object_is_gone: bool
 
 def _find_target(observed: Observed) -> Json | None:
     """That very object, not another one of its name."""
-    found = _find_named(observed)
+    found = observed.found
     return found if found is not None and found["metadata"]["uid"] == observed.record.spec.target.uid else None
-
-
-def _find_named(observed: Observed) -> Json | None:
-    kind = observed.record.spec.kind
-    if kind in OF_STORAGES:
-        return observed.storage
-    return observed.function if kind in OF_FUNCTIONS else observed.pool if kind in OF_STOCK else observed.unit
 
 
 def _was_changed_since(unit: Json, record: Record) -> bool:

@@ -262,19 +262,16 @@ def decide_functions(scene: Scene) -> None:
 
 
 def decide_operations(scene: Scene) -> None:
-    for kind, request in (
-        ("CreateUnit", UNIT_REQUEST),
-        ("StartUnit", {"generation": 1}),
-        ("RecoverStorage", {}),
-        ("SeedStockUnits", SEED_REQUEST),
-        ("DeleteStorage", {}),
+    for kind, request, found in (
+        ("CreateUnit", UNIT_REQUEST, scene.unit),
+        ("StartUnit", {"generation": 1}, scene.unit),
+        ("RecoverStorage", {}, scene.storage),
+        ("SeedStockUnits", SEED_REQUEST, scene.pool),
+        ("DeleteStorage", {}, scene.storage),
     ):
         uid = "uid-weights" if kind.endswith("Storage") else "uid-demo"
         record = make_record(kind, request, age=timedelta(hours=1), uid=uid)
-        plan_operation(
-            ObservedOperation(record, unit=scene.unit, claims=(scene.claimed,), pool=scene.pool, storage=scene.storage),
-            NOW,
-        )
+        plan_operation(ObservedOperation(record, found=found, claims=(scene.claimed,)), NOW)
 
 
 def decide_orphans(scene: Scene) -> None:

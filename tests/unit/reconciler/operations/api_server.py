@@ -109,10 +109,13 @@ class CurrentWorld:
 
     def __init__(self, store: Store) -> None:
         self.operations = _Cache(store, OPERATIONS)
-        self.units = _Cache(store, GPU_UNITS)
-        self.pools = _Cache(store, STOCK_POOLS)
-        self.storages = _Cache(store, GPU_STORAGES)
-        self.functions = _Cache(store, GPU_FUNCTIONS)
+        paths = {
+            "GPUUnit": GPU_UNITS,
+            "StockPool": STOCK_POOLS,
+            "GPUStorage": GPU_STORAGES,
+            "GPUFunction": GPU_FUNCTIONS,
+        }
+        self.accepted = {kind: _Cache(store, path) for kind, path in paths.items()}
 
 
 class _Cache:

@@ -133,7 +133,7 @@ def test_an_expired_operation_is_forgotten() -> None:
     ],
 )
 def test_no_operation_acts_in_another_namespace(kind: str) -> None:
-    elsewhere = Observed(make_record(kind, namespace="runtime-instance-other"), unit=unit_of(), claims=(claim(),))
+    elsewhere = Observed(make_record(kind, namespace="runtime-instance-other"), found=unit_of(), claims=(claim(),))
     assert outcome(elsewhere) == (OperationPhase.FAILED, "InvalidTarget")
 
 
@@ -147,20 +147,20 @@ def test_a_young_operation_is_its_owners(kind: str) -> None:
 
 
 def test_a_unit_without_the_mark_is_marked() -> None:
-    status = status_after(create(unit=unit_of(), claims=(claim(),)))
+    status = status_after(create(found=unit_of(), claims=(claim(),)))
     assert (status.phase, status.target_uid, status.finished_at) == (OperationPhase.SUCCEEDED, "uid-demo", NOW)
     assert status.expires_at is None
 
 
 def test_what_a_unit_did_not_need_is_given_back_before_the_mark() -> None:
     spare = claim("pool-7")
-    result = plan(create(unit=unit_of(), claims=(claim(), spare)))
+    result = plan(create(found=unit_of(), claims=(claim(), spare)))
     assert result.step == ReleaseClaims((spare,))
     assert not result.is_last
 
 
 def test_a_name_that_another_operation_took_ends_this_one_without_a_trace() -> None:
-    taken = create(unit=unit_of("other"), claims=(claim(),))
+    taken = create(found=unit_of("other"), claims=(claim(),))
     assert plan(taken).step == ReleaseClaims(taken.claims)
     assert plan(replace(taken, claims=())).step == RemoveOperation()
 
@@ -199,14 +199,14 @@ def test_an_operation_that_came_to_nothing_is_forgotten() -> None:
 
 @pytest.mark.parametrize("unit", [None, {**make_unit("demo"), "metadata": {"uid": "another"}}, unit_of(going=True)])
 def test_starting_a_unit_that_was_deleted_fails_and_holds_nothing(unit: Json | None) -> None:
-    gone = start(unit=unit, claims=(claim(),))
+    gone = start(found=unit, claims=(claim(),))
     assert plan(gone).step == ReleaseClaims(gone.claims)
     assert outcome(replace(gone, claims=())) == (OperationPhase.FAILED, "UnitGone")
 
 
 def test_a_unit_that_runs_already_is_started() -> None:
     own, spare = claim("pool-0"), claim("pool-7")
-    runs = start(unit=unit_of("earlier"), claims=(own, spare))
+    runs = start(found=unit_of("earlier"), claims=(own, spare))
     assert plan(runs).step == ReleaseClaims((spare,))
     assert outcome(replace(runs, claims=(own,))) == (OperationPhase.SUCCEEDED, None)
     assert status_after(replace(runs, claims=())).target_uid == "uid-demo"
@@ -214,7 +214,7 @@ def test_a_unit_that_runs_already_is_started() -> None:
 
 def test_a_stopped_unit_is_started_on_the_oldest_claim() -> None:
     claims = (claim("pool-3", NOW - SECOND), claim("pool-2", NOW - TAKEOVER))
-    result = plan(start(unit=unit_of("earlier", source="long-gone", running=False), claims=claims))
+    result = plan(start(found=unit_of("earlier", source="long-gone", running=False), claims=claims))
     assert isinstance(result.step, ReplaceObject)
     assert result.step.kind == "GPUUnit"
     started = result.step.body
@@ -224,7 +224,7 @@ def test_a_stopped_unit_is_started_on_the_oldest_claim() -> None:
 
 
 def test_a_start_that_came_to_nothing_is_forgotten() -> None:
-    stopped = start(unit=unit_of(running=False))
+    stopped = start(found=unit_of(running=False))
     assert plan(stopped).step == RemoveOperation()
     refused = replace(stopped, claims=(claim(),), refusal="no")
     assert plan(refused).step == ReleaseClaims(refused.claims)
@@ -232,7 +232,7 @@ def test_a_start_that_came_to_nothing_is_forgotten() -> None:
 
 def test_a_unit_that_was_changed_since_stays_stopped() -> None:
     unit = unit_of(running=False)
-    as_it_was = start({"generation": 1}, unit=unit, claims=(claim(),))
+    as_it_was = start({"generation": 1}, found=unit, claims=(claim(),))
     assert isinstance(plan(as_it_was).step, ReplaceObject)
     unit["metadata"]["generation"] = 3
     assert plan(as_it_was).step == ReleaseClaims(as_it_was.claims)
@@ -242,22 +242,22 @@ def test_a_unit_that_was_changed_since_stays_stopped() -> None:
 
 
 def test_deleting_is_left_to_the_api_for_a_moment() -> None:
-    young = Observed(make_record("DeleteUnit", uid="uid-demo", age=timedelta()), unit=unit_of())
+    young = Observed(make_record("DeleteUnit", uid="uid-demo", age=timedelta()), found=unit_of())
     assert (plan(young).step, plan(young).wait) == (None, DELETE_GRACE)
 
 
 def test_that_unit_is_deleted_and_waited_for() -> None:
     unit = unit_of()
-    assert plan(delete(unit=unit)).step == DeleteObject("GPUUnit", unit, after_children=True)
-    assert not plan(delete(unit=unit)).is_last
-    waiting = plan(delete(unit=unit_of(going=True)))
+    assert plan(delete(found=unit)).step == DeleteObject("GPUUnit", unit, after_children=True)
+    assert not plan(delete(found=unit)).is_last
+    waiting = plan(delete(found=unit_of(going=True)))
     assert (waiting.step, waiting.wait) == (None, None)
 
 
 @pytest.mark.parametrize("unit", [None, {**make_unit(), "metadata": {"uid": "another"}}])
 def test_a_deletion_has_succeeded_when_that_unit_is_gone(unit: Json | None) -> None:
-    assert outcome(delete(unit=unit)) == (OperationPhase.SUCCEEDED, None)
-    assert status_after(delete(unit=unit)).expires_at == NOW + RETENTION
+    assert outcome(delete(found=unit)) == (OperationPhase.SUCCEEDED, None)
+    assert status_after(delete(found=unit)).expires_at == NOW + RETENTION
 
 
 # jobs
@@ -316,24 +316,24 @@ def test_the_pool_is_made_under_the_targets_name(kind: str) -> None:
 def test_a_pool_that_an_operator_deleted_is_not_made_again() -> None:
     assert outcome(job(status={"targetUid": "uid-pool"})) == (OperationPhase.FAILED, "PoolDeleted")
     later = {"metadata": {"uid": "uid-later", "annotations": {}}}
-    assert outcome(job(status={"targetUid": "uid-pool"}, pool=later)) == (OperationPhase.FAILED, "PoolDeleted")
+    assert outcome(job(status={"targetUid": "uid-pool"}, found=later)) == (OperationPhase.FAILED, "PoolDeleted")
 
 
 @every_job
 @pytest.mark.parametrize("pool", [pool_of("other", seeded=2), {"metadata": {"uid": "uid-pool"}}])
 def test_a_pool_of_another_operation_is_left_alone(kind: str, pool: Json) -> None:
-    assert outcome(job(kind, pool=pool)) == (OperationPhase.FAILED, "NameTaken")
+    assert outcome(job(kind, found=pool)) == (OperationPhase.FAILED, "NameTaken")
 
 
 def test_a_pool_job_is_done_when_the_pool_exists() -> None:
-    status = status_after(job("CreateStockPool", pool=pool_of()))
+    status = status_after(job("CreateStockPool", found=pool_of()))
     assert (status.phase, status.target_uid) == (OperationPhase.SUCCEEDED, "uid-pool")
     assert status.started_at == datetime.fromisoformat(RUNNING["startedAt"])
 
 
 def test_a_seed_job_is_done_when_all_its_units_were_made_once() -> None:
-    noted = status_after(job(pool=pool_of(seeded=1)))
+    noted = status_after(job(found=pool_of(seeded=1)))
     assert (noted.phase, noted.target_uid) == (OperationPhase.RUNNING, "uid-pool")
-    filling = plan(job(pool=pool_of(seeded=1), status={"targetUid": "uid-pool"}))
+    filling = plan(job(found=pool_of(seeded=1), status={"targetUid": "uid-pool"}))
     assert (filling.step, filling.wait) == (None, None)
-    assert outcome(job(pool=pool_of(seeded=2))) == (OperationPhase.SUCCEEDED, None)
+    assert outcome(job(found=pool_of(seeded=2))) == (OperationPhase.SUCCEEDED, None)

@@ -56,18 +56,18 @@ def delete(age: timedelta = DELETE_GRACE, **observed: Any) -> Observed:
 
 @pytest.mark.parametrize("going", [False, True])
 def test_a_storage_without_the_mark_is_marked(going: bool) -> None:
-    made = create(storage=storage_of(going=going))
+    made = create(found=storage_of(going=going))
     assert outcome(made) == (OperationPhase.SUCCEEDED, None)
     assert (status_after(made).target_uid, status_after(made).expires_at) == ("uid-demo", None)
 
 
 @pytest.mark.parametrize("storage", [None, storage_of("other"), make_storage("demo")])
 def test_a_storage_that_was_not_made_can_be_asked_for_again(storage: Json | None) -> None:
-    assert plan(create(storage=storage)).step == RemoveOperation()
+    assert plan(create(found=storage)).step == RemoveOperation()
 
 
 def test_a_recovery_that_the_storage_knows_has_succeeded() -> None:
-    told = recover(storage=storage_of(nonce="op-1"))
+    told = recover(found=storage_of(nonce="op-1"))
     assert outcome(told) == (OperationPhase.SUCCEEDED, None)
     assert status_after(told).target_uid == "uid-demo"
 
@@ -76,28 +76,26 @@ def test_a_recovery_that_the_storage_knows_has_succeeded() -> None:
     "storage", [None, storage_of(), storage_of(nonce="op-2"), storage_of(nonce="op-1", uid="another")]
 )
 def test_a_recovery_that_the_storage_does_not_know_can_be_asked_for_again(storage: Json | None) -> None:
-    assert plan(recover(storage=storage)).step == RemoveOperation()
+    assert plan(recover(found=storage)).step == RemoveOperation()
 
 
 def test_that_storage_is_deleted_as_it_was_seen_and_waited_for() -> None:
     storage = storage_of()
-    assert plan(delete(storage=storage)).step == DeleteObject(
-        "GPUStorage", storage, unchanged=True, after_children=True
-    )
-    assert not plan(delete(storage=storage)).is_last
-    waiting = plan(delete(storage=storage_of(going=True, holder="unit/web")))
+    assert plan(delete(found=storage)).step == DeleteObject("GPUStorage", storage, unchanged=True, after_children=True)
+    assert not plan(delete(found=storage)).is_last
+    waiting = plan(delete(found=storage_of(going=True, holder="unit/web")))
     assert (waiting.step, waiting.wait) == (None, None)
 
 
 @pytest.mark.parametrize("holder", ["unit/web", "storage/copy"])
 def test_the_end_of_a_storage_that_somebody_took_meanwhile_was_not_accepted(holder: str) -> None:
-    assert plan(delete(storage=storage_of(holder=holder))).step == RemoveOperation()
+    assert plan(delete(found=storage_of(holder=holder))).step == RemoveOperation()
 
 
 @pytest.mark.parametrize("storage", [None, storage_of(uid="another"), storage_of(uid="another", holder="unit/web")])
 def test_a_deletion_has_succeeded_when_that_storage_is_gone(storage: Json | None) -> None:
-    assert outcome(delete(storage=storage)) == (OperationPhase.SUCCEEDED, None)
-    assert status_after(delete(storage=storage)).expires_at == NOW + RETENTION
+    assert outcome(delete(found=storage)) == (OperationPhase.SUCCEEDED, None)
+    assert status_after(delete(found=storage)).expires_at == NOW + RETENTION
 
 
 def test_no_combination_touches_a_storage_of_somebody_else_or_in_use_or_too_early() -> None:
@@ -112,7 +110,7 @@ def test_no_combination_touches_a_storage_of_somebody_else_or_in_use_or_too_earl
     )
     ages = (timedelta(), DELETE_GRACE, TAKEOVER - SECOND, TAKEOVER)
     for kind, storage, age in itertools.product(KINDS, storages, ages):
-        observed = Observed(make_record(kind, {"name": "demo"}, uid="uid-demo", age=age), storage=storage)
+        observed = Observed(make_record(kind, {"name": "demo"}, uid="uid-demo", age=age), found=storage)
         step = plan(observed).step
         due = DELETE_GRACE if kind == "DeleteStorage" else TAKEOVER
         assert (step is None) >= (age < due)
@@ -129,4 +127,4 @@ def test_there_are_no_storages_with_the_stock(kind: str) -> None:
     record = make_record(kind, uid="uid-demo", namespace=names.STOCK_NAMESPACE)
     target = record.spec.target.model_copy(update={"namespace": names.STOCK_NAMESPACE})
     elsewhere = replace(record, spec=record.spec.model_copy(update={"target": target}))
-    assert outcome(Observed(elsewhere, storage=storage_of())) == (OperationPhase.FAILED, "InvalidTarget")
+    assert outcome(Observed(elsewhere, found=storage_of())) == (OperationPhase.FAILED, "InvalidTarget")
