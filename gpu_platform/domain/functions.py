@@ -12,17 +12,16 @@ from typing import Annotated
 
 from pydantic import Field
 
-from gpu_platform.domain import names
 from gpu_platform.domain.conditions import Condition, ObjectStatus
 from gpu_platform.domain.json_text import Json
-from gpu_platform.domain.metadata import build_object, request_marks
+from gpu_platform.domain.metadata import build_object
 from gpu_platform.domain.specs import SpecName
 from gpu_platform.domain.units import (
     Framework,
     GPUUnitSpec,
     RequestError,
     Template,
-    accepted_text,
+    accepted_annotations,
     check_framework,
     check_template,
 )
@@ -160,8 +159,7 @@ def merge_function_change(spec: GPUFunctionSpec, change: FunctionChange) -> GPUF
 
 def build_function(request: FunctionRequest, namespace: str, operation_id: str, request_hash: str) -> Json:
     spec = request.to_spec()
-    marks = request_marks(operation_id, request_hash)
-    annotations = {**marks, names.ANNOTATION_ACCEPTED_SPEC: accepted_text(spec)}
+    annotations = accepted_annotations(spec, operation_id, request_hash)
     return build_object("GPUFunction", request.name, namespace, spec, annotations=annotations)
 
 

@@ -68,6 +68,8 @@ UNIT_PRIORITY_CLASS = "gpu-runtime-unit"
 UNIT_NAME_LIMIT = 40
 """So that nothing derived from a unit's or storage's name is ever truncated."""
 
+UNIT_NAME_RULE = f"should be 1 to {UNIT_NAME_LIMIT} lower-case letters, digits and inner hyphens"
+
 _DNS_LABEL = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
 
 

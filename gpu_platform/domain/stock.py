@@ -20,7 +20,7 @@ from gpu_platform.domain.metadata import annotations_of, build_object, find_inst
 from gpu_platform.domain.names import UNIT_NAME_LIMIT
 from gpu_platform.domain.quantities import QuantityError, parse_amount
 from gpu_platform.domain.specs import GPU_LIMIT, GPUSpecSpec, QuantityText, SpecName
-from gpu_platform.domain.units import Image, Phase, accepted_text
+from gpu_platform.domain.units import Image, Phase, accepted_annotations
 from gpu_platform.domain.value import Value
 
 POOL_NAME_LIMIT = UNIT_NAME_LIMIT
@@ -146,8 +146,7 @@ def pool_spec_of(request: StockRequest) -> StockPoolSpec:
 
 def build_pool(request: StockRequest, name: str, operation_id: str, request_hash: str) -> Json:
     spec = pool_spec_of(request)
-    marks = request_marks(operation_id, request_hash)
-    annotations = {**marks, names.ANNOTATION_ACCEPTED_SPEC: accepted_text(spec)}
+    annotations = accepted_annotations(spec, operation_id, request_hash)
     return build_object("StockPool", name, names.STOCK_NAMESPACE, spec, annotations=annotations)
 
 

@@ -16,12 +16,12 @@ from pydantic import Field
 from gpu_platform.domain import names
 from gpu_platform.domain.conditions import Condition, ObjectStatus
 from gpu_platform.domain.json_text import Json
-from gpu_platform.domain.metadata import annotations_of, build_object, request_marks
+from gpu_platform.domain.metadata import annotations_of, build_object
 from gpu_platform.domain.mount_holds import hold_of
 from gpu_platform.domain.names import ANNOTATION_RECOVERY_NONCE
 from gpu_platform.domain.quantities import QuantityError, canonical_quantity, parse_amount
 from gpu_platform.domain.specs import QuantityText
-from gpu_platform.domain.units import RequestError, Words, accepted_text
+from gpu_platform.domain.units import RequestError, Words, accepted_annotations
 from gpu_platform.domain.value import Value
 
 READY = "Ready"
@@ -40,7 +40,6 @@ StorageClassName = Annotated[
 ]
 
 RetainClaim = Annotated[bool, Field(description="True leaves the claim with its data when the storage is deleted.")]
-NAME_RULE = f"should be 1 to {names.UNIT_NAME_LIMIT} lower-case letters, digits and inner hyphens"
 
 
 class StoragePhase(StrEnum):
@@ -209,7 +208,7 @@ class RecoveryRefusedError(Exception):
 def normalise_storage(request: StorageRequest) -> StorageRequest:
     """The request with its size as the cluster writes it; RequestError for what the schema alone cannot see."""
     if not names.is_unit_name(request.name):
-        raise RequestError("name", NAME_RULE)
+        raise RequestError("name", names.UNIT_NAME_RULE)
     if request.prepare is not None:
         check_prepare(request.prepare)
         if request.prepare.from_storage_name == request.name:
@@ -227,7 +226,7 @@ def check_prepare(prepare: Prepare) -> None:
         if runs_something:
             raise RequestError("prepare.command", "`command` and `args` go with `fromImage`; a copy runs nothing else")
         if not names.is_unit_name(prepare.from_storage_name):
-            raise RequestError("prepare.fromStorageName", NAME_RULE)
+            raise RequestError("prepare.fromStorageName", names.UNIT_NAME_RULE)
 
 
 def normalise_size(text: str) -> str:
@@ -304,8 +303,7 @@ def build_recovery(storage: Json, nonce: str) -> Json:
 
 def build_storage(request: StorageRequest, namespace: str, operation_id: str, request_hash: str) -> Json:
     spec = request.to_spec()
-    marks = request_marks(operation_id, request_hash)
-    annotations = {**marks, names.ANNOTATION_ACCEPTED_SPEC: accepted_text(spec)}
+    annotations = accepted_annotations(spec, operation_id, request_hash)
     storage = build_object("GPUStorage", request.name, namespace, spec, annotations=annotations)
     # From the start, so that no moment is left in which it can be deleted under a unit.
     storage["metadata"]["finalizers"] = [names.STORAGE_FINALIZER]

@@ -213,6 +213,11 @@ class StorageMount(Value):
     read_only: Annotated[bool, Field(description="Whether the unit may only read it.")] = False
 
 
+StorageMounts = Annotated[
+    tuple[StorageMount, ...], Field(max_length=32, description="Storages that the unit works with.")
+]
+
+
 class GPUUnitSpec(Value):
     """What the unit is to be. Its size is fixed: it holds the GPUs of the stock that it was made from."""
 
@@ -224,9 +229,7 @@ class GPUUnitSpec(Value):
     access: Access | None = None
     serverless: Serverless | None = None
     ssh: Ssh | None = None
-    storage_mounts: Annotated[
-        tuple[StorageMount, ...], Field(max_length=32, description="Storages that the unit works with.")
-    ] = ()
+    storage_mounts: StorageMounts = ()
     running: Annotated[bool, Field(description="False frees the GPUs and keeps the unit.")] = True
     restarts: Annotated[
         int, Field(ge=0, le=1_000_000, description="How often a restart was asked for: one more starts it anew.")
@@ -257,11 +260,6 @@ class GPUUnitStatus(ObjectStatus):
         tuple[Condition, ...],
         Field(description="Ready; of one with SSH also SSHReady, of a public one Published: why or why not."),
     ] = ()
-
-
-StorageMounts = Annotated[
-    tuple[StorageMount, ...], Field(max_length=32, description="Storages that the unit works with.")
-]
 
 
 class UnitFields(Value):
@@ -312,9 +310,7 @@ class RequestError(Exception):
 def normalise_request(request: UnitRequest) -> UnitRequest:
     """The request with its defaults said; RequestError for what the schema alone cannot see."""
     if not names.is_unit_name(request.name):
-        raise RequestError(
-            "name", f"should be 1 to {names.UNIT_NAME_LIMIT} lower-case letters, digits and inner hyphens"
-        )
+        raise RequestError("name", names.UNIT_NAME_RULE)
     check_template(request.template)
     check_serverless(request.serverless)
     return request.model_copy(
@@ -391,10 +387,7 @@ def normalise_mounts(mounts: tuple[StorageMount, ...]) -> tuple[StorageMount, ..
     """The mounts with clean paths, by name; RequestError for what cannot be mounted."""
     for index, mount in enumerate(mounts):
         if not names.is_unit_name(mount.name):
-            raise RequestError(
-                f"storageMounts[{index}].name",
-                f"should be 1 to {names.UNIT_NAME_LIMIT} lower-case letters, digits and inner hyphens",
-            )
+            raise RequestError(f"storageMounts[{index}].name", names.UNIT_NAME_RULE)
         _check_mount_path(f"storageMounts[{index}].mountPath", mount.mount_path)
     clean = [mount.model_copy(update={"mount_path": clean_path(mount.mount_path)}) for mount in mounts]
     _refuse_twice("storageMounts", "name", [mount.name for mount in clean])
@@ -478,11 +471,7 @@ def build_unit(request: UnitRequest, namespace: str, stock: Json, operation_id: 
         gpu=stock["spec"].get("gpu"),
         ssh=request.ssh,
     )
-    annotations = {
-        **request_marks(operation_id, request_hash),
-        names.ANNOTATION_ACCEPTED_SPEC: accepted_text(spec),
-        **source_annotations(stock),
-    }
+    annotations = {**accepted_annotations(spec, operation_id, request_hash), **source_annotations(stock)}
     return build_object("GPUUnit", request.name, namespace, spec, labels=source_labels(stock), annotations=annotations)
 
 
@@ -510,6 +499,11 @@ def with_accepted_spec(item: Json, spec: Value) -> Json:
 def accepted_text(spec: Value) -> str:
     """The `accepted-spec` annotation: one text for one spec."""
     return json.dumps(spec.to_json(), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def accepted_annotations(spec: Value, operation_id: str, request_hash: str) -> dict[str, str]:
+    """Of an object that the API accepted: the request that it was created for, and its spec."""
+    return {**request_marks(operation_id, request_hash), names.ANNOTATION_ACCEPTED_SPEC: accepted_text(spec)}
 
 
 def source_annotations(stock: Json) -> dict[str, str]:

@@ -15,16 +15,15 @@ from gpu_platform.domain.names import SYSTEM_NAMESPACE
 from gpu_platform.domain.operations import OperationKind, OperationPhase, delete_operation_name, operation_name
 from gpu_platform.domain.stack_plan import Records
 from gpu_platform.domain.stacks import (
+    OBJECT_KINDS,
     StackAddress,
-    StackKind,
     StackRecord,
     parse_record,
     record_annotations,
     record_labels,
 )
-from gpu_platform.kube import ResourcePath
 from gpu_platform.kube.errors import NotFoundError
-from gpu_platform.kube.paths import GPU_FUNCTIONS, GPU_STORAGES, GPU_UNITS, LEASES, OPERATIONS, STOCK_POOLS
+from gpu_platform.kube.paths import LEASES, OPERATIONS, PATH_OF_KIND
 from gpu_platform.kube.requests import ObjectClient, as_seen, find
 
 CREATIONS = (
@@ -35,12 +34,7 @@ CREATIONS = (
     OperationKind.SEED_STOCK_UNITS,
 )
 
-PATHS: dict[StackKind, ResourcePath] = {
-    StackKind.GPU_UNIT: GPU_UNITS,
-    StackKind.GPU_STORAGE: GPU_STORAGES,
-    StackKind.GPU_FUNCTION: GPU_FUNCTIONS,
-    StackKind.STOCK_POOL: STOCK_POOLS,
-}
+PATHS = {stack: PATH_OF_KIND[kind] for kind, stack in OBJECT_KINDS.items()}
 
 
 @dataclass(frozen=True)

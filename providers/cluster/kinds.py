@@ -12,7 +12,6 @@ from gpu_platform.domain.functions import GPUFunctionSpec, is_function_name
 from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.specs import GPUSpecSpec
 from gpu_platform.domain.stock import POOL_NAME_LIMIT, StockPoolSpec
-from gpu_platform.domain.storages import NAME_RULE as STORAGE_NAME_RULE
 from gpu_platform.domain.storages import GPUStorageSpec
 from gpu_platform.domain.tenants import DEFAULT_TENANT, tenant_namespace, tenant_of
 from gpu_platform.domain.units import GPUUnitSpec
@@ -89,7 +88,7 @@ KINDS = {
             GPU_UNITS,
             GPUUnitSpec,
             names.is_unit_name,
-            f"should be 1 to {names.UNIT_NAME_LIMIT} lower-case letters, digits and inner hyphens",
+            names.UNIT_NAME_RULE,
             fixed=frozenset({"specName"}),
             fixed_once_set=frozenset({"memory", "gpu"}),
             is_of_tenant=True,
@@ -100,7 +99,7 @@ KINDS = {
             GPU_STORAGES,
             GPUStorageSpec,
             names.is_unit_name,
-            STORAGE_NAME_RULE,
+            names.UNIT_NAME_RULE,
             fixed=frozenset({"storageClassName", "prepare"}),
             is_of_tenant=True,
             finalizers=(names.STORAGE_FINALIZER,),
