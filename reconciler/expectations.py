@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 
 from gpu_platform.domain.json_text import Json
+from gpu_platform.domain.metadata import key_of
 
 Place = tuple[str, str, str]
 """Kind, namespace and name."""
@@ -20,7 +21,7 @@ _Version = tuple[str, str] | None
 
 
 def place_of(kind: str, item: Json) -> Place:
-    return kind, item["metadata"].get("namespace", ""), item["metadata"]["name"]
+    return kind, *key_of(item)
 
 
 class OwnWrites:

@@ -174,10 +174,6 @@ class World:
         return tuple(unit for unit in self.units.by_index("pool", pool) if not _is_stock(unit))
 
 
-def key_of(item: Json) -> tuple[str, str]:
-    return item["metadata"].get("namespace", ""), item["metadata"]["name"]
-
-
 def _is_stock(unit: Json) -> bool:
     return names.is_stock_namespace(unit["metadata"]["namespace"])
 

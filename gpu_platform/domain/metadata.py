@@ -71,6 +71,11 @@ def is_being_deleted(item: Json) -> bool:
     return "deletionTimestamp" in item["metadata"]
 
 
+def key_of(item: Json) -> tuple[str, str]:
+    """The namespace ("" for an object of the cluster) and the name."""
+    return item["metadata"].get("namespace", ""), item["metadata"]["name"]
+
+
 def labels_of(item: Json) -> dict[str, str]:
     return item["metadata"].get("labels") or {}
 

@@ -23,6 +23,7 @@ from typing import Literal
 
 from gpu_platform.clock import Backoff
 from gpu_platform.domain.json_text import Json
+from gpu_platform.domain.metadata import key_of
 from gpu_platform.kube.client import KubeClient, parse_answer
 from gpu_platform.kube.errors import GoneError, KubeError, UnreachableError, error_from_status
 from gpu_platform.kube.paths import ResourcePath
@@ -312,7 +313,7 @@ class ObjectCache:
                 self._synced.set()
 
     def _put(self, new: Json, *, listed: bool) -> None:
-        place = _place_of(new)
+        place = key_of(new)
         old = self.get(*place)
         if listed:
             self._listed.add(place)
@@ -329,7 +330,7 @@ class ObjectCache:
 
     def _remove(self, gone: Json) -> None:
         """Forget a deleted object, unless another one has its name by now."""
-        place = _place_of(gone)
+        place = key_of(gone)
         old = self.get(*place)
         if old is not None and old["metadata"]["uid"] == gone["metadata"]["uid"]:
             self._replace(place, old, None)
@@ -338,7 +339,7 @@ class ObjectCache:
     def _drop_unlisted(self) -> None:
         listed, self._listed = self._listed, set()
         for old in self.objects():
-            if (place := _place_of(old)) not in listed:
+            if (place := key_of(old)) not in listed:
                 self._replace(place, old, None)
                 self._tell(old, None)
 
@@ -367,10 +368,6 @@ class ObjectCache:
     def _tell(self, old: Json | None, new: Json | None) -> None:
         for handler in self._handlers:
             handler(old, new)
-
-
-def _place_of(each: Json) -> _Place:
-    return each["metadata"].get("namespace", ""), each["metadata"]["name"]
 
 
 def _version_of(each: Json) -> tuple[str, str]:

@@ -9,6 +9,7 @@ from gpu_platform.controller.loop import Done, Key, RequeueAfter, Result, Trigge
 from gpu_platform.domain import names
 from gpu_platform.domain.functions import GPUFunctionStatus
 from gpu_platform.domain.json_text import Json
+from gpu_platform.domain.metadata import key_of
 from gpu_platform.domain.tenants import tenant_namespace, tenant_of
 from gpu_platform.kube import AlreadyExistsError, KubeError
 from gpu_platform.kube.paths import GPU_FUNCTIONS
@@ -24,7 +25,7 @@ from reconciler.functions.queue_link import StillConnectingError
 from reconciler.functions.scaling import Scaler
 from reconciler.functions.workers import WorkerStarts
 from reconciler.guarded_writes import CreateObject, Recorder, apply_write, write_status
-from reconciler.informers import World, function_key_of, key_of
+from reconciler.informers import World, function_key_of
 
 EVERYTHING: Key = ("", "queue")
 """Stands for all consumers."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from gpu_platform.clock import Backoff
 from gpu_platform.domain.json_text import Json
+from gpu_platform.domain.metadata import key_of
 from gpu_platform.domain.tenants import tenant_of
 from gpu_platform.domain.worker_logs import LINES, LineSplitter, Position, find_surplus, keep_last, parse_line
 from gpu_platform.kube import KubeClient, KubeError
@@ -18,7 +19,7 @@ from gpu_platform.kube.paths import PODS
 from gpu_platform.nats.connection import JetStream, obey_cancellation
 from gpu_platform.nats.errors import OutdatedError, QueueUnavailableError
 from gpu_platform.nats.worker_logs import WorkerLog, ensure_log_stream, find_log, list_logs, remove_logs, write_log
-from reconciler.informers import World, key_of
+from reconciler.informers import World
 from reconciler.units.resources import CONTAINER
 
 log = logging.getLogger(__name__)
@@ -222,7 +223,7 @@ class WorkerLogs:
         return has_news
 
     def _find_pod(self, pod: Json) -> Json | None:
-        found = self._world.pods.get(pod["metadata"]["namespace"], pod["metadata"]["name"])
+        found = self._world.pods.get(*key_of(pod))
         return found if found is not None and found["metadata"]["uid"] == pod["metadata"]["uid"] else None
 
 

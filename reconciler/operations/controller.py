@@ -7,8 +7,9 @@ from datetime import datetime, timedelta
 
 from gpu_platform.controller.loop import Done, Key, RequeueAfter, Result, Trigger
 from gpu_platform.domain.json_text import Json
+from gpu_platform.domain.metadata import key_of
 from gpu_platform.kube.requests import ObjectClient
-from reconciler.informers import World, key_of
+from reconciler.informers import World
 from reconciler.operations.apply import RefusedError, apply_step, name_of
 from reconciler.operations.observe import Observed, observe_operation
 from reconciler.operations.plan import Plan, TrimRequest, plan_operation

@@ -6,12 +6,13 @@ from datetime import datetime
 
 from gpu_platform.controller.loop import Key, RequeueAfter, Result, Trigger
 from gpu_platform.domain import names
+from gpu_platform.domain.metadata import key_of
 from gpu_platform.domain.stock import claim_of
 from gpu_platform.kube import KubeError
 from gpu_platform.kube.requests import ObjectClient
 from gpu_platform.store.unit_acquisition import release_unused_claim
 from reconciler.guarded_writes import DeleteObject, apply_write
-from reconciler.informers import World, key_of
+from reconciler.informers import World
 from reconciler.orphans.plan import (
     Observed,
     OrphanLimits,

@@ -10,14 +10,14 @@ from datetime import datetime, timedelta
 from gpu_platform.controller.loop import Done, Key, RequeueAfter, Result, Trigger
 from gpu_platform.domain import names
 from gpu_platform.domain.json_text import Json
-from gpu_platform.domain.metadata import labels_of
+from gpu_platform.domain.metadata import key_of, labels_of
 from gpu_platform.domain.stacks import as_accepted
 from gpu_platform.domain.stock import StockPoolSpec, StockPoolStatus
 from gpu_platform.kube import AlreadyExistsError
 from gpu_platform.kube.requests import ObjectClient
 from reconciler.expectations import PATIENCE, OwnWrites, place_of
 from reconciler.guarded_writes import ObjectWrite, apply_write, write_status
-from reconciler.informers import World, key_of
+from reconciler.informers import World
 from reconciler.stock.plan import Observed, Plan, plan_pool
 
 POOL = "StockPool"

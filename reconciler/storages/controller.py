@@ -8,12 +8,12 @@ from itertools import chain
 from gpu_platform.controller.loop import Done, Key, RequeueAfter, Result, Trigger
 from gpu_platform.domain import names
 from gpu_platform.domain.json_text import Json
-from gpu_platform.domain.metadata import labels_of
+from gpu_platform.domain.metadata import key_of, labels_of
 from gpu_platform.domain.mount_holds import HolderKind, hold_of
 from gpu_platform.kube.requests import ObjectClient
 from reconciler.expectations import PATIENCE, OwnWrites, place_of
 from reconciler.guarded_writes import Recorder
-from reconciler.informers import World, key_of
+from reconciler.informers import World
 from reconciler.isolation import with_servers
 from reconciler.storages.apply import apply_plan, places_of
 from reconciler.storages.holds import claim_of, tend_hold

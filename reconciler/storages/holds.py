@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 
 from gpu_platform.domain import names
 from gpu_platform.domain.json_text import Json
-from gpu_platform.domain.metadata import labels_of
+from gpu_platform.domain.metadata import key_of, labels_of
 from gpu_platform.domain.mount_holds import Hold, HolderKind, KeepHold, hold_of, plan_hold, unit_holder
 from gpu_platform.kube.paths import GPU_STORAGES, GPU_UNITS, PODS
 from gpu_platform.kube.requests import ObjectClient, find
@@ -55,7 +55,7 @@ def find_next_unit(world: World, storage: Json) -> Json | None:
 async def _mounts_now(client: ObjectClient, unit: Json, storage: Json) -> bool:
     """The cache may still show a unit that has just released the storage. A hold for it would be confirmed by no
     unit, and keep the storage from being deleted for `HOLD_GRACE`. The unit's own event brings the next look."""
-    namespace, name = storage["metadata"]["namespace"], storage["metadata"]["name"]
+    namespace, name = key_of(storage)
     live = await find(client, GPU_UNITS, unit["metadata"]["name"], namespace)
     return live is not None and "deletionTimestamp" not in live["metadata"] and mounts(live, name)
 
@@ -64,7 +64,7 @@ def _is_seen_to_be_needed(world: World, storage: Json, hold: Hold) -> bool:
     """The cache is enough to leave things as they are."""
     if hold.uid is None:
         return False
-    namespace, name = storage["metadata"]["namespace"], storage["metadata"]["name"]
+    namespace, name = key_of(storage)
     if hold.holder.kind is HolderKind.UNIT:
         holder = world.units.get(namespace, hold.holder.name)
         return holder is not None and holder["metadata"]["uid"] == hold.uid and mounts(holder, name)
@@ -74,7 +74,7 @@ def _is_seen_to_be_needed(world: World, storage: Json, hold: Hold) -> bool:
 
 async def _find_need(world: World, client: ObjectClient, storage: Json, hold: Hold) -> str | None:
     """The uid of the holder that needs the storage now."""
-    namespace, name = storage["metadata"]["namespace"], storage["metadata"]["name"]
+    namespace, name = key_of(storage)
     if hold.holder.kind is HolderKind.STORAGE:
         target = await find(client, GPU_STORAGES, hold.holder.name, namespace)
         return target["metadata"]["uid"] if target is not None and is_copying(target, name) else None

@@ -8,12 +8,12 @@ from itertools import chain
 from gpu_platform.controller.loop import Done, Key, RequeueAfter, Result, Trigger
 from gpu_platform.domain import names
 from gpu_platform.domain.json_text import Json
-from gpu_platform.domain.metadata import annotations_of, labels_of
+from gpu_platform.domain.metadata import annotations_of, key_of, labels_of
 from gpu_platform.domain.stock import claim_holder_of, is_claimed
 from gpu_platform.kube.requests import ObjectClient
 from reconciler.expectations import PATIENCE, OwnWrites
 from reconciler.guarded_writes import Recorder
-from reconciler.informers import World, key_of
+from reconciler.informers import World
 from reconciler.isolation import with_servers
 from reconciler.metadata_reports import MetadataReports
 from reconciler.units.apply import apply_plan, places_of

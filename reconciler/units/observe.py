@@ -9,7 +9,7 @@ from datetime import datetime
 from gpu_platform.domain import names
 from gpu_platform.domain.functions import GPUFunctionSpec
 from gpu_platform.domain.json_text import Json
-from gpu_platform.domain.metadata import annotations_of, labels_of
+from gpu_platform.domain.metadata import annotations_of, key_of, labels_of
 from gpu_platform.domain.specs import GPUSpecSpec
 from gpu_platform.domain.stacks import as_accepted
 from gpu_platform.domain.stock import claim_holder_of, claimed_at, is_claimed, is_from
@@ -169,7 +169,7 @@ def _source(world: World, unit: Json, now: datetime) -> SourceStock | None:
     """The stock behind the unit, if the claim is really for it: a name alone may belong to newer stock."""
     name = annotations_of(unit).get(names.ANNOTATION_SOURCE_STOCK_NAME)
     stock = world.units.get(names.STOCK_NAMESPACE, name) if name else None
-    holder = names.claim_holder(unit["metadata"]["namespace"], unit["metadata"]["name"])
+    holder = names.claim_holder(*key_of(unit))
     if stock is None or claim_holder_of(stock) != holder or not is_from(unit, stock):
         return None
     return SourceStock(unit=stock, pods=world.pods_of(stock), claimed_at=claimed_at(stock, now))

@@ -13,7 +13,7 @@ import pytest
 from gpu_platform.domain import names
 from gpu_platform.domain import stacks as stack_records
 from gpu_platform.domain.json_text import Json
-from gpu_platform.domain.metadata import BadMetadata, read_json
+from gpu_platform.domain.metadata import BadMetadata, key_of, read_json
 from gpu_platform.domain.mount_holds import hold_of, is_holdable, plan_hold, unit_holder
 from gpu_platform.domain.stack_plan import Records, find_differences, plan_stack
 from gpu_platform.domain.stacks import (
@@ -50,7 +50,7 @@ from reconciler.functions.observe import build_after_unit, observe_function
 from reconciler.functions.plan import plan_function
 from reconciler.functions.workers import measure_start
 from reconciler.guarded_writes import CreateObject
-from reconciler.informers import World, key_of
+from reconciler.informers import World
 from reconciler.metadata_reports import find_bad_metadata
 from reconciler.operations.observe import Observed as ObservedOperation
 from reconciler.operations.plan import plan_operation
