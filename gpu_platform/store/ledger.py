@@ -67,18 +67,18 @@ def build_deletion(item: Json, tenant: str) -> Json:
 
 async def open_operation(client: ObjectClient, operation: Json) -> Opened:
     """Records the operation, unless one of its name is recorded. NotFoundError: there is no such namespace."""
-    return Opened(*await _create_or_find(client, OPERATIONS, operation))
+    return Opened(*await create_or_find(client, OPERATIONS, operation))
 
 
 async def create_or_adopt(client: ObjectClient, path: ResourcePath, body: Json) -> Json:
     """Creates the object, or returns the one that an earlier try of the same operation created."""
-    item, is_new = await _create_or_find(client, path, body)
+    item, is_new = await create_or_find(client, path, body)
     if not is_new and (marks_of(item) != marks_of(body) or "deletionTimestamp" in item["metadata"]):
         raise NameTakenError(body["metadata"]["name"])
     return item
 
 
-async def _create_or_find(client: ObjectClient, path: ResourcePath, body: Json) -> tuple[Json, bool]:
+async def create_or_find(client: ObjectClient, path: ResourcePath, body: Json) -> tuple[Json, bool]:
     """Returns the object that has the name, and whether this call created it."""
     name, namespace = body["metadata"]["name"], body["metadata"]["namespace"]
     for _ in range(CREATE_TRIES):

@@ -6,13 +6,15 @@ the unit from the start, which lists it before it is made (`domain.spare_tokens`
 """
 
 import base64
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from gpu_platform.domain import names
 from gpu_platform.domain.json_text import Json
-from gpu_platform.kube.errors import AlreadyExistsError, ConflictError, NotFoundError
+from gpu_platform.kube.errors import ConflictError, NotFoundError
 from gpu_platform.kube.paths import SECRETS
-from gpu_platform.kube.requests import ObjectClient, find
+from gpu_platform.kube.requests import ObjectClient
+from gpu_platform.store.ledger import create_or_find
 
 TOKEN_KEY = "token"  # noqa: S105 - the name of a field
 TRIES = 5
@@ -30,21 +32,14 @@ async def ensure_token_secret(client: ObjectClient, unit: str, token: UnitToken,
     """Keeps the token for as long as `owner` (an Operation, or the unit itself) or an earlier owner exists. Returns
     whether it was not there before."""
     body = build_token_secret(unit, token, owner)
-    namespace, name = body["metadata"]["namespace"], body["metadata"]["name"]
     for _ in range(TRIES):
-        try:
-            await client.create(SECRETS.collection(namespace), body)
+        live, is_new = await create_or_find(client, SECRETS, body)
+        if is_new:
             return True
-        except AlreadyExistsError:
-            live = await find(client, SECRETS, name, namespace)
-        if live is None:
-            continue
-        try:
+        with suppress(ConflictError, NotFoundError):
             await _join_owners(client, live, body)
             return False
-        except (ConflictError, NotFoundError):
-            continue
-    raise ConflictError(409, "Conflict", f"secrets: {name} is made and deleted again and again")
+    raise ConflictError(409, "Conflict", f"secrets: {body['metadata']['name']} is made and deleted again and again")
 
 
 def build_token_secret(unit: str, token: UnitToken, owner: Json) -> Json:
