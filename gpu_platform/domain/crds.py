@@ -53,6 +53,17 @@ def build_schema(model: type[BaseModel]) -> Schema:
     return _translate(document, document.pop("$defs", {}))
 
 
+def fill_defaults(schema: Schema, value: Any) -> Any:
+    """The value with the defaults of its schema, as the API server fills them in. Unknown fields stay."""
+    if isinstance(value, dict) and "properties" in schema:
+        fields = schema["properties"]
+        given = {**{name: field["default"] for name, field in fields.items() if "default" in field}, **value}
+        return {name: fill_defaults(fields.get(name, {}), each) for name, each in given.items()}
+    if isinstance(value, list):
+        return [fill_defaults(schema.get("items", {}), each) for each in value]
+    return value
+
+
 def _translate(node: Schema, definitions: Mapping[str, Schema]) -> Schema:
     node = _resolve(node, definitions)
     unknown = node.keys() - {*COPIED, *TRANSLATED, *DROPPED}

@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from gpu_platform.domain.crds import build_schema
+from gpu_platform.domain.crds import build_schema, fill_defaults
 from gpu_platform.domain.functions import GPUFunctionSpec, check_function
 from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.quantities import QuantityError, parse_amount
@@ -63,7 +63,7 @@ def check_inputs(kind: Kind, news: Json) -> Checked:
 def normalise_spec(kind: Kind, spec: Json) -> Json:
     """As the model writes it. Around what is not known yet, the defaults are filled in all the same."""
     if contains_unknown(spec):
-        filled: Json = _with_defaults(build_schema(kind.model), spec)
+        filled: Json = fill_defaults(build_schema(kind.model), spec)
         return filled
     return kind.model.model_validate(spec).to_json()
 
@@ -81,10 +81,18 @@ def _find_failures(kind: Kind, inputs: Json) -> Iterator[Failure]:
             yield Failure(field, "is required")
     for field, is_right, rule in (
         ("name", kind.is_name, kind.name_rule),
-        ("tenant", _is_tenant, "should be the name of a tenant: lower-case letters, digits and inner hyphens"),
-        ("operationID", _is_operation_id, f"should have at most {OPERATION_ID_LIMIT} characters"),
-        ("requestHash", _is_request_hash, "should be a SHA-256 in 64 hexadecimal digits, or be left out"),
-        ("objectUID", _is_uid, f"should have at most {UID_LIMIT} characters"),
+        (
+            "tenant",
+            TENANT_NAME.fullmatch,
+            "should be the name of a tenant: lower-case letters, digits and inner hyphens",
+        ),
+        (
+            "operationID",
+            lambda text: len(text) <= OPERATION_ID_LIMIT,
+            f"should have at most {OPERATION_ID_LIMIT} characters",
+        ),
+        ("requestHash", REQUEST_HASH.fullmatch, "should be a SHA-256 in 64 hexadecimal digits, or be left out"),
+        ("objectUID", lambda text: len(text) <= UID_LIMIT, f"should have at most {UID_LIMIT} characters"),
     ):
         value = inputs.get(field)
         if isinstance(value, Unknown) or value is None or field not in kind.inputs:
@@ -142,33 +150,6 @@ def _as_tuples(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _as_tuples(each) for key, each in value.items()}
     return tuple(_as_tuples(each) for each in value) if isinstance(value, list) else value
-
-
-def _with_defaults(schema: Json, value: Any) -> Any:
-    """As the API server does it."""
-    if isinstance(value, dict) and "properties" in schema:
-        fields = schema["properties"]
-        said = {**{name: field["default"] for name, field in fields.items() if "default" in field}, **value}
-        return {name: _with_defaults(fields[name], each) for name, each in said.items()}
-    if isinstance(value, list):
-        return [_with_defaults(schema["items"], each) for each in value]
-    return value
-
-
-def _is_tenant(text: str) -> bool:
-    return TENANT_NAME.fullmatch(text) is not None
-
-
-def _is_operation_id(text: str) -> bool:
-    return len(text) <= OPERATION_ID_LIMIT
-
-
-def _is_uid(text: str) -> bool:
-    return len(text) <= UID_LIMIT
-
-
-def _is_request_hash(text: str) -> bool:
-    return REQUEST_HASH.fullmatch(text) is not None
 
 
 def find_difference(kind: Kind, old_inputs: Json, outputs: Json, news: Json) -> Difference:

@@ -12,7 +12,7 @@ from pydantic import Field, ValidationError
 from gpu_platform.client import RawClient
 from gpu_platform.client.method import BlockingRaw
 from gpu_platform.client.resources import Functions, Storages, Units
-from gpu_platform.domain.crds import build_schema
+from gpu_platform.domain.crds import build_schema, fill_defaults
 from gpu_platform.domain.functions import (
     LONGEST_CALL_SECONDS,
     CallTimeout,
@@ -173,7 +173,7 @@ class Kind(Generic[A]):
         if contains_unknown(inputs):
             # A preview shows no more changes than there may be, and a plan that was saved from it still fits once
             # everything is known.
-            return self.fill_in(_with_defaults(build_schema(self.args), inputs)), ()
+            return self.fill_in(fill_defaults(build_schema(self.args), inputs)), ()
         try:
             args = self.args.model_validate_json(
                 json.dumps(inputs), strict=True, extra="forbid", by_alias=True, by_name=False
@@ -237,16 +237,6 @@ def as_json(value: Any) -> Any:
     if isinstance(value, list):
         return [as_json(each) for each in value]
     return int(value) if isinstance(value, float) and value.is_integer() else value
-
-
-def _with_defaults(schema: Json, value: Any) -> Any:
-    if isinstance(value, dict) and "properties" in schema:
-        fields = schema["properties"]
-        given = {**{name: field["default"] for name, field in fields.items() if "default" in field}, **value}
-        return {name: _with_defaults(fields.get(name, {}), each) for name, each in given.items()}
-    if isinstance(value, list):
-        return [_with_defaults(schema.get("items", {}), each) for each in value]
-    return value
 
 
 def _place(parts: tuple[int | str, ...]) -> str:

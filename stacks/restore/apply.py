@@ -27,7 +27,7 @@ from stacks.restore.observe import Seen, Snapshot
 from stacks.restore.plan import RUNS, Action, Kept, Outcome, Result, outcome_of, plan_restore
 from stacks.runner import Fault, RunnerStoppedError, StackFailedError, StackRunner, UpResult
 from stacks.runner.programs import build_program
-from stacks.worker.holding import Held, Terms, clear_away, healing, renewed
+from stacks.worker.holding import Held, Terms, build_record, clear_away, healing, renewed
 
 KINDS = {kind: name for name, kind in OBJECT_KINDS.items()}
 T = TypeVar("T")
@@ -176,14 +176,16 @@ class StackRestorer:
             await self._release_failed(held, record, done)
             result = Result.INTERRUPTED if done.is_interrupted else Result.FAILED
             return Outcome(address, result, done.reason)
-        live, run = done
-        await release_lease(self._client, held.lease, build_record(live, run, self._now()), self._now())
+        live, accepted, run = done
+        now = self._now()
+        # As the object says it: by that the stack worker sees whether there is something to record.
+        await release_lease(self._client, held.lease, build_record(accepted, run, now), now)
         pass_point("restore.index-written")
         is_without = action is Action.MAKE and kept.runs and not _has_source(live)
         return Outcome(address, Result.RESTORED, is_without_stock=is_without)
 
-    async def _run(self, wanted: Intent, stale: str) -> tuple[Json, UpResult] | _Failed:
-        """The object as it is now, and what Pulumi says of its run."""
+    async def _run(self, wanted: Intent, stale: str) -> tuple[Json, Intent, UpResult] | _Failed:
+        """The object as it is now, what was accepted for it, and the result of Pulumi's run."""
         address = wanted.address
         try:
             run = await self._in_thread(partial(self._run_pulumi, wanted, stale))
@@ -204,7 +206,7 @@ class StackRestorer:
             return _Failed(f"the work directory of its stack: {error}")
         except KubeError as error:
             return _Failed(describe(error, address.full_name, self._client.server))
-        return live, run
+        return live, intent, run
 
     def _run_pulumi(self, intent: Intent, stale: str) -> UpResult:
         """Once more, when the stack was locked by a process that is provably gone, or whose lock a person gave up."""
@@ -233,22 +235,6 @@ def build_record_to_hold(kept: Kept, record: StackRecord | None, now: datetime) 
         return replace(record, error=None, failures=0)
     intent = kept.intent
     recorded = Recorded(intent.accepted_spec, intent.operation_id, intent.request_hash, kept.at or now, resources=1)
-    return StackRecord(intent.address, uid=intent.uid, recorded=recorded)
-
-
-def build_record(live: Json, run: UpResult, now: datetime) -> StackRecord:
-    """In the object's own words: by them the stack worker sees whether there is something to record."""
-    intent = intent_of(live)
-    if intent is None:
-        raise ValueError("nobody accepted it")
-    recorded = Recorded(
-        accepted_spec=intent.accepted_spec,
-        operation_id=intent.operation_id,
-        request_hash=intent.request_hash,
-        at=now,
-        resources=run.resources,
-        outputs=run.outputs,
-    )
     return StackRecord(intent.address, uid=intent.uid, recorded=recorded)
 
 

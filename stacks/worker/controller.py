@@ -14,13 +14,13 @@ from gpu_platform.clock import Backoff
 from gpu_platform.controller.loop import Done, Key, RequeueAfter, Result, Trigger
 from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.stack_plan import Action, Records, plan_stack
-from gpu_platform.domain.stacks import Intent, Recorded, StackAddress, StackRecord
+from gpu_platform.domain.stacks import Intent, StackAddress, StackRecord
 from gpu_platform.kube.requests import ObjectClient
 from gpu_platform.process import pass_point
 from gpu_platform.store.stacks import Holder, holder_of, look, release_lease, remove_lease, take_lease
 from stacks.runner import Fault, RunnerStoppedError, StackFailedError, StackRunner
 from stacks.runner.programs import build_program
-from stacks.worker.holding import Held, Terms, clear_away, healing, renewed
+from stacks.worker.holding import Held, Terms, build_record, clear_away, healing, renewed
 from stacks.worker.metrics import WorkerMetrics
 from stacks.worker.observe import (
     StackWorld,
@@ -178,18 +178,7 @@ class StacksController:
         result = await self._in_thread(
             lambda: self._healing(address, lambda: self._runner.record(address, program, refresh=refresh))
         )
-        return StackRecord(
-            address=address,
-            uid=str(result.outputs.get("uid") or intent.uid),
-            recorded=Recorded(
-                accepted_spec=intent.accepted_spec,
-                operation_id=intent.operation_id,
-                request_hash=intent.request_hash,
-                at=self._now(),
-                resources=result.resources,
-                outputs=result.outputs,
-            ),
-        )
+        return build_record(intent, result, self._now(), result.outputs.get("uid"))
 
     def _healing(self, address: StackAddress, run: Callable[[], T]) -> T:
         """Once more, when the stack was locked by a process that is provably gone: on this host, or because the very

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import TypeVar
 
 from gpu_platform.domain.json_text import Json
-from gpu_platform.domain.stacks import StackAddress
+from gpu_platform.domain.stacks import Intent, Recorded, StackAddress, StackRecord
 from gpu_platform.kube.errors import ConflictError, KubeError, NotFoundError
 from gpu_platform.kube.requests import ObjectClient
 from gpu_platform.store.stacks import Holder, holder_of, is_dead, parse_holder, renew_lease
-from stacks.runner import Fault, StackFailedError, StackRunner
+from stacks.runner import Fault, StackFailedError, StackRunner, UpResult
 
 log = logging.getLogger(__name__)
 
@@ -118,6 +118,19 @@ def clear_away(runner: StackRunner, address: StackAddress, holder: str) -> None:
     if end_processes_of(holder, address.stack):
         log.warning("stack.holder_ended", extra={"stack": address.lease, "holder": holder})
     runner.heal_lock(address, lease_expired=False)
+
+
+def build_record(intent: Intent, result: UpResult, now: datetime, uid: str | None = None) -> StackRecord:
+    """What the index says of a stack after this run. Without a uid, the intent names the object."""
+    recorded = Recorded(
+        accepted_spec=intent.accepted_spec,
+        operation_id=intent.operation_id,
+        request_hash=intent.request_hash,
+        at=now,
+        resources=result.resources,
+        outputs=result.outputs,
+    )
+    return StackRecord(intent.address, uid=uid or intent.uid, recorded=recorded)
 
 
 def healing(run: Callable[[], T], heal: Callable[[StackFailedError], bool]) -> T:
