@@ -1,4 +1,4 @@
-"""The supervisor with small programs in the place of the cluster's: the order of starts, steps, and last words."""
+"""The supervisor with small programs in the place of the cluster's: starts, steps, last words, and restarts."""
 
 import asyncio
 import os
@@ -14,6 +14,7 @@ from gpu_platform.devcluster.credentials import ensure_certificates
 from gpu_platform.devcluster.directory import ClusterDirectory
 from gpu_platform.devcluster.processes import Finished, HttpReady, ProcessSpec
 from gpu_platform.devcluster.record import ClusterRecord, ClusterStatus, read_status
+from gpu_platform.devcluster.supervisor import ROOM_BYTES, plan_restart
 
 ENOUGH_SECONDS = 30
 STOP = f"import os; os.kill({os.getpid()}, {int(signal.SIGTERM)})"
@@ -87,3 +88,26 @@ async def test_a_process_that_does_not_start_says_why_in_the_error_itself(
     assert status.error is not None
     assert status.error.startswith("reconciler does not start; ")
     assert status.error.splitlines()[1:] == ["    reading settings", "    no such cluster"]
+
+
+FULL = "JetStream stream '$G > KV_invocations' write error: write 1.blk: no space left on device"
+OFF = "JetStream not enabled"
+RECOVERING = "JetStream stream '$G > KV_invocations' could not be found"
+
+
+@pytest.mark.parametrize(
+    ("health", "free_bytes", "is_restarted"),
+    [
+        (None, ROOM_BYTES, False),
+        (RECOVERING, ROOM_BYTES, False),
+        (FULL, 0, False),
+        (FULL, ROOM_BYTES - 1, False),
+        (FULL, ROOM_BYTES, True),
+        (OFF, 0, False),
+        (OFF, ROOM_BYTES, True),
+    ],
+)
+def test_a_write_error_is_mended_by_a_restart_once_there_is_room(
+    health: str | None, free_bytes: int, *, is_restarted: bool
+) -> None:
+    assert plan_restart(health, free_bytes) == (health if is_restarted else None)

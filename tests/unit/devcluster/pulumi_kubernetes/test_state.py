@@ -1,10 +1,17 @@
-"""A live object seen through the inputs that declared it: other people's edits show, the server's own words do not."""
+"""A live object seen through the inputs that declared it, and whose object it is."""
 
 import base64
 
 import pytest
 
-from gpu_platform.devcluster.pulumi_kubernetes.state import APPLIED_BY, build_imported_inputs, observe_inputs
+from gpu_platform.devcluster.pulumi_kubernetes.state import (
+    APPLIED_BY,
+    build_body,
+    build_imported_inputs,
+    field_manager_name,
+    is_managed_by,
+    observe_inputs,
+)
 from gpu_platform.domain.json_text import Json
 
 OWNED: Json = {
@@ -102,3 +109,30 @@ def test_an_import_takes_all_but_what_only_the_server_says() -> None:
         "metadata": {"name": "a", "labels": {"x": "y"}},
         "data": {"k": "v"},
     }
+
+
+def test_every_resource_of_a_program_has_a_field_manager_of_its_own() -> None:
+    assert field_manager_name("urn:a") == field_manager_name("urn:a") != field_manager_name("urn:b")
+
+
+def test_an_object_is_ours_when_our_manager_applied_it() -> None:
+    live = {"metadata": {"managedFields": [{"manager": "m", "operation": "Apply"}]}}
+
+    assert is_managed_by(live, "m")
+    assert not is_managed_by(live, "n")
+    assert not is_managed_by({"metadata": {"managedFields": [{"manager": "m", "operation": "Update"}]}}, "m")
+
+
+def test_what_is_sent_has_a_field_to_own_even_if_the_inputs_have_none() -> None:
+    inputs = {"kind": "Namespace", "metadata": {"name": "a", "namespace": "ignored"}}
+
+    assert build_body(inputs, None, "m") == {
+        "kind": "Namespace",
+        "metadata": {"name": "a", "annotations": {APPLIED_BY: "m"}},
+    }
+
+
+def test_annotations_of_the_inputs_are_sent_too() -> None:
+    body = build_body({"metadata": {"name": "a", "annotations": {"x": "y"}}}, "shop", "m")
+
+    assert body["metadata"] == {"name": "a", "namespace": "shop", "annotations": {"x": "y", APPLIED_BY: "m"}}
