@@ -7,13 +7,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from gpu_platform.cli.output import UNCUT
 from gpu_platform.devcluster.parts import FromPath, Parts, ensure_parts, shown_progress
-
-# What a shell reports for a program that Ctrl-C ended.
-INTERRUPTED = 130
-
-# Columns; wider than any row, because a path that is cut is of no use. The terminal wraps it.
-UNCUT = 1000
 
 
 def tools(
@@ -30,7 +25,7 @@ def tools(
             parts = ensure_parts(from_path=from_path, progress=progress)
     except KeyboardInterrupt:
         messages.print("Interrupted: nothing is left running, and the next run continues from here.")
-        raise typer.Exit(INTERRUPTED) from None
+        raise
     if as_json:
         typer.echo(render_json(parts))
     else:

@@ -55,6 +55,8 @@ from gpu_platform.domain.storages import StorageChange
 from gpu_platform.domain.units import UnitChange
 
 M = TypeVar("M", bound=BaseModel)
+C = TypeVar("C", bound=BaseModel)
+U = TypeVar("U", bound=BaseModel)
 V = TypeVar("V", UnitView, StorageView, FunctionView, PoolView)
 
 SYNC_SECONDS = 30.0
@@ -153,17 +155,31 @@ class Objects(Group[S], Generic[S, V]):
     def _get(self, name: str) -> Call[V]:
         return Call("GET", self._path(name), self._read)
 
-    def _act(self, name: str, action: str, *, body: Json | None = None, is_repeatable: bool = True) -> Call[V]:
-        return Call("POST", self._path(name, action), self._read, body=body, is_repeatable=is_repeatable)
+    def _path(self, *segments: str) -> str:
+        return build_path(self.path, *segments)
+
+    def _read(self, document: Any) -> V:
+        return self.model.model_validate(document)
+
+
+class Declared(Objects[S, V], Generic[S, V, C, U]):
+    """Objects that a tenant declares, with the types of a request and of a change."""
+
+    @method
+    def create(self, request: C | Mapping[str, Any]) -> Call[V]:
+        """Accepts an object. The same operationID again is answered with the same object; a missing one is chosen."""
+        return Call("POST", self.path, self._read, body=_with_operation_id(request))
+
+    @method
+    def update(self, name: str, change: U | Mapping[str, Any], *, etag: str | None = None) -> Call[V]:
+        """Changes the fields that are given; with an ETag, only if the object is still as it was then."""
+        return Call("PUT", self._path(name), self._read, body=to_document(change), etag=etag)
 
     def _list(self, **filters: str | None) -> Call[tuple[V, ...]]:
         return Call("GET", self.path, read_list(self.model), said(**filters), is_paged=True)
 
-    def _create(self, request: BaseModel | Mapping[str, Any]) -> Call[V]:
-        return Call("POST", self.path, self._read, body=_with_operation_id(request))
-
-    def _update(self, name: str, change: BaseModel | Mapping[str, Any], etag: str | None) -> Call[V]:
-        return Call("PUT", self._path(name), self._read, body=to_document(change), etag=etag)
+    def _act(self, name: str, action: str, *, body: Json | None = None, is_repeatable: bool = True) -> Call[V]:
+        return Call("POST", self._path(name, action), self._read, body=body, is_repeatable=is_repeatable)
 
     def _events(self, name: str) -> Call[tuple[EventView, ...]]:
         return Call("GET", self._path(name, "events"), read_list(EventView))
@@ -175,14 +191,8 @@ class Objects(Group[S], Generic[S, V]):
             self._path(name, "logs"), said(follow="true" if follow else None, tail=lines, **params), follows=follow
         )
 
-    def _path(self, *segments: str) -> str:
-        return build_path(self.path, *segments)
 
-    def _read(self, document: Any) -> V:
-        return self.model.model_validate(document)
-
-
-class Units(Objects[S, UnitView]):
+class Units(Declared[S, UnitView, CreateUnit, UnitChange]):
     """A tenant's units: running images with GPUs."""
 
     model, path, absence = UnitView, "/gpu-units", "gpuunit_not_found"
@@ -190,15 +200,6 @@ class Units(Objects[S, UnitView]):
     @method
     def list(self, spec: str | None = None, phase: str | None = None) -> Call[tuple[UnitView, ...]]:
         return self._list(specName=spec, phase=phase)
-
-    @method
-    def create(self, request: CreateUnit | Mapping[str, Any]) -> Call[UnitView]:
-        """Accepts a unit. The same operationID again is answered with the same unit; a missing one is chosen."""
-        return self._create(request)
-
-    @method
-    def update(self, name: str, change: UnitChange | Mapping[str, Any], *, etag: str | None = None) -> Call[UnitView]:
-        return self._update(name, change, etag)
 
     @method
     def stop(self, name: str) -> Call[UnitView]:
@@ -274,7 +275,7 @@ class Units(Objects[S, UnitView]):
         return WatchStream(self.path, {"watch": "true"}, self._read)
 
 
-class Storages(Objects[S, StorageView]):
+class Storages(Declared[S, StorageView, CreateStorage, StorageChange]):
     """A tenant's storages: volumes that outlive the units that mount them."""
 
     model, path, absence = StorageView, "/gpu-storages", "gpustorage_not_found"
@@ -282,16 +283,6 @@ class Storages(Objects[S, StorageView]):
     @method
     def list(self, phase: str | None = None) -> Call[tuple[StorageView, ...]]:
         return self._list(phase=phase)
-
-    @method
-    def create(self, request: CreateStorage | Mapping[str, Any]) -> Call[StorageView]:
-        return self._create(request)
-
-    @method
-    def update(
-        self, name: str, change: StorageChange | Mapping[str, Any], *, etag: str | None = None
-    ) -> Call[StorageView]:
-        return self._update(name, change, etag)
 
     @method
     def recover(self, name: str, operation_id: str | None = None) -> Call[StorageView]:
@@ -361,7 +352,7 @@ class _DeleteReleased(Operation[str]):
         return True
 
 
-class Functions(Objects[S, FunctionView]):
+class Functions(Declared[S, FunctionView, CreateFunction, FunctionChange]):
     """A tenant's functions: code that answers invocations."""
 
     model, path, absence = FunctionView, "/serverless/functions", "function_not_found"
@@ -369,16 +360,6 @@ class Functions(Objects[S, FunctionView]):
     @method
     def list(self) -> Call[tuple[FunctionView, ...]]:
         return self._list()
-
-    @method
-    def create(self, request: CreateFunction | Mapping[str, Any]) -> Call[FunctionView]:
-        return self._create(request)
-
-    @method
-    def update(
-        self, name: str, change: FunctionChange | Mapping[str, Any], *, etag: str | None = None
-    ) -> Call[FunctionView]:
-        return self._update(name, change, etag)
 
     @method
     def wait(self, name: str, *, timeout: float | Deadline = DEFAULT_TIMEOUT) -> Operation[FunctionView]:
@@ -513,7 +494,7 @@ class Pools(Objects[S, PoolView]):
 
     @method
     def update(self, name: str, change: ChangeStockPool | Mapping[str, Any]) -> Call[PoolView]:
-        return self._update(name, change, None)
+        return Call("PUT", self._path(name), self._read, body=to_document(change))
 
     @method
     def wait(self, name: str, *, timeout: float | Deadline = DEFAULT_TIMEOUT) -> Operation[PoolView]:
