@@ -24,7 +24,7 @@ from tests.architecture.repository import ROOT
 from tests.support.clusters import RunningCluster
 from tests.support.units_and_stock import INSTANCES, find, ready_condition
 from tests.support.units_api import SPEC as UNITS_SPEC
-from tests.support.units_api import delete_operations
+from tests.support.units_api import remove_with_record
 from tests.support.waiting import eventually
 
 SPEC = "host.1"
@@ -161,11 +161,4 @@ async def post_function(api: httpx.AsyncClient, name: str, **fields: Any) -> Jso
 
 
 async def remove_function(api: httpx.AsyncClient, kube: KubeClient, name: str) -> None:
-    """Also its record, so that the next test may use the same operationID."""
-    await api.delete(f"{FUNCTIONS}/{name}")
-
-    async def is_gone() -> bool:
-        return (await api.get(f"{FUNCTIONS}/{name}")).status_code == 404
-
-    await eventually(is_gone)
-    await delete_operations(kube, name)
+    await remove_with_record(api, kube, FUNCTIONS, name)

@@ -91,15 +91,16 @@ async def delete_storage(kube: KubeClient, name: str) -> None:
 
 
 async def expect_storage_deleted(kube: KubeClient, name: str) -> None:
-    async def is_gone() -> bool:
-        return await find(kube, GPU_STORAGES.item(name, INSTANCES)) is None
-
-    await eventually(is_gone)
+    await _expect_deleted(kube, GPU_STORAGES.item(name, INSTANCES))
 
 
 async def expect_pvc_deleted(kube: KubeClient, name: str) -> None:
+    await _expect_deleted(kube, PERSISTENT_VOLUME_CLAIMS.item(name, INSTANCES))
+
+
+async def _expect_deleted(kube: KubeClient, path: str) -> None:
     async def is_gone() -> bool:
-        return await find(kube, PERSISTENT_VOLUME_CLAIMS.item(name, INSTANCES)) is None
+        return await find(kube, path) is None
 
     await eventually(is_gone)
 

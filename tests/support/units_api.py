@@ -59,11 +59,15 @@ async def wait_unit_view(api: httpx.AsyncClient, name: str, phase: str) -> Json:
 
 
 async def remove_unit(api: httpx.AsyncClient, kube: KubeClient, name: str) -> None:
-    """Also its record, so that the next test may use the same operationID."""
-    await api.delete(f"{UNITS}/{name}")
+    await remove_with_record(api, kube, UNITS, name)
+
+
+async def remove_with_record(api: httpx.AsyncClient, kube: KubeClient, collection: str, name: str) -> None:
+    """Deletes an object and its operations, so that the next test may use the same operationID."""
+    await api.delete(f"{collection}/{name}")
 
     async def is_gone() -> bool:
-        return (await api.get(f"{UNITS}/{name}")).status_code == 404
+        return (await api.get(f"{collection}/{name}")).status_code == 404
 
     await eventually(is_gone)
     await delete_operations(kube, name)
