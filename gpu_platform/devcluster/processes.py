@@ -80,7 +80,7 @@ class ProcessSpec:
     """Whether it starts only once our custom resource definitions exist; see `definitions`."""
 
     store: Store | None = None
-    """What the process writes to, if it is restarted when it can write there again; see `store_repair`."""
+    """What the process writes to, if it is restarted when it can write there again; see `supervisor`."""
 
 
 def plan_processes(directory: ClusterDirectory, record: ClusterRecord, path: str) -> tuple[ProcessSpec, ...]:
