@@ -9,7 +9,7 @@ from gpu_platform.api_models.health import HealthView, LivenessView
 from gpu_platform.cli.options import AsJson, Url
 from gpu_platform.cli.output import build_details, build_duration, print_json, print_table
 from gpu_platform.cli.resources import connect
-from gpu_platform.client.connection import KEY_VARIABLE
+from gpu_platform.client.client import KEY_VARIABLE
 
 NO_KEY = f"nodes, GPUs and counts need a key: set {KEY_VARIABLE}"
 UNCHECKED = "the API has not read its keys yet: it does not reach Kubernetes"

@@ -23,7 +23,7 @@ from gpu_platform.cli.request_files import parse_json
 from gpu_platform.cli.resources import connect
 from gpu_platform.client import ApiError, PlatformError
 from gpu_platform.client.calls import said
-from gpu_platform.client.connection import KEY_VARIABLE, URL_VARIABLE
+from gpu_platform.client.client import KEY_VARIABLE, URL_VARIABLE
 from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.tenants import tenant_of
 from gpu_platform.process import dies_with_parent

@@ -2,10 +2,6 @@
 
 import json
 
-import pytest
-
-from gpu_platform.api_models.stacks import PreviewView
-from gpu_platform.client.wait import Outcome, judge_preview, judge_recorded
 from tests.unit.cli.shell import Shell
 from tests.unit.client import views
 from tests.unit.client.api_server import ApiServer, data, refusal
@@ -159,22 +155,3 @@ def test_create_fails_when_the_stack_is_not_recorded_in_time(api: ApiServer, she
 
     assert result.exit_code == 1
     assert "stack of demo is not recorded after 0.2 s: not recorded yet" in result.stderr
-
-
-@pytest.mark.parametrize(
-    ("phase", "outcome"),
-    [
-        ("Pending", Outcome.NOT_YET),
-        ("Running", Outcome.NOT_YET),
-        ("Succeeded", Outcome.DONE),
-        ("Failed", Outcome.FAILED),
-    ],
-)
-def test_a_preview_is_done_when_its_phase_says_so(phase: str, outcome: Outcome) -> None:
-    preview = PreviewView.model_validate(views.preview(phase))
-    assert judge_preview(preview).outcome is outcome
-
-
-def test_what_is_gone_is_waited_for_no_longer() -> None:
-    assert judge_preview(None).outcome is Outcome.FAILED
-    assert judge_recorded(None).outcome is Outcome.FAILED

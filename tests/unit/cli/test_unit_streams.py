@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 
-from gpu_platform.client.events import EventReader, ServerEvent
 from tests.unit.cli.shell import KEY, Shell
 from tests.unit.client import views
 from tests.unit.client.api_server import Answer, ApiServer, event, refusal, stream
@@ -74,13 +73,3 @@ def test_ctrl_c_ends_a_watch_quietly(api: ApiServer) -> None:
         _, errors = process.communicate(timeout=30)
 
     assert (process.returncode, errors) == (130, "")
-
-
-def test_events_are_read_as_the_standard_has_them() -> None:
-    reader = EventReader(lambda data: data)
-    lines = ["event:added", "data: [1,", "data: 2]", "", ": a comment", "", "data: text", "", "data: cut off"]
-
-    assert [event for line in lines for event in reader.feed(line)] == [
-        ServerEvent("added", None, [1, 2]),
-        ServerEvent("message", None, "text"),
-    ]

@@ -2,20 +2,6 @@
 
 import json
 
-import pytest
-
-from gpu_platform.api_models.stock import JobView, PoolView, StockUnitView
-from gpu_platform.api_models.units import UnitView
-from gpu_platform.client.wait import (
-    UNPROBED_SECONDS,
-    Outcome,
-    find_steady_seconds,
-    judge_gone,
-    judge_job,
-    judge_ready,
-    judge_seeded,
-    judge_settled,
-)
 from gpu_platform.domain.json_text import Json
 from tests.unit.cli.shell import Shell
 from tests.unit.client import views
@@ -52,21 +38,6 @@ def test_a_unit_without_probes_that_ends_at_once_is_no_success(api: ApiServer, s
 
     assert result.exit_code == 1
     assert "error: demo is not Ready: Failed (PodStartupFailed: Error (exit code 1))" in result.stderr
-
-
-@pytest.mark.parametrize(
-    ("probes", "phase", "seconds"),
-    [
-        (None, "Ready", UNPROBED_SECONDS),
-        ({"liveness": {"command": ["true"]}}, "Ready", UNPROBED_SECONDS),
-        ({"readiness": {"command": ["true"]}}, "Ready", 0),
-        ({"startup": {"command": ["true"]}}, "Ready", 0),
-        (None, "Stopped", 0),
-    ],
-)
-def test_how_long_a_unit_must_stay_in_its_phase(probes: Json | None, phase: str, seconds: float) -> None:
-    unit = UnitView.model_validate(views.unit(template={"probes": probes}))
-    assert find_steady_seconds(unit, phase) == seconds
 
 
 def test_the_last_answer_is_printed_for_machines(api: ApiServer, shell: Shell) -> None:
@@ -205,70 +176,3 @@ def test_a_new_pool_is_waited_for_until_it_is_full(api: ApiServer, shell: Shell)
 
     assert result.stdout.startswith("pool t4 is ready after ")
     assert "pool t4: Progressing (1 of 3 free units are ready)" in result.stderr
-
-
-@pytest.mark.parametrize(
-    ("seen", "outcome"),
-    [
-        (None, Outcome.FAILED),
-        (views.unit(generation=2, observedGeneration=2), Outcome.DONE),
-        (views.unit(generation=3, observedGeneration=3), Outcome.DONE),
-        (views.unit(generation=1, observedGeneration=1), Outcome.NOT_YET),
-        (views.unit(generation=2, observedGeneration=1), Outcome.NOT_YET),
-        (views.unit(generation=2, observedGeneration=None), Outcome.NOT_YET),
-        (views.unit(generation=2, observedGeneration=2, phase="Progressing"), Outcome.NOT_YET),
-        (views.unit(generation=2, observedGeneration=2, phase="Failed"), Outcome.FAILED),
-        (views.unit(generation=1, observedGeneration=1, phase="Failed"), Outcome.NOT_YET),
-        (views.unit(generation=2, observedGeneration=1, phase="Terminating"), Outcome.FAILED),
-    ],
-)
-def test_a_unit_is_ready_when_the_accepted_spec_is(seen: Json | None, outcome: Outcome) -> None:
-    unit = UnitView.model_validate(seen) if seen else None
-    assert judge_settled(unit, "Ready", 2).outcome is outcome
-
-
-def test_a_unit_is_gone_when_the_api_does_not_know_it() -> None:
-    assert judge_gone(None).outcome is Outcome.DONE
-    assert judge_gone(UnitView.model_validate(views.unit())).outcome is Outcome.NOT_YET
-
-
-@pytest.mark.parametrize(
-    ("status", "outcome"),
-    [
-        ("pending", Outcome.NOT_YET),
-        ("running", Outcome.NOT_YET),
-        ("succeeded", Outcome.DONE),
-        ("failed", Outcome.FAILED),
-    ],
-)
-def test_a_job_is_done_when_it_succeeded(status: str, outcome: Outcome) -> None:
-    assert judge_job(JobView.model_validate(views.job(status))).outcome is outcome
-
-
-@pytest.mark.parametrize(
-    ("states", "outcome"),
-    [
-        ([], Outcome.DONE),
-        (["available", "claimed"], Outcome.DONE),
-        (["available", "waiting"], Outcome.NOT_YET),
-    ],
-)
-def test_seeded_stock_is_there_when_none_of_it_waits(states: list[str], outcome: Outcome) -> None:
-    stock = tuple(StockUnitView.model_validate(views.stock_unit(state=state)) for state in states)
-
-    assert judge_seeded(stock).outcome is outcome
-
-
-@pytest.mark.parametrize(
-    ("seen", "outcome"),
-    [
-        (None, Outcome.FAILED),
-        (views.pool(), Outcome.DONE),
-        (views.pool(observedGeneration=None), Outcome.NOT_YET),
-        (views.pool(phase="Progressing"), Outcome.NOT_YET),
-        (views.pool(phase="Failed"), Outcome.FAILED),
-        (views.pool(phase="Terminating"), Outcome.FAILED),
-    ],
-)
-def test_a_pool_is_full_when_it_is_ready(seen: Json | None, outcome: Outcome) -> None:
-    assert judge_ready(PoolView.model_validate(seen) if seen else None).outcome is outcome
