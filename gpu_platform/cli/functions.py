@@ -1,11 +1,11 @@
 """`gpu-platform functions`: a tenant's functions, which answer calls."""
 
+from dataclasses import dataclass
 from typing import Annotated
 
 import typer
 
 from gpu_platform.api_models.functions import FunctionHealth, FunctionView
-from gpu_platform.cli import unit_options
 from gpu_platform.cli.options import (
     AsJson,
     Follow,
@@ -17,6 +17,7 @@ from gpu_platform.cli.options import (
     Timestamps,
     Url,
     Wait,
+    with_options,
 )
 from gpu_platform.cli.output import (
     build_age,
@@ -30,7 +31,7 @@ from gpu_platform.cli.output import (
 )
 from gpu_platform.cli.request_files import FUNCTION, File, Update, build_create, read_file, replayable
 from gpu_platform.cli.resources import Columns, add_delete, add_show, add_stack, connect, print_list
-from gpu_platform.cli.unit_options import UnitOptions
+from gpu_platform.cli.unit_options import ContainerOptions
 from gpu_platform.cli.wait import finish_ready, print_ready
 from gpu_platform.client.calls import said
 from gpu_platform.client.wait import DEFAULT_TIMEOUT, Deadline, describe_reason
@@ -58,6 +59,32 @@ IdleTimeout = Annotated[
 CallTimeout = Annotated[int | None, typer.Option("--call-timeout", min=1, help="Deadline of a call, in seconds.")]
 MaxAttempts = Annotated[int | None, typer.Option("--max-attempts", min=1, help="Tries of a call whose worker dies.")]
 QueueLimit = Annotated[int | None, typer.Option("--queue-limit", min=1, help="Calls that may wait or run.")]
+
+
+@dataclass(frozen=True)
+class WorkerOptions(ContainerOptions):
+    """What was said of a function's workers and of its calls. None: not said."""
+
+    concurrency: Concurrency = None
+    min_workers: MinWorkers = None
+    max_workers: MaxWorkers = None
+    idle_timeout: IdleTimeout = None
+    call_timeout: CallTimeout = None
+    max_attempts: MaxAttempts = None
+    queue_limit: QueueLimit = None
+
+    def build_request(self) -> Json:
+        """Those fields of a request that were said."""
+        return said(
+            template=self.build_template() or None,
+            concurrency=self.concurrency,
+            minWorkers=self.min_workers,
+            maxWorkers=self.max_workers,
+            idleTimeoutSeconds=self.idle_timeout,
+            timeoutSeconds=self.call_timeout,
+            maxAttempts=self.max_attempts,
+            queueLimit=self.queue_limit,
+        )
 
 
 @app.command("list")
@@ -104,20 +131,12 @@ add_show(app, "get", "Show a function.", lambda client: client.functions.get, _b
 
 
 @app.command()
+@with_options
 def create(
     name: Name,
     spec: SpecOrFile = None,
     image: Image = None,
-    command: unit_options.Command = None,
-    arg: unit_options.Arg = None,
-    env: unit_options.Env = None,
-    concurrency: Concurrency = None,
-    min_workers: MinWorkers = None,
-    max_workers: MaxWorkers = None,
-    idle_timeout: IdleTimeout = None,
-    call_timeout: CallTimeout = None,
-    max_attempts: MaxAttempts = None,
-    queue_limit: QueueLimit = None,
+    worker: WorkerOptions = WorkerOptions(),  # noqa: B008 - a value
     file: File = None,
     operation_id: OperationId = None,
     wait: Wait = False,
@@ -126,11 +145,7 @@ def create(
     url: Url = None,
 ) -> None:
     """Create a function. With --wait, until its workers are ready."""
-    options = {
-        **said(specName=spec),
-        **UnitOptions(image, command, arg, env).build_request(),
-        **_limits(concurrency, min_workers, max_workers, idle_timeout, call_timeout, max_attempts, queue_limit),
-    }
+    options = {**said(specName=spec, image=image or None), **worker.build_request()}
     request = build_create(file, options, name, operation_id, {"specName": "--spec", "image": "--image"})
     with connect(url) as client:
         deadline = Deadline(timeout)
@@ -141,28 +156,17 @@ def create(
 
 
 @app.command()
+@with_options
 def update(
     name: Name,
     image: Image = None,
-    command: unit_options.Command = None,
-    arg: unit_options.Arg = None,
-    env: unit_options.Env = None,
-    concurrency: Concurrency = None,
-    min_workers: MinWorkers = None,
-    max_workers: MaxWorkers = None,
-    idle_timeout: IdleTimeout = None,
-    call_timeout: CallTimeout = None,
-    max_attempts: MaxAttempts = None,
-    queue_limit: QueueLimit = None,
+    worker: WorkerOptions = WorkerOptions(),  # noqa: B008 - a value
     file: File = None,
     as_json: AsJson = False,
     url: Url = None,
 ) -> None:
     """Change a function. A list replaces the old one; what is not named stays."""
-    options = {
-        **UnitOptions(image, command, arg, env).build_request(),
-        **_limits(concurrency, min_workers, max_workers, idle_timeout, call_timeout, max_attempts, queue_limit),
-    }
+    options = {**said(image=image or None), **worker.build_request()}
     change = Update(FUNCTION, name, read_file(file), options)
     with connect(url) as client:
         current = client.functions.get(name)
@@ -208,25 +212,4 @@ def purge(name: Name, as_json: AsJson = False, url: Url = None) -> None:
         answer = client.functions.purge(name)
     print_answer(
         answer, lambda purged: print_line(f"{purged.cancelled} waiting calls of {name} are cancelled"), as_json=as_json
-    )
-
-
-def _limits(
-    concurrency: int | None,
-    min_workers: int | None,
-    max_workers: int | None,
-    idle_timeout: int | None,
-    call_timeout: int | None,
-    max_attempts: int | None,
-    queue_limit: int | None,
-) -> Json:
-    """Those that were said."""
-    return said(
-        concurrency=concurrency,
-        minWorkers=min_workers,
-        maxWorkers=max_workers,
-        idleTimeoutSeconds=idle_timeout,
-        timeoutSeconds=call_timeout,
-        maxAttempts=max_attempts,
-        queueLimit=queue_limit,
     )

@@ -1,6 +1,10 @@
 """Options that several commands share."""
 
-from typing import Annotated
+import inspect
+from collections.abc import Callable
+from dataclasses import fields, is_dataclass
+from functools import wraps
+from typing import Annotated, Any, get_type_hints
 
 import typer
 
@@ -50,3 +54,36 @@ def _refuse_empties(texts: list[str]) -> list[str]:
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Its name.", callback=_refuse_empty)]
 Names = Annotated[list[str], typer.Argument(metavar="NAME...", help="Their names.", callback=_refuse_empties)]
+
+
+def with_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Makes every field of a parameter that is a dataclass an option of the command, in its place."""
+    signature = inspect.signature(command)
+    groups: dict[str, Any] = {
+        each.name: each.annotation for each in signature.parameters.values() if is_dataclass(each.annotation)
+    }
+
+    @wraps(command)
+    def run(**values: Any) -> None:
+        made = {name: build(**_take(values, build)) for name, build in groups.items()}
+        command(**values, **made)
+
+    parameters = [option for each in signature.parameters.values() for option in _list_options(each)]
+    run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {each.name: each.annotation for each in parameters}
+    return run
+
+
+def _list_options(parameter: inspect.Parameter) -> list[inspect.Parameter]:
+    if not is_dataclass(parameter.annotation):
+        return [parameter]
+    hints = get_type_hints(parameter.annotation, include_extras=True)
+    return [
+        inspect.Parameter(each.name, parameter.kind, default=each.default, annotation=hints[each.name])
+        for each in fields(parameter.annotation)
+    ]
+
+
+def _take(values: dict[str, Any], kind: Any) -> dict[str, Any]:
+    """Takes the values of the fields out."""
+    return {each.name: values.pop(each.name) for each in fields(kind)}

@@ -2,8 +2,7 @@
 
 import re
 import shlex
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -73,40 +72,57 @@ class Scheme(StrEnum):
 
 
 @dataclass(frozen=True)
-class UnitOptions:
-    """What was said of a unit. None and empty: not said."""
+class ContainerOptions:
+    """What was said of a container. None and empty: not said."""
 
-    image: str | None = None
-    command: Sequence[str] | None = None
-    args: Sequence[str] | None = None
-    envs: Sequence[str] | None = None
-    ports: Sequence[str] | None = None
-    primary_port: str | None = None
-    scheme: Scheme | None = None
-    mounts: Sequence[str] | None = None
-    public: bool | None = None
-    probes: Mapping[str, str | None] = field(default_factory=dict)
-    """By kind: startup, readiness, liveness."""
+    command: Command = None
+    arg: Arg = None
+    env: Env = None
 
-    tenant_access: bool | None = None
+    def build_template(self) -> Json:
+        """Those fields of a template that were said."""
+        return said(
+            command=self.command or None,
+            args=self.arg or None,
+            envs=[parse_env(text) for text in self.env or ()] or None,
+        )
+
+
+@dataclass(frozen=True)
+class UnitOptions(ContainerOptions):
+    """What was said of a unit."""
+
+    port: Port = None
+    primary_port: PrimaryPort = None
+    scheme: Annotated[Scheme | None, typer.Option(help="First word of the unit's URL.")] = None
+    public: Public = None
+    tenant_access: TenantAccess = None
+    startup_probe: StartupProbe = None
+    readiness_probe: ReadinessProbe = None
+    liveness_probe: LivenessProbe = None
+    mount: Mount = None
 
     def build_request(self) -> Json:
         """Those fields of a request that were said."""
-        template = said(
-            command=list(self.command or ()) or None,
-            args=list(self.args or ()) or None,
-            envs=[parse_env(text) for text in self.envs or ()] or None,
-            ports=[parse_port(text) for text in self.ports or ()] or None,
-            probes={kind: parse_probe(kind, text) for kind, text in self.probes.items() if text is not None} or None,
+        probes = {"startup": self.startup_probe, "readiness": self.readiness_probe, "liveness": self.liveness_probe}
+        template = self.build_template() | said(
+            ports=[parse_port(text) for text in self.port or ()] or None,
+            probes={kind: parse_probe(kind, text) for kind, text in probes.items() if text is not None} or None,
         )
         scheme = self.scheme.value if self.scheme else None
         access = said(primaryPort=self.primary_port, scheme=scheme, public=self.public, tenant=self.tenant_access)
         return said(
-            image=self.image or None,
             template=template or None,
             access=access or None,
-            storageMounts=[parse_mount(text) for text in self.mounts or ()] or None,
+            storageMounts=[parse_mount(text) for text in self.mount or ()] or None,
         )
+
+
+@dataclass(frozen=True)
+class NewUnitOptions(UnitOptions):
+    """What was said of a unit that is to be created."""
+
+    scheme: Annotated[Scheme | None, typer.Option(help="First word of the unit's URL (http).")] = None
 
 
 def parse_env(text: str) -> Json:
@@ -196,19 +212,20 @@ PUTTY_HEADER = "PuTTY-User-Key-File"
 class SshOptions:
     """What was said of SSH. None and empty: not said."""
 
-    keys: Sequence[Path] | None = None
-    server: str | None = None
-    domain: str | None = None
-    token_file: Path | None = None
+    ssh_key: SshKeys = None
+    ssh_server: SshServer = None
+    ssh_domain: SshDomain = None
+    ssh_token_file: SshTokenFile = None
 
     def build_request(self) -> Json:
         """Those fields of a request that were said."""
-        keys = [line for file in self.keys or () for line in _read_keys(file)]
+        keys = [line for file in self.ssh_key or () for line in _read_keys(file)]
+        token_file = self.ssh_token_file
         block = said(
             authorizedKeys=keys or None,
-            serverAddr=self.server,
-            domainSuffix=self.domain,
-            token=_read_text("--ssh-token-file", self.token_file).strip() if self.token_file else None,
+            serverAddr=self.ssh_server,
+            domainSuffix=self.ssh_domain,
+            token=_read_text("--ssh-token-file", token_file).strip() if token_file else None,
         )
         return {"ssh": {"enabled": True, **block}} if block else {}
 

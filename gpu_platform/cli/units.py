@@ -7,7 +7,6 @@ import typer
 
 from gpu_platform.api_models.stacks import PreviewView
 from gpu_platform.api_models.units import AddressView, GpuView, UnitMetricsView, UnitView
-from gpu_platform.cli import unit_options
 from gpu_platform.cli.options import (
     AsJson,
     Follow,
@@ -23,6 +22,7 @@ from gpu_platform.cli.options import (
     Timestamps,
     Url,
     Wait,
+    with_options,
 )
 from gpu_platform.cli.output import (
     build_age,
@@ -42,7 +42,7 @@ from gpu_platform.cli.output import (
 )
 from gpu_platform.cli.request_files import UNIT, File, Update, build_create, read_file, replayable
 from gpu_platform.cli.resources import Columns, add_events, add_show, add_stack, connect, print_list
-from gpu_platform.cli.unit_options import Scheme, SshOptions, UnitOptions
+from gpu_platform.cli.unit_options import NewUnitOptions, SshOptions, UnitOptions
 from gpu_platform.cli.wait import build_goes_on, delete_each, wait_for
 from gpu_platform.client import Answer, PlatformError, RawClient, ServerEvent
 from gpu_platform.client.calls import said
@@ -119,27 +119,14 @@ add_show(app, "get", "Show a unit.", lambda client: client.units.get, _build_fie
 
 
 @app.command()
+@with_options
 def create(
     name: Name,
     spec: SpecOrFile = None,
     image: Image = None,
-    command: unit_options.Command = None,
-    arg: unit_options.Arg = None,
-    env: unit_options.Env = None,
-    port: unit_options.Port = None,
-    primary_port: unit_options.PrimaryPort = None,
-    scheme: Annotated[Scheme | None, typer.Option(help="First word of the unit's URL (http).")] = None,
-    public: unit_options.Public = None,
-    tenant_access: unit_options.TenantAccess = None,
-    startup_probe: unit_options.StartupProbe = None,
-    readiness_probe: unit_options.ReadinessProbe = None,
-    liveness_probe: unit_options.LivenessProbe = None,
-    mount: unit_options.Mount = None,
+    unit: NewUnitOptions = NewUnitOptions(),  # noqa: B008 - a value
     stock: Annotated[str | None, typer.Option("--stock", help="Take exactly this stock unit.")] = None,
-    ssh_key: unit_options.SshKeys = None,
-    ssh_server: unit_options.SshServer = None,
-    ssh_domain: unit_options.SshDomain = None,
-    ssh_token_file: unit_options.SshTokenFile = None,
+    ssh: SshOptions = SshOptions(),  # noqa: B008 - a value
     file: File = None,
     operation_id: OperationId = None,
     wait: Wait = False,
@@ -151,13 +138,10 @@ def create(
     url: Url = None,
 ) -> None:
     """Create a unit from warm stock."""
-    probes = {"startup": startup_probe, "readiness": readiness_probe, "liveness": liveness_probe}
     options = {
-        **said(specName=spec, stockName=stock),
-        **UnitOptions(
-            image, command, arg, env, port, primary_port, scheme, mount, public, probes, tenant_access
-        ).build_request(),
-        **SshOptions(ssh_key, ssh_server, ssh_domain, ssh_token_file).build_request(),
+        **said(specName=spec, stockName=stock, image=image or None),
+        **unit.build_request(),
+        **ssh.build_request(),
     }
     request = build_create(file, options, name, operation_id, {"specName": "--spec", "image": "--image"})
     with connect(url) as client:
@@ -171,21 +155,11 @@ def create(
 
 
 @app.command()
+@with_options
 def update(
     name: Name,
     image: Image = None,
-    command: unit_options.Command = None,
-    arg: unit_options.Arg = None,
-    env: unit_options.Env = None,
-    port: unit_options.Port = None,
-    primary_port: unit_options.PrimaryPort = None,
-    scheme: Annotated[Scheme | None, typer.Option(help="First word of the unit's URL.")] = None,
-    public: unit_options.Public = None,
-    tenant_access: unit_options.TenantAccess = None,
-    startup_probe: unit_options.StartupProbe = None,
-    readiness_probe: unit_options.ReadinessProbe = None,
-    liveness_probe: unit_options.LivenessProbe = None,
-    mount: unit_options.Mount = None,
+    unit: UnitOptions = UnitOptions(),  # noqa: B008 - a value
     unmount: Annotated[bool, typer.Option("--unmount", help="Mount nothing any more.")] = False,
     file: File = None,
     wait: Wait = False,
@@ -194,15 +168,10 @@ def update(
     url: Url = None,
 ) -> None:
     """Change a unit. A list (arguments, variables, ports, mounts) replaces the old one; what is not named stays."""
-    if unmount and mount:
+    if unmount and unit.mount:
         raise typer.BadParameter("say either --mount or --unmount")
-    probes = {"startup": startup_probe, "readiness": readiness_probe, "liveness": liveness_probe}
-    options = {
-        **UnitOptions(
-            image, command, arg, env, port, primary_port, scheme, mount, public, probes, tenant_access
-        ).build_request(),
-        **({"storageMounts": []} if unmount else {}),
-    }
+    mounts: Json = {"storageMounts": []} if unmount else {}
+    options = {**said(image=image or None), **unit.build_request(), **mounts}
     change = Update(UNIT, name, read_file(file), options)
     with connect(url) as client:
         deadline = Deadline(timeout)
