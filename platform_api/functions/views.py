@@ -159,7 +159,10 @@ async def read_function_logs(
         known = {each.worker: each for each in found}
         changed = await _read_changed(link, tenant, function, options, found)
         if changed:
-            added = ((each.worker, appended(_lines_of(known, each.worker), each.lines)) for each in changed)
+            added = (
+                (each.worker, appended(known[each.worker].lines if each.worker in known else (), each.lines))
+                for each in changed
+            )
             yield _render(merge_logs(added), options)
             found = tuple((known | {each.worker: each for each in changed}).values())
 
@@ -173,10 +176,6 @@ async def _read_changed(
         return await list_logs(link.js, tenant, function, options.worker or "*", sequence=sequence)
     except QueueUnavailableError:
         return ()
-
-
-def _lines_of(known: dict[str, WorkerLog], worker: str) -> tuple[str, ...]:
-    return known[worker].lines if worker in known else ()
 
 
 def _render(lines: Iterable[tuple[str, str]], options: FunctionLogOptions) -> bytes:

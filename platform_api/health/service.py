@@ -188,18 +188,14 @@ async def report_for_ever(deps: Deps, interval_seconds: float) -> None:
 
 
 def build_report(observed: Observed) -> Json:
+    stock = [unit for unit in observed.units if names.is_stock_namespace(unit["metadata"]["namespace"])]
     return {
         "health": build_health(observed).to_json(),
         "stock": {
-            spec.spec_name: {"available": spec.available, "claimed": spec.claimed}
-            for spec in count_specs(_stock(observed.units), ())
+            spec.spec_name: {"available": spec.available, "claimed": spec.claimed} for spec in count_specs(stock, ())
         },
         "units": dict(sorted(_count_phases(observed.units).items())),
     }
-
-
-def _stock(units: Iterable[Json]) -> Iterable[Json]:
-    return (unit for unit in units if names.is_stock_namespace(unit["metadata"]["namespace"]))
 
 
 def _count_phases(units: Iterable[Json]) -> Counter[str]:

@@ -68,14 +68,18 @@ def plan_address(pods: Iterable[Json], *, development_addresses: bool) -> str | 
     | names a loopback address | on                    | that one: the host node listens there |
     | any other                | on                    | simulated: no process runs            |
     """
-    ready = [pod for pod in pods if is_true(pod, "Ready") and _pod_address(pod) and not _is_leaving(pod)]
-    newest = max(ready, key=_order, default=None)
+    ready = [
+        pod
+        for pod in pods
+        if is_true(pod, "Ready") and _pod_address(pod) and "deletionTimestamp" not in pod["metadata"]
+    ]
+    newest = max(ready, key=lambda pod: (pod["metadata"]["creationTimestamp"], pod["metadata"]["name"]), default=None)
     if newest is None:
         return None
     if not development_addresses:
         return _pod_address(newest)
     real = annotations_of(newest).get(names.ANNOTATION_HOST_ADDRESS, "")
-    return real if _is_loopback(real) else Simulated(_node_of(newest))
+    return real if _is_loopback(real) else Simulated(str(newest.get("spec", {}).get("nodeName") or "unknown"))
 
 
 def split_path(raw_path: bytes, prefix: str) -> tuple[str, bytes] | None:
@@ -102,20 +106,8 @@ def _pod_address(pod: Json) -> str | None:
     return pod.get("status", {}).get("podIP") or None
 
 
-def _node_of(pod: Json) -> str:
-    return str(pod.get("spec", {}).get("nodeName") or "unknown")
-
-
 def _is_loopback(text: str) -> bool:
     try:
         return ip_address(text).is_loopback
     except ValueError:
         return False
-
-
-def _is_leaving(pod: Json) -> bool:
-    return "deletionTimestamp" in pod["metadata"]
-
-
-def _order(pod: Json) -> tuple[str, str]:
-    return pod["metadata"]["creationTimestamp"], pod["metadata"]["name"]

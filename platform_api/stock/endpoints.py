@@ -35,7 +35,8 @@ CatalogueReader = Annotated[Caller, Depends(Requires(Role.VIEWER, Role.OPERATOR)
 @router.post("/stockpools", tags=["stock"], status_code=202, responses=ACCEPTED_BEFORE)
 async def create_stock_pool(_: Operator, body: CreateStockPool, cluster: KubeCluster) -> Answer[Envelope[JobView]]:
     """Keep a pool of warm stock. The answer is a job."""
-    return _accepted(await service.create_pool(cluster, body))
+    request = body.to_request()
+    return _accepted(await jobs.accept_job(cluster, body.operation_id, request, request.name))
 
 
 @router.get("/stockpools", tags=["stock"])

@@ -153,18 +153,14 @@ async def _open(client: BoundedClient, wanted: Json) -> Opened:
 
 
 async def _check_new(cluster: Cluster, request: StockRequest, pool_name: str) -> None:
-    refusal = find_size_refusal(request, await _find_catalogue(cluster, request.spec_name))
+    entry = await cluster.find(GPU_SPECS, None, request.spec_name)
+    refusal = find_size_refusal(request, GPUSpecSpec.model_validate(entry["spec"]) if entry else None)
     if refusal is not None:
         raise refusal
     if not isinstance(request, PoolRequest):
         return
     if await find(cluster.client, STOCK_POOLS, pool_name, names.STOCK_NAMESPACE) is not None:
         raise conflict(f"there is a stock pool {pool_name!r} already; change it, or choose another name")
-
-
-async def _find_catalogue(cluster: Cluster, spec_name: str) -> GPUSpecSpec | None:
-    entry = await cluster.find(GPU_SPECS, None, spec_name)
-    return GPUSpecSpec.model_validate(entry["spec"]) if entry else None
 
 
 async def _find_operation(client: BoundedClient, operation_id: str) -> Json | None:

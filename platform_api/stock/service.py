@@ -8,7 +8,6 @@ from datetime import datetime
 
 from gpu_platform.api_models.stock import (
     ChangeStockPool,
-    CreateStockPool,
     JobView,
     PoolView,
     SeedStockUnits,
@@ -76,11 +75,6 @@ def view_pool(pool: Json) -> PoolView:
     )
 
 
-async def create_pool(cluster: Cluster, body: CreateStockPool) -> Accepted[JobView]:
-    request = body.to_request()
-    return await accept_job(cluster, body.operation_id, request, request.name)
-
-
 async def get_pool(client: BoundedClient, name: str) -> Json:
     pool = await find(client, STOCK_POOLS, name, names.STOCK_NAMESPACE)
     if pool is None:
@@ -104,7 +98,7 @@ async def change_pool(client: BoundedClient, name: str, change: ChangeStockPool,
         if changed is None:
             return pool
         try:
-            return await client.replace(_pool_path(name), changed)
+            return await client.replace(STOCK_POOLS.item(name, names.STOCK_NAMESPACE), changed)
         except ConflictError:
             continue
         except NotFoundError:
@@ -140,10 +134,6 @@ def build_changed(pool: Json, change: ChangeStockPool) -> Json | None:
     annotations = {**annotations_of(pool), names.ANNOTATION_ACCEPTED_SPEC: accepted_text(after)}
     metadata = {**pool["metadata"], "annotations": annotations}
     return {**pool, "metadata": metadata, "spec": {**spec, **after.to_json()}}
-
-
-def _pool_path(name: str) -> str:
-    return STOCK_POOLS.item(name, names.STOCK_NAMESPACE)
 
 
 def state_of(stock: Json) -> StockState:
