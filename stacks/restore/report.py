@@ -3,7 +3,6 @@
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Protocol
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -28,25 +27,20 @@ UNCUT = 1_000
 Planned = Sequence[tuple[StackAddress, Step]]
 
 
-class Telling(Protocol):
+class Telling:
+    """Shows nothing; `Lines` and `Bar` do."""
+
     def begin(self, what: str, total: int) -> None:
         """A part of the work that has so many steps."""
 
     def advance(self, done: int) -> None:
         """So many of them are done."""
 
-    def say(self, line: str) -> None: ...
+    def say(self, line: str) -> None:
+        """One line beside the progress."""
 
 
-class Silence:
-    def begin(self, what: str, total: int) -> None: ...
-
-    def advance(self, done: int) -> None: ...
-
-    def say(self, line: str) -> None: ...
-
-
-class Lines:
+class Lines(Telling):
     """For a log: one line per part at its beginning, and one for each tenth of it."""
 
     def __init__(self, console: Console) -> None:
@@ -67,7 +61,7 @@ class Lines:
         self._console.print(Text(line))
 
 
-class Bar:
+class Bar(Telling):
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
         self._task = progress.add_task("", total=None, visible=False)
@@ -86,7 +80,7 @@ class Bar:
 def telling(*, is_quiet: bool) -> Iterator[Telling]:
     console = Console(stderr=True, soft_wrap=True)
     if is_quiet:
-        yield Silence()
+        yield Telling()
     elif not console.is_terminal:
         yield Lines(console)
     else:

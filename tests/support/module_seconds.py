@@ -34,6 +34,7 @@ MODULE_SECONDS: dict[str, float] = {
     "tests/integration/stacks/test_dynamic_provider.py": 55,
     "tests/integration/reconciler/test_outages.py": 55,
     "tests/integration/stacks/test_dynamic_provider_failures.py": 50,
+    "tests/integration/stacks/test_earlier_tenant_program.py": 50,
     "tests/integration/storages/test_storage_mounts_crashes.py": 50,
     "tests/integration/storages/test_storages.py": 42,
     "tests/integration/functions/test_functions.py": 42,

@@ -33,7 +33,7 @@ from stacks.restore.process import (
     wait_for_counts,
     wait_for_stock,
 )
-from stacks.restore.report import Lines, Silence
+from stacks.restore.report import Lines, Telling
 from stacks.runner.backend import list_files, shard_of
 from stacks.runner.workspace import parse_listing
 
@@ -202,11 +202,11 @@ async def test_stock_is_waited_for_until_it_is_there_or_no_more_comes(
 ) -> None:
     monkeypatch.setattr("stacks.restore.process.STOCK_LOOK_SECONDS", 0)
     units = [Kept(intent(), None)] * 2
-    assert await wait_for_stock(stock, units, Silence(), lambda: stock.time) == lacking
+    assert await wait_for_stock(stock, units, Telling(), lambda: stock.time) == lacking
     assert stock.time <= longest
 
 
-class Quotas(KubeClient):
+class Quotas(KubeClient, Telling):
     """A tenant's quota that is counted after so many looks, each a second apart, of which the first fail."""
 
     def __init__(self, uncounted: int, failures: int = 0, error: KubeError = UNANSWERED) -> None:
@@ -215,10 +215,6 @@ class Quotas(KubeClient):
         self._error = error
         self.time = 0.0
         self.said: list[str] = []
-
-    def begin(self, what: str, total: int) -> None: ...
-
-    def advance(self, done: int) -> None: ...
 
     def say(self, line: str) -> None:
         self.said.append(line)
