@@ -17,7 +17,6 @@ import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from weakref import WeakValueDictionary
@@ -52,6 +51,7 @@ from platform_api.kube_health import BoundedClient
 from platform_api.metrics import ApiMetrics
 from platform_api.objects.idempotent_create import (
     BEGINNINGS,
+    Accepted,
     OperationEnds,
     as_refusal,
     being_undone,
@@ -175,12 +175,6 @@ class StockClaimer:
         self._tried[uid] = version
 
 
-@dataclass(frozen=True)
-class Accepted:
-    unit: Json
-    is_new: bool
-
-
 class Acceptance:
     def __init__(
         self,
@@ -199,7 +193,7 @@ class Acceptance:
         self.ends = OperationEnds(self._client)
         self._lanes = asyncio.Semaphore(LANES)
 
-    async def accept(self, caller: Caller, body: CreateUnit) -> Accepted:
+    async def accept(self, caller: Caller, body: CreateUnit) -> Accepted[Json]:
         _check_places(caller, body)
         request = normalise_request(body.to_request())
         said, token = token_of(body.ssh), None

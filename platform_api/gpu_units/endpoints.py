@@ -28,9 +28,9 @@ async def create_unit(
 ) -> Answer[Envelope[UnitView]]:
     """Rent a unit. Answered when it is accepted, not when it is ready: see its `phase`."""
     accepted = await units.acceptance.accept(caller, body)
-    stack_recorded = await units.recordings.wait(accepted.unit) if wait else None
+    stack_recorded = await units.recordings.wait(accepted.item) if wait else None
     return answer_object(
-        accepted.unit, units.targets.show(accepted.unit, root), 201 if accepted.is_new else 200, stack_recorded
+        accepted.item, units.targets.show(accepted.item, root), 201 if accepted.is_new else 200, stack_recorded
     )
 
 
