@@ -46,7 +46,7 @@ class PatchObject:
     seen: Json
     changes: Json
     unchanged: bool = True
-    """False: whatever another writer changed meanwhile."""
+    """False: also when another writer changed it meanwhile."""
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 from pydantic import Field
 
@@ -201,6 +201,13 @@ class Claim:
 
     operation: str
     """The name of the Operation, in the holder's namespace; or a mark that cannot be one."""
+
+    @classmethod
+    def of_operation(cls, operation: Json) -> Self:
+        """The claim by which an Operation on a unit holds stock. The namespace is the Operation's own and not that in
+        its spec: a name that is also another tenant's Operation holds nothing of that tenant."""
+        metadata = operation["metadata"]
+        return cls(names.claim_holder(metadata["namespace"], operation["spec"]["target"]["name"]), metadata["name"])
 
     @property
     def operation_key(self) -> str:

@@ -1,6 +1,6 @@
 """Acceptance of a request for a unit (`POST /api/v1/gpu-units`). The steps that claim stock, hold storages and create
-the unit are those of `store/unit_acquisition`; around them the API records an Operation, and tells the caller in words
-why a unit cannot be had.
+the unit are those of `store/unit_acquisition`; around them the API records an Operation, and tells the caller why
+a unit cannot be had.
 
 | step | what                                                                  | when the process dies right after   |
 | ---- | --------------------------------------------------------------------- | ----------------------------------- |
@@ -272,7 +272,7 @@ class Acceptance:
             raise NameTakenError(name)
 
     async def _claim(self, operation: Json, request: UnitRequest) -> Json:
-        stock = await self._claimer.claim(request.spec_name, _claim_for(operation), request.stock_name)
+        stock = await self._claimer.claim(request.spec_name, Claim.of_operation(operation), request.stock_name)
         if stock is None:
             which = f"the stock unit {request.stock_name!r}" if request.stock_name else "free stock"
             raise no_capacity(f"there is no {which} of {request.spec_name!r} just now; try again later")
@@ -296,12 +296,7 @@ class Acceptance:
         await remove_operation(self._client, operation)
 
     async def _release(self, operation: Json, stock: Json) -> None:
-        await release_claim(self._client, stock, _claim_for(operation))
-
-
-def _claim_for(operation: Json) -> Claim:
-    metadata = operation["metadata"]
-    return Claim(names.claim_holder(metadata["namespace"], operation["spec"]["target"]["name"]), metadata["name"])
+        await release_claim(self._client, stock, Claim.of_operation(operation))
 
 
 def _build_operation(caller: Caller, body: CreateUnit, request: UnitRequest) -> Json:

@@ -7,7 +7,6 @@ from datetime import datetime, timedelta
 
 from pydantic import ValidationError
 
-from gpu_platform.domain import names
 from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.operations import (
     FINAL_PHASES,
@@ -68,9 +67,8 @@ class Record:
 
     @property
     def claim(self) -> Claim:
-        """The claim by which it holds stock. The namespace is the Operation's own, whatever its spec says: a name that
-        is also another tenant's Operation holds nothing of that tenant."""
-        return Claim(names.claim_holder(self.item["metadata"]["namespace"], self.spec.target.name), self.name)
+        """The claim by which it holds stock."""
+        return Claim.of_operation(self.item)
 
     @property
     def object_uid(self) -> str | None:

@@ -183,7 +183,7 @@ def with_sidecar(pod: Json, worker: WorkerBuild) -> Json:
     return {
         **pod,
         "terminationGracePeriodSeconds": int(worker.settings.grace.total_seconds()),
-        # Of the socket and the credentials: whoever the user's image runs as, the sidecar may speak to it.
+        # Of the socket and the credentials: the user's image may run as any user, and the sidecar speaks to it.
         "securityContext": {**pod["securityContext"], "fsGroup": NOBODY},
         "initContainers": [_sidecar(worker, socket)],
         "containers": [main],
