@@ -33,7 +33,7 @@ from gpu_platform.cli.request_files import FUNCTION, File, Update, build_create,
 from gpu_platform.cli.resources import Columns, add_delete, add_show, add_stack, connect, print_list
 from gpu_platform.cli.unit_options import ContainerOptions
 from gpu_platform.cli.wait import finish_ready, print_ready
-from gpu_platform.client.calls import said
+from gpu_platform.client.calls import drop_none
 from gpu_platform.client.wait import DEFAULT_TIMEOUT, Deadline, describe_reason
 from gpu_platform.domain.json_text import Json
 
@@ -63,7 +63,7 @@ QueueLimit = Annotated[int | None, typer.Option("--queue-limit", min=1, help="Ca
 
 @dataclass(frozen=True)
 class WorkerOptions(ContainerOptions):
-    """What was said of a function's workers and of its calls. None: not said."""
+    """The options of a function's workers and invocations. None: not given."""
 
     concurrency: Concurrency = None
     min_workers: MinWorkers = None
@@ -74,8 +74,8 @@ class WorkerOptions(ContainerOptions):
     queue_limit: QueueLimit = None
 
     def build_request(self) -> Json:
-        """Those fields of a request that were said."""
-        return said(
+        """The fields of a request whose options are given."""
+        return drop_none(
             template=self.build_template() or None,
             concurrency=self.concurrency,
             minWorkers=self.min_workers,
@@ -145,7 +145,7 @@ def create(
     url: Url = None,
 ) -> None:
     """Create a function. With --wait, until its workers are ready."""
-    options = {**said(specName=spec, image=image or None), **worker.build_request()}
+    options = {**drop_none(specName=spec, image=image or None), **worker.build_request()}
     request = build_create(file, options, name, operation_id, {"specName": "--spec", "image": "--image"})
     with connect(url) as client:
         deadline = Deadline(timeout)
@@ -166,7 +166,7 @@ def update(
     url: Url = None,
 ) -> None:
     """Change a function. A list replaces the old one; what is not named stays."""
-    options = {**said(image=image or None), **worker.build_request()}
+    options = {**drop_none(image=image or None), **worker.build_request()}
     change = Update(FUNCTION, name, read_file(file), options)
     with connect(url) as client:
         current = client.functions.get(name)

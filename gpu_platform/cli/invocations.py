@@ -30,7 +30,7 @@ from gpu_platform.cli.output import (
 from gpu_platform.cli.request_files import parse_json, replayable
 from gpu_platform.cli.resources import Columns, connect, print_list
 from gpu_platform.client import ServerEvent
-from gpu_platform.client.calls import said
+from gpu_platform.client.calls import drop_none
 from gpu_platform.client.resources import SYNC_SECONDS, new_invocation_id
 from gpu_platform.client.wait import Deadline, describe_state
 
@@ -78,7 +78,7 @@ def invoke(
 ) -> None:
     """Call a function and print its answer. Exits with 1 when the call did not succeed."""
     chosen_id = new_invocation_id() if invocation_id is None else invocation_id
-    request = said(
+    request = drop_none(
         serverlessRequestID=name,
         invocationID=chosen_id,
         mode="async" if is_async else "sync",
@@ -213,7 +213,7 @@ def redrive(
     if not ids and not function:
         raise typer.BadParameter("say which: ids, or --function")
     with connect(url) as client:
-        answer = client.dead_letters.redrive(said(function=function, ids=ids))
+        answer = client.dead_letters.redrive(drop_none(function=function, ids=ids))
     print_answer(answer, _print_redriven, as_json=as_json)
 
 

@@ -22,7 +22,7 @@ from gpu_platform.cli.output import build_age, coloured, now, print_answer, prin
 from gpu_platform.cli.request_files import POOL, File, Update, build_create, read_file, replayable
 from gpu_platform.cli.resources import Columns, add_delete, add_show, add_stack, connect, print_list
 from gpu_platform.cli.wait import build_goes_on, wait_for
-from gpu_platform.client.calls import said
+from gpu_platform.client.calls import drop_none
 from gpu_platform.client.wait import DEFAULT_TIMEOUT, Deadline, describe_reason, describe_state
 
 app = typer.Typer(help="Pools, which hold warm stock. For operators.", no_args_is_help=True)
@@ -96,7 +96,7 @@ def create(
     url: Url = None,
 ) -> None:
     """Create a pool. With --wait, until it is full."""
-    options = said(specName=spec, replicas=replicas, replenish=replenish, image=image, memory=memory, gpu=gpu)
+    options = drop_none(specName=spec, replicas=replicas, replenish=replenish, image=image, memory=memory, gpu=gpu)
     request = build_create(file, options, name, operation_id, {"specName": "--spec", "replicas": "--replicas"})
     with connect(url) as client:
         deadline = Deadline(timeout)
@@ -123,7 +123,7 @@ def update(
     url: Url = None,
 ) -> None:
     """Change a pool. What is not named stays."""
-    change = Update(POOL, name, read_file(file), said(replicas=replicas, replenish=replenish, image=image))
+    change = Update(POOL, name, read_file(file), drop_none(replicas=replicas, replenish=replenish, image=image))
     with connect(url) as client:
         answer = client.pools.update(name, change.build_request(client.pools.get(name).document))
     print_answer(answer, _print_change, as_json=as_json)

@@ -22,7 +22,7 @@ from gpu_platform.cli.output import build_age, now, print_line
 from gpu_platform.cli.request_files import new_operation_id, replayable
 from gpu_platform.cli.resources import Columns, add_delete, connect, print_list
 from gpu_platform.cli.wait import wait_for
-from gpu_platform.client.calls import said
+from gpu_platform.client.calls import drop_none
 from gpu_platform.client.wait import DEFAULT_TIMEOUT, Deadline, describe_reason
 
 app = typer.Typer(help="Warm stock, which units are made from. For operators.", no_args_is_help=True)
@@ -73,7 +73,7 @@ def seed(
 ) -> None:
     """Make stock once. With --wait, until units can be made from it."""
     operation = operation_id or new_operation_id()
-    request = said(operationID=operation, specName=spec, replicas=replicas, memory=memory, gpu=gpu)
+    request = drop_none(operationID=operation, specName=spec, replicas=replicas, memory=memory, gpu=gpu)
     with connect(url) as client:
         deadline = Deadline(timeout)
         with replayable(operation):

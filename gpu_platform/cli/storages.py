@@ -33,7 +33,7 @@ from gpu_platform.cli.request_files import (
 from gpu_platform.cli.resources import Columns, add_events, add_show, add_stack, connect, print_list
 from gpu_platform.cli.wait import build_goes_on, delete_each, finish_ready, print_ready, wait_for
 from gpu_platform.client import RawClient
-from gpu_platform.client.calls import said
+from gpu_platform.client.calls import drop_none
 from gpu_platform.client.wait import DEFAULT_TIMEOUT, Deadline, describe_reason
 from gpu_platform.domain.json_text import Json
 
@@ -124,9 +124,9 @@ def create(
     url: Url = None,
 ) -> None:
     """Create a storage. With --wait, until it is filled and can be mounted."""
-    prepare = said(fromImage=from_image, fromStorageName=from_storage, command=command or None, args=arg or None)
+    prepare = drop_none(fromImage=from_image, fromStorageName=from_storage, command=command or None, args=arg or None)
     options = {
-        **said(storageClassName=storage_class, prepare=prepare or None),
+        **drop_none(storageClassName=storage_class, prepare=prepare or None),
         **_changes(size, accessor, retain),
     }
     request = build_create(file, options, name, operation_id, {"size": "--size"})
@@ -227,8 +227,8 @@ def _delete_released(client: RawClient, deadline: Deadline, name: str) -> None:
 
 
 def _changes(size: str | None, accessor: bool | None, retain: bool | None) -> Json:
-    """Those that were said."""
+    """The fields of a change whose options are given."""
     return {
-        **said(size=size, retain=retain),
+        **drop_none(size=size, retain=retain),
         **({} if accessor is None else {"accessor": {"enabled": accessor}}),
     }

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from gpu_platform.client.calls import said
+from gpu_platform.client.calls import drop_none
 from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.ssh import PublicKeyError, parse_public_key
 
@@ -73,15 +73,15 @@ class Scheme(StrEnum):
 
 @dataclass(frozen=True)
 class ContainerOptions:
-    """What was said of a container. None and empty: not said."""
+    """The options of a container. None and empty: not given."""
 
     command: Command = None
     arg: Arg = None
     env: Env = None
 
     def build_template(self) -> Json:
-        """Those fields of a template that were said."""
-        return said(
+        """The fields of a template whose options are given."""
+        return drop_none(
             command=self.command or None,
             args=self.arg or None,
             envs=[parse_env(text) for text in self.env or ()] or None,
@@ -90,7 +90,7 @@ class ContainerOptions:
 
 @dataclass(frozen=True)
 class UnitOptions(ContainerOptions):
-    """What was said of a unit."""
+    """The options of a unit."""
 
     port: Port = None
     primary_port: PrimaryPort = None
@@ -103,15 +103,15 @@ class UnitOptions(ContainerOptions):
     mount: Mount = None
 
     def build_request(self) -> Json:
-        """Those fields of a request that were said."""
+        """The fields of a request whose options are given."""
         probes = {"startup": self.startup_probe, "readiness": self.readiness_probe, "liveness": self.liveness_probe}
-        template = self.build_template() | said(
+        template = self.build_template() | drop_none(
             ports=[parse_port(text) for text in self.port or ()] or None,
             probes={kind: parse_probe(kind, text) for kind, text in probes.items() if text is not None} or None,
         )
         scheme = self.scheme.value if self.scheme else None
-        access = said(primaryPort=self.primary_port, scheme=scheme, public=self.public, tenant=self.tenant_access)
-        return said(
+        access = drop_none(primaryPort=self.primary_port, scheme=scheme, public=self.public, tenant=self.tenant_access)
+        return drop_none(
             template=template or None,
             access=access or None,
             storageMounts=[parse_mount(text) for text in self.mount or ()] or None,
@@ -120,7 +120,7 @@ class UnitOptions(ContainerOptions):
 
 @dataclass(frozen=True)
 class NewUnitOptions(UnitOptions):
-    """What was said of a unit that is to be created."""
+    """The options of a new unit."""
 
     scheme: Annotated[Scheme | None, typer.Option(help="First word of the unit's URL (http).")] = None
 
@@ -210,7 +210,7 @@ PUTTY_HEADER = "PuTTY-User-Key-File"
 
 @dataclass(frozen=True)
 class SshOptions:
-    """What was said of SSH. None and empty: not said."""
+    """The options of SSH. None and empty: not given."""
 
     ssh_key: SshKeys = None
     ssh_server: SshServer = None
@@ -218,10 +218,10 @@ class SshOptions:
     ssh_token_file: SshTokenFile = None
 
     def build_request(self) -> Json:
-        """Those fields of a request that were said."""
+        """The fields of a request whose options are given."""
         keys = [line for file in self.ssh_key or () for line in _read_keys(file)]
         token_file = self.ssh_token_file
-        block = said(
+        block = drop_none(
             authorizedKeys=keys or None,
             serverAddr=self.ssh_server,
             domainSuffix=self.ssh_domain,

@@ -45,7 +45,7 @@ from gpu_platform.cli.resources import Columns, add_events, add_show, add_stack,
 from gpu_platform.cli.unit_options import NewUnitOptions, SshOptions, UnitOptions
 from gpu_platform.cli.wait import build_goes_on, delete_each, wait_for
 from gpu_platform.client import Answer, PlatformError, RawClient, ServerEvent
-from gpu_platform.client.calls import said
+from gpu_platform.client.calls import drop_none
 from gpu_platform.client.wait import DEFAULT_TIMEOUT, Deadline, describe_reason, describe_state
 from gpu_platform.domain.json_text import Json
 
@@ -139,7 +139,7 @@ def create(
 ) -> None:
     """Create a unit from warm stock."""
     options = {
-        **said(specName=spec, stockName=stock, image=image or None),
+        **drop_none(specName=spec, stockName=stock, image=image or None),
         **unit.build_request(),
         **ssh.build_request(),
     }
@@ -171,7 +171,7 @@ def update(
     if unmount and unit.mount:
         raise typer.BadParameter("say either --mount or --unmount")
     mounts: Json = {"storageMounts": []} if unmount else {}
-    options = {**said(image=image or None), **unit.build_request(), **mounts}
+    options = {**drop_none(image=image or None), **unit.build_request(), **mounts}
     change = Update(UNIT, name, read_file(file), options)
     with connect(url) as client:
         deadline = Deadline(timeout)

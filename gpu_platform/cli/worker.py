@@ -22,7 +22,7 @@ from gpu_platform.cli.output import print_json, print_remark
 from gpu_platform.cli.request_files import parse_json
 from gpu_platform.cli.resources import connect
 from gpu_platform.client import ApiError, PlatformError
-from gpu_platform.client.calls import said
+from gpu_platform.client.calls import drop_none
 from gpu_platform.client.client import KEY_VARIABLE, URL_VARIABLE
 from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.tenants import tenant_of
@@ -102,9 +102,9 @@ def build_function_name(place: str) -> str:
 def build_limits(declared: FunctionView | None, tenant: str | None, concurrency: int | None) -> dict[str, str]:
     """What the sidecar does by: as options say, or else as the function is declared. The rest has its own defaults."""
     if declared is None:
-        limits = said(TENANT=tenant, CONCURRENCY=concurrency)
+        limits = drop_none(TENANT=tenant, CONCURRENCY=concurrency)
     else:
-        limits = said(
+        limits = drop_none(
             TENANT=tenant_of(declared.namespace),
             CONCURRENCY=concurrency or declared.concurrency,
             MAX_ATTEMPTS=declared.max_attempts,
@@ -199,9 +199,9 @@ def _take_calls(framework: _Framework, environment: dict[str, str]) -> None:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stop)
-    said = {f"{PREFIX}{name}": value for name, value in environment.items()}
+    variables = {f"{PREFIX}{name}": value for name, value in environment.items()}
     try:
-        with _child([sys.executable, "-m", "serverless.sidecar"], said) as sidecar:
+        with _child([sys.executable, "-m", "serverless.sidecar"], variables) as sidecar:
             while True:
                 for name, process in (("handler", framework.process), ("sidecar", sidecar)):
                     if (code := process.poll()) is not None:

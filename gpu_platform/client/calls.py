@@ -259,8 +259,8 @@ def _quote(name: str) -> str:
         raise UnsendableError(f"{name!r} is not Unicode: write it in UTF-8") from None
 
 
-def said(**values: R | None) -> dict[str, R]:
-    """The values that were given; the API fills in the others."""
+def drop_none(**values: R | None) -> dict[str, R]:
+    """The values that are given; the API fills in the others."""
     return {name: value for name, value in values.items() if value is not None}
 
 

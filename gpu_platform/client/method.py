@@ -10,9 +10,8 @@ from gpu_platform.client.events import Stream
 
 P = ParamSpec("P")
 T = TypeVar("T")
-
-
 R = TypeVar("R")
+
 Request = Operation[Any] | Stream[Any]
 
 

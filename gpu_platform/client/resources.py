@@ -27,7 +27,7 @@ from gpu_platform.api_models.stock import (
 )
 from gpu_platform.api_models.storages import CreateStorage, StorageView
 from gpu_platform.api_models.units import AddressView, CreateUnit, UnitMetricsView, UnitView
-from gpu_platform.client.calls import Answer, Call, Conduct, Operation, Steps, build_path, said
+from gpu_platform.client.calls import Answer, Call, Conduct, Operation, Steps, build_path, drop_none
 from gpu_platform.client.errors import ApiError
 from gpu_platform.client.events import LogStream, ServerEvent, Stream, WatchStream
 from gpu_platform.client.method import BlockingRaw, Group, S, method, stream_method
@@ -119,7 +119,7 @@ class Objects(Group[S], Generic[S, V]):
     @method
     def delete(self, name: str, *, etag: str | None = None) -> Call[None]:
         """Accepts the deletion. The object stays visible as Terminating until all that belongs to it is gone."""
-        return self._delete(name, etag)
+        return Call("DELETE", self._path(name), _read_nothing, etag=etag, is_deletion=True)
 
     @method
     def stack(self, name: str) -> Call[StackView]:
@@ -149,9 +149,6 @@ class Objects(Group[S], Generic[S, V]):
     def _find(self, name: str) -> Call[V | None]:
         return self._get(name).or_none(self.absence)
 
-    def _delete(self, name: str, etag: str | None = None) -> Call[None]:
-        return Call("DELETE", self._path(name), _read_nothing, etag=etag, is_deletion=True)
-
     def _get(self, name: str) -> Call[V]:
         return Call("GET", self._path(name), self._read)
 
@@ -176,7 +173,7 @@ class Declared(Objects[S, V], Generic[S, V, C, U]):
         return Call("PUT", self._path(name), self._read, body=to_document(change), etag=etag)
 
     def _list(self, **filters: str | None) -> Call[tuple[V, ...]]:
-        return Call("GET", self.path, read_list(self.model), said(**filters), is_paged=True)
+        return Call("GET", self.path, read_list(self.model), drop_none(**filters), is_paged=True)
 
     def _act(self, name: str, action: str, *, body: Json | None = None, is_repeatable: bool = True) -> Call[V]:
         return Call("POST", self._path(name, action), self._read, body=body, is_repeatable=is_repeatable)
@@ -188,7 +185,7 @@ class Declared(Objects[S, V], Generic[S, V, C, U]):
         params = {key: "true" if value is True else value for key, value in options.items() if value}
         lines = None if tail is None else str(tail)
         return LogStream(
-            self._path(name, "logs"), said(follow="true" if follow else None, tail=lines, **params), follows=follow
+            self._path(name, "logs"), drop_none(follow="true" if follow else None, tail=lines, **params), follows=follow
         )
 
 
@@ -410,7 +407,7 @@ class Invocations(Group[S]):
     def list(
         self, function: str | None = None, state: str | None = None, limit: int | None = None
     ) -> Call[tuple[InvocationView, ...]]:
-        params = said(function=function, state=state)
+        params = drop_none(function=function, state=state)
         return Call("GET", self.path, read_list(InvocationView), params, is_paged=True, limit=limit)
 
     @method
@@ -429,7 +426,7 @@ class Invocations(Group[S]):
 
     @stream_method
     def watch(self, function: str | None = None) -> Stream[ServerEvent[InvocationView]]:
-        return WatchStream(self.path, said(watch="true", function=function), InvocationView.model_validate)
+        return WatchStream(self.path, drop_none(watch="true", function=function), InvocationView.model_validate)
 
     def _one(self, verb: Any, *segments: str, body: Json | None = None) -> Call[InvocationView]:
         return Call(verb, build_path(self.path, *segments), InvocationView.model_validate, body=body)
@@ -442,7 +439,7 @@ class DeadLetters(Group[S]):
 
     @method
     def list(self, function: str | None = None) -> Call[tuple[InvocationView, ...]]:
-        return Call("GET", self.path, read_list(InvocationView), said(function=function), is_paged=True)
+        return Call("GET", self.path, read_list(InvocationView), drop_none(function=function), is_paged=True)
 
     @method
     def redrive(self, request: Redrive | Mapping[str, Any]) -> Call[Redriven]:
@@ -459,14 +456,14 @@ class Stock(Group[S]):
     def list(
         self, spec: str | None = None, pool: str | None = None, state: str | None = None
     ) -> Call[tuple[StockUnitView, ...]]:
-        return Call("GET", self.path, read_list(StockUnitView), said(specName=spec, pool=pool, state=state))
+        return Call("GET", self.path, read_list(StockUnitView), drop_none(specName=spec, pool=pool, state=state))
 
     @method
     def wait_seeded(
         self, spec: str, pool: str, *, timeout: float | Deadline = DEFAULT_TIMEOUT
     ) -> Operation[tuple[StockUnitView, ...]]:
         """Waits until the stock of the pool that a `seed` made can be claimed."""
-        look = Call("GET", self.path, read_list(StockUnitView), said(pool=pool))
+        look = Call("GET", self.path, read_list(StockUnitView), drop_none(pool=pool))
         return Wait(f"stock of {spec}", look, judge_seeded, Deadline.of(timeout), "ready to be used")
 
     @method
