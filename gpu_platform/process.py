@@ -67,6 +67,8 @@ async def running(forever: Iterable[Coroutine[Any, Any, None]]) -> AsyncIterator
 
 
 def pass_point(name: str) -> None:
+    """A fault point: a place where a test ends the process, to show that another one continues its work. Without
+    GPU_PLATFORM_FAULT in the environment it does nothing."""
     if name == FAULT:
         os.kill(os.getpid(), signal.SIGKILL)
 

@@ -1,4 +1,8 @@
-"""Whoever waits for a call to change is woken by a hint, and looks after a second at the latest all the same."""
+"""The guarded writes of invocations' records: one record per id, each change by compare-and-swap, and no second end.
+
+Each write is followed by a hint, which wakes those who wait for the invocation to change. Hints are not waited for; one
+that is lost costs a second, after which a waiter reads the record in any case.
+"""
 
 import asyncio
 import json

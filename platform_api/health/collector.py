@@ -1,8 +1,8 @@
 """The platform's figures for Prometheus, under the names that dashboards know, counted from memory at each scrape.
 
 While Kubernetes is away, its figures are left out rather than repeated: a gap is honest, and
-`runtime_metrics_scrape_success` says why. So are those of the GPUs while nobody can ask them. There are no storages
-yet: these names are announced without figures.
+`runtime_metrics_scrape_success` says why. So are those of the GPUs while nothing can be asked about them. The
+names of storages are announced without figures.
 """
 
 from collections import Counter

@@ -3,6 +3,15 @@
 The framing is HTTP/1.1, stricter than h11's: what two servers could read in two ways is refused. A request with
 `Upgrade: websocket` comes as a request like any other one, with the same lock, limits and log line, and with an
 extension in its scope: uvicorn's own WebSockets are messages, and the reverse proxy wants the bytes.
+
+| in a request's head or trailers                  | h11 alone            | here |
+| ------------------------------------------------ | -------------------- | ---- |
+| a line that ends with LF, not CRLF               | accepted             | 400  |
+| a line that continues the one before (obs-fold)  | joined               | 400  |
+| more than 16 KiB                                 | accepted in one read | 400  |
+| both Content-Length and Transfer-Encoding        | the latter counts    | 400  |
+| Transfer-Encoding in HTTP/1.0                    | accepted             | 400  |
+| a body in more chunks than `may_have_chunks`     | accepted             | 400  |
 """
 
 import asyncio

@@ -1,4 +1,5 @@
-"""The bytes that a request keeps in memory: its body, or an answer that its client has not read yet.
+"""How much of the API process clients may hold: request slots, memory, connections, and time. The decisions are pure
+functions. What a request holds in memory is its body, or an answer that its client has not read yet.
 
 The frame opens a holding for each request, and releases it at the request's end. It is found by context, as the
 request's id is: what builds an answer has no request at hand.
@@ -49,6 +50,22 @@ ANSWER_BYTES_PER_SECOND = 32 << 10
 
 
 class Phase(StrEnum):
+    """A connection is always in one phase. One that stays in it for too long ends like this (`client` is the setting
+    `clientTimeoutSeconds`):
+
+    | phase    | begins with                                   | seconds | then               |
+    | -------- | --------------------------------------------- | ------- | ------------------ |
+    | silent   | the connection                                | client  | closed             |
+    | head     | the first byte of a head                      | client  | 408, closed        |
+    | request  | the end of a head                             | none    | see below          |
+    | idle     | the end of an answer                          | 30      | closed             |
+    | draining | the end of an answer to an unread body        | 5       | closed             |
+    | closing  | closing, with bytes that the client must read | client  | reset              |
+
+    Within a request, a body is waited for as long as `body_seconds` says, and a client that reads its answer too slowly
+    as long as `answer_seconds` says.
+    """
+
     SILENT = "silent"
     HEAD = "head"
     REQUEST = "request"

@@ -75,7 +75,18 @@ OWN_SITES = ("same-origin", "none")
 
 
 def build_security_headers(answer: Iterable[Header], *, is_proxied: bool) -> list[Header]:
-    """The headers to add to an answer that has these."""
+    """The headers to add to an answer that has these. They tell a browser what it must not do with the answer.
+
+    | header                     | the API's own answer     | a forwarded answer of a unit or storage                |
+    | -------------------------- | ------------------------ | ------------------------------------------------------ |
+    | set by the answer itself   | kept                     | kept                                                   |
+    | Content-Security-Policy    | loads nothing, no frames | not added: it would break the unit's pages             |
+    | Cross-Origin-Opener-Policy | same origin              | not added: it would break logins in a pop-up window    |
+    | Permissions-Policy         | no camera, microphone, … | not added: a unit's page may use them                  |
+    | any other one              | added                    | added                                                  |
+
+    `Strict-Transport-Security` is set where TLS ends, which is before the API.
+    """
     names = {name.lower() for name, _ in answer}
     return [header for header in (SECURITY_HEADERS if is_proxied else OWN_SECURITY_HEADERS) if header[0] not in names]
 
@@ -289,6 +300,10 @@ def add_fields(headers: Iterable[Header], fields: dict[str, str]) -> list[Header
 
 def check_local_caller(headers: Iterable[Header], public_url: str | None) -> ApiError | None:
     """The refusal of a request with these headers; None for one that may pass.
+
+    An API without keys listens on loopback, which the browser of the same user reaches, too. A page of another site can
+    send requests there (cross-site request forgery), and read the answers once its own name points to 127.0.0.1 (DNS
+    rebinding). Both show in headers that a page cannot change.
 
     | Host                                 | Origin                         | Sec-Fetch-Site            | answer  |
     | ------------------------------------ | ------------------------------ | ------------------------- | ------- |

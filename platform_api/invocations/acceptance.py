@@ -1,3 +1,14 @@
+"""Acceptance of an invocation: payload, record, queue; each step is one guarded write.
+
+| step | what                                      | what repairs it when this process dies right after    |
+| ---- | ----------------------------------------- | ----------------------------------------------------- |
+| 1    | look up the function, check for room, and | nothing was written                                   |
+|      | only then parse the payload               |                                                       |
+| 2    | store a large payload                     | the sweep deletes it                                  |
+| 3    | write the record, if the id has none      | the sweep queues it; so does the same request again   |
+| 4    | queue it, if it is not there              | nothing is left to do                                 |
+"""
+
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import datetime

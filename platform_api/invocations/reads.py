@@ -1,4 +1,8 @@
-"""Reading invocations: one, a page of them, waiting for one, and following all of a tenant (server-sent events)."""
+"""Reading invocations: one, a page of them, waiting for one, and following all of a tenant (server-sent events).
+
+An event's id is a sequence of the records' stream: a caller that was disconnected sends the last one it saw
+(`Last-Event-ID`) and misses no invocation. Of several changes of one invocation between two looks, the last is sent.
+"""
 
 import asyncio
 import logging

@@ -1,4 +1,20 @@
-"""The headers of a request and of an answer that the reverse proxy forwards, with cookies and cache rules. Pure."""
+"""The headers of a request and of an answer that the reverse proxy forwards, with cookies and cache rules. Pure.
+
+| header                                    | to the unit                 | to the caller                    |
+| ----------------------------------------- | --------------------------- | -------------------------------- |
+| of one connection, or named in Connection | dropped                     | dropped                          |
+| Authorization                             | dropped: the platform's key | forwarded                        |
+| Host                                      | the unit's own name         |                                  |
+| Forwarded, X-Forwarded-*, X-Real-IP       | what is true, nothing that  | forwarded                        |
+|                                           | the caller sent             |                                  |
+| X-Request-ID                              | the request's id            | set by the middleware            |
+| Content-Length, Transfer-Encoding         | as the body really arrives  | a length that is still true      |
+| about the whole origin, which is ours     | forwarded                   | dropped                          |
+| Cookie, Set-Cookie                        | see `build_cookie`          | see `build_set_cookie`           |
+| Cache-Control, Vary                       | forwarded                   | see `build_caching_headers`      |
+| Date                                      | forwarded                   | set by the server                |
+| any other one                             | forwarded                   | forwarded                        |
+"""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -63,7 +79,19 @@ CLOSE = (b"connection", b"close")
 
 
 def build_caching_headers(given: Sequence[Header], *, is_public: bool) -> list[Header]:
-    """The answer's headers, with what caches need to know."""
+    """The answer's headers, with what caches need to know.
+
+    Two tenants call their units under the same address, told apart by their keys only: a cache between them and the
+    platform must neither mix the two up nor answer without a key.
+
+    | unit    | it sends                        | the caller gets                                                   |
+    | ------- | ------------------------------- | ----------------------------------------------------------------- |
+    | any     | any `Vary`                      | with `Authorization` in it                                        |
+    | private | no `Cache-Control`              | `private, no-store`                                               |
+    | private | `public`, `s-maxage` and others | `private` and the others: only the caller's own cache may keep it |
+    | private | `CDN-Cache-Control` and similar | nothing of it                                                     |
+    | public  | anything                        | the same: all callers may read it without a key                   |
+    """
     headers = list(given) if is_public else _make_private(given)
     varies = {token.strip().lower() for name, value in given if name.lower() == b"vary" for token in value.split(b",")}
     return headers if varies & {b"authorization", b"*"} else [*headers, VARY]
@@ -82,7 +110,18 @@ def _is_for_caches(name: bytes) -> bool:
 
 
 def build_set_cookie(value: bytes, prefix: bytes) -> bytes | None:
-    """The `Set-Cookie` for the caller of a unit below this prefix, which does not end in a slash; None to drop it."""
+    """The `Set-Cookie` for the caller of a unit below this prefix, which does not end in a slash; None to drop it.
+
+    All units are called under one origin, the platform's: a cookie as the unit wrote it would reach every other unit.
+
+    | a unit's cookie                         | is forwarded                                                    |
+    | --------------------------------------- | --------------------------------------------------------------- |
+    | with `Path`                             | with that path below the unit's own prefix                      |
+    | with a `Path` already below that prefix | with the same path                                              |
+    | without `Path`, or with a relative one  | without: its path is that of the request, below the prefix      |
+    | with `Domain`                           | without: other hosts are not the unit's                         |
+    | `__Host-…`                              | not at all: such a cookie is the whole origin's                 |
+    """
     cookie, *attributes = value.split(b";")
     if _is_origin_wide(cookie):
         return None
@@ -95,7 +134,8 @@ def build_set_cookie(value: bytes, prefix: bytes) -> bytes | None:
 
 
 def build_cookie(value: bytes) -> bytes | None:
-    """The `Cookie` for the unit; None to drop the header."""
+    """The `Cookie` for the unit; None to drop the header. A `__Host-…` cookie is the platform's, or of what is in
+    front of it; the path of any other one has brought it to this unit."""
     kept = [each.strip() for each in value.split(b";") if each.strip() and not _is_origin_wide(each)]
     return b"; ".join(kept) or None
 

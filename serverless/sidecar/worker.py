@@ -1,4 +1,5 @@
-"""Ends of a call whose record would not fit: with less and less of it."""
+"""Fetches invocations from the queue, one per free slot, and brings each to its end: record first, acknowledgement
+last. An end whose record would be too large is written with less and less of the answer."""
 
 import asyncio
 import json

@@ -48,7 +48,11 @@ class Command:
 
 
 class Child:
-    """A leader in a session of its own. `on_exit` is called once, when the group is dead and all is read."""
+    """A leader in a session of its own. `on_exit` is called once, when the group is dead and all is read.
+
+    It must be used from the main thread: `PR_SET_PDEATHSIG` fires when the thread that forked ends, not when the
+    process does.
+    """
 
     def __init__(self, command: Command, sink: Sink, on_exit: Callable[[int], None]) -> None:
         """Raise `OSError` or `ValueError` if the command cannot be started."""

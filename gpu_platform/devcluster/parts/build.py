@@ -140,7 +140,12 @@ class EndedError(Exception):
 
 
 class ProcessGroup:
-    """A context; leaving it ends what still runs in the group."""
+    """A context; leaving it ends what still runs in the group, and so does the end of this process, however it ends.
+
+    Killing only the started command would leave the compilers that it started. A parent-death signal has the same gap,
+    and is bound to the thread that forked. So everything runs in one process group with a guard: a shell that waits for
+    the end of its standard input, which only this process holds open, and then kills the group.
+    """
 
     def __init__(self) -> None:
         self._guard = subprocess.Popen(

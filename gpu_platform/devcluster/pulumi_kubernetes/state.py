@@ -1,5 +1,10 @@
 """What Pulumi's state keeps of an object: its outputs, and its inputs as they would read if the program had declared
-what is live; whose the fields are, and which values are secret."""
+what is live; whose the fields are, and which values are secret.
+
+The API server changes what it is given without changing what it means: `1000m` becomes `1`, `stringData` becomes
+`data`, lists get defaults. So a field differs only where a dry run of the inputs would change it. Where no dry run is
+possible, the live value counts as it is.
+"""
 
 import base64
 import binascii
