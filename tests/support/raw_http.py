@@ -40,6 +40,8 @@ class RawClient:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
+        self.is_answered = False
+        """Whether the first bytes of an answer have arrived at `read_slowly`."""
 
     async def send(self, data: bytes) -> bool:
         """Returns False where the server has closed the connection."""
@@ -66,6 +68,7 @@ class RawClient:
         with suppress(ConnectionResetError):
             while part := await self._reader.read(size):
                 data += part
+                self.is_answered = True
                 await asyncio.sleep(every)
         return RawAnswer(bytes(data))
 

@@ -250,11 +250,16 @@ async def test_slow_readers_without_a_key_do_not_keep_their_slots(cluster: Runni
         async def is_served(*, wanted: bool) -> bool:
             return ((await stranger.get("/api/v1/health")).status_code == 200) is wanted
 
+        async def are_all_answered() -> bool:
+            return all(client.is_answered for client in clients)
+
         whole = len((await stranger.get(BUNDLE)).content)
         clients = [await open_raw(url, receive_buffer=SMALL_BUFFER) for _ in range(SLOTS // 8)]
         reading = [asyncio.create_task(client.read_slowly(4 << 10, every=0.2)) for client in clients]
         for client in clients:
             await client.send(build_head(f"GET {BUNDLE}", "Connection: close"))
+        # A request of ours before that could take the slot of one of them.
+        await eventually(are_all_answered)
         await eventually(partial(is_served, wanted=False))
         answers = await asyncio.gather(*reading)
         await eventually(partial(is_served, wanted=True))
