@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterable
+from functools import partial
 
 from gpu_platform.domain import names
 from gpu_platform.domain.json_text import Json
@@ -28,8 +29,7 @@ from platform_api.http.errors import unavailable
 from platform_api.kube_health import BoundedClient, NoteWritten, Pulse
 
 AVAILABLE = "available-by-spec"
-BY_UNIT = "by-unit"
-BY_STORAGE = "storage"
+BY_OWNER = "by-owner"
 ACTIVE_BY_NAMESPACE = "active-by-namespace"
 ACTIVE_BY_UNIT = "active-by-unit"
 PODS_KNOWN_SECONDS = 30.0
@@ -43,24 +43,19 @@ class Cluster:
     def __init__(self, client: KubeClient, timing: WatchTiming, note_written: NoteWritten | None = None) -> None:
         self.pulse = Pulse(client)
         self.client = BoundedClient(client, self.pulse, note_written)
-        self.units = ObjectCache(client, GPU_UNITS, indexes={AVAILABLE: _available_for}, timing=timing)
-        self.specs = ObjectCache(client, GPU_SPECS, timing=timing)
-        self.pools = ObjectCache(client, STOCK_POOLS, timing=timing)
-        self.storages = ObjectCache(client, GPU_STORAGES, timing=timing)
-        self.functions = ObjectCache(client, GPU_FUNCTIONS, timing=timing)
-        self.nodes = ObjectCache(client, NODES, timing=timing)
-        self.pods = ObjectCache(
-            client, PODS, label_selector=MANAGED, indexes={BY_UNIT: _unit_of, BY_STORAGE: _storage_of}, timing=timing
-        )
-        self.stacks = ObjectCache(
-            client, LEASES, namespace=names.SYSTEM_NAMESPACE, label_selector=LABEL_KIND, timing=timing
-        )
-        self.operations = ObjectCache(
-            client,
+        build = partial(ObjectCache, client, timing=timing)
+        self.units = build(GPU_UNITS, indexes={AVAILABLE: _available_for})
+        self.specs = build(GPU_SPECS)
+        self.pools = build(STOCK_POOLS)
+        self.storages = build(GPU_STORAGES)
+        self.functions = build(GPU_FUNCTIONS)
+        self.nodes = build(NODES)
+        self.pods = build(PODS, label_selector=MANAGED, indexes={BY_OWNER: _owners_of})
+        self.stacks = build(LEASES, namespace=names.SYSTEM_NAMESPACE, label_selector=LABEL_KIND)
+        self.operations = build(
             OPERATIONS,
             keep=_keep_preview,
             indexes={ACTIVE_BY_NAMESPACE: _active_in_namespace, ACTIVE_BY_UNIT: _active_of_unit},
-            timing=timing,
         )
 
         self.caches = (
@@ -102,14 +97,10 @@ class Cluster:
         if is_silent or self.pulse.lost_seconds >= PODS_KNOWN_SECONDS:
             raise unavailable("Kubernetes has been away for too long to know where calls go")
 
-    def pods_of(self, unit: Json) -> tuple[Json, ...]:
-        """Of this very unit, not of an earlier one with its name; as of the last event."""
-        return self.pods.by_index(BY_UNIT, object_key(unit["metadata"]["namespace"], unit["metadata"]["uid"]))
-
-    def accessor_pods_of(self, storage: Json) -> tuple[Json, ...]:
-        """Of the file browser of this very storage; as of the last event."""
-        metadata = storage["metadata"]
-        return self.pods.by_index(BY_STORAGE, object_key(metadata["namespace"], metadata["uid"]))
+    def pods_of(self, item: Json) -> tuple[Json, ...]:
+        """Of this very unit, or of the file browser of this very storage, not of an earlier one with its name; as of
+        the last event."""
+        return self.pods.by_index(BY_OWNER, object_key(item["metadata"]["namespace"], item["metadata"]["uid"]))
 
     def require_listed(self, *caches: ObjectCache) -> None:
         """A 503 rather than an answer that lacks what was not listed yet."""
@@ -128,14 +119,11 @@ def _available_for(unit: Json) -> Iterable[str]:
         yield unit["spec"].get("specName", "")
 
 
-def _unit_of(pod: Json) -> Iterable[str]:
-    if uid := labels_of(pod).get(names.LABEL_UNIT_UID):
-        yield object_key(pod["metadata"]["namespace"], uid)
-
-
-def _storage_of(pod: Json) -> Iterable[str]:
-    if uid := labels_of(pod).get(names.LABEL_STORAGE_ACCESSOR):
-        yield object_key(pod["metadata"]["namespace"], uid)
+def _owners_of(pod: Json) -> Iterable[str]:
+    """The unit that a pod runs, or the storage that it is the file browser of."""
+    for label in (names.LABEL_UNIT_UID, names.LABEL_STORAGE_ACCESSOR):
+        if uid := labels_of(pod).get(label):
+            yield object_key(pod["metadata"]["namespace"], uid)
 
 
 def _keep_preview(operation: Json) -> Json:

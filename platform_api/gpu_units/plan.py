@@ -3,23 +3,16 @@ Kubernetes nothing and goes on while it is away.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from gpu_platform.domain import names
 from gpu_platform.domain.conditions import find_condition
 from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.units import GPUUnitSpec, GPUUnitStatus, Phase, UnitPort
-from platform_api.proxy.plan import NotReady, Simulated, Target, plan_address
+from platform_api.http.errors import ApiError, not_found, not_ready
+from platform_api.proxy.plan import Simulated, Target, plan_address
 
 
-@dataclass(frozen=True)
-class NoSuchPort:
-    message: str
-
-
-def plan_target(
-    unit: Json, pods: Iterable[Json], port: str, *, development_addresses: bool
-) -> Target | NoSuchPort | NotReady:
+def plan_target(unit: Json, pods: Iterable[Json], port: str, *, development_addresses: bool) -> Target | ApiError:
     """`port` is the name or the number of one that the unit declares.
 
     | port          | unit                   | a pod is ready       | answer                       |
@@ -37,14 +30,14 @@ def plan_target(
     what = f"the unit {metadata['name']!r}"
     declared = find_port(spec, port)
     if declared is None or declared.protocol != "TCP":
-        return NoSuchPort(f"{what} has no port {port!r} to call: {_describe_ports(spec)}")
+        return not_found("port_not_found", f"{what} has no port {port!r} to call: {_describe_ports(spec)}")
     if why := _why_not_ready(unit, spec):
-        return NotReady(f"{what} {why}")
+        return not_ready(f"{what} {why}")
     address = plan_address(pods, development_addresses=development_addresses)
     if address is None:
-        return NotReady(f"{what} has no pod that is ready; see its events")
+        return not_ready(f"{what} has no pod that is ready; see its events")
     if isinstance(address, Simulated):
-        return NotReady(f"{what} {address.why}")
+        return not_ready(f"{what} {address.why}")
     return Target(
         what=what,
         address=address,

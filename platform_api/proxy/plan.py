@@ -34,13 +34,6 @@ class Target:
 
 
 @dataclass(frozen=True)
-class NotReady:
-    """There is no process that could take the call, and why."""
-
-    message: str
-
-
-@dataclass(frozen=True)
 class Simulated:
     """The pod is on a simulated node of the embedded cluster: its address is invented and never dialled."""
 

@@ -8,10 +8,11 @@ from gpu_platform.domain import names
 from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.mount_holds import HolderKind, hold_of
 from gpu_platform.domain.storages import GPUStorageSpec
-from platform_api.proxy.plan import NotReady, Simulated, Target, plan_address
+from platform_api.http.errors import ApiError, not_ready
+from platform_api.proxy.plan import Simulated, Target, plan_address
 
 
-def plan_accessor(storage: Json, pods: Iterable[Json], *, development_addresses: bool) -> Target | NotReady:
+def plan_accessor(storage: Json, pods: Iterable[Json], *, development_addresses: bool) -> Target | ApiError:
     """
     | storage       | file browser | its pod is ready    | answer                               |
     | ------------- | ------------ | ------------------- | ------------------------------------ |
@@ -25,16 +26,16 @@ def plan_accessor(storage: Json, pods: Iterable[Json], *, development_addresses:
     metadata = storage["metadata"]
     what = f"the storage {metadata['name']!r}"
     if "deletionTimestamp" in metadata:
-        return NotReady(f"{what} is Terminating")
+        return not_ready(f"{what} is Terminating")
     if not GPUStorageSpec.model_validate(storage["spec"]).accessor.enabled:
-        return NotReady(f"{what} has no file browser; set accessor.enabled to open one")
+        return not_ready(f"{what} has no file browser; set accessor.enabled to open one")
     address = plan_address(pods, development_addresses=development_addresses)
     hold = hold_of(storage)
     if address is None and hold is not None and hold.holder.kind is HolderKind.STORAGE:
-        return NotReady(f"the file browser of {what} is away while {hold.holder} is filled from it")
+        return not_ready(f"the file browser of {what} is away while {hold.holder} is filled from it")
     if address is None:
-        return NotReady(f"the file browser of {what} is not ready; see its accessorStatus")
+        return not_ready(f"the file browser of {what} is not ready; see its accessorStatus")
     if isinstance(address, Simulated):
-        return NotReady(f"the file browser of {what} {address.why}")
+        return not_ready(f"the file browser of {what} {address.why}")
     host = f"{names.accessor_name(metadata['name'])}.{metadata['namespace']}.svc.cluster.local"
     return Target(what, address, names.ACCESSOR_PORT, f"{host}:{names.ACCESSOR_PORT}")

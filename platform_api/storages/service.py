@@ -43,7 +43,7 @@ from gpu_platform.store.storages import StorageHeldError, delete_unused_storage
 from platform_api.auth.keys import Caller
 from platform_api.cluster import Cluster
 from platform_api.gpu_units.acceptance import in_use_error
-from platform_api.http.errors import conflict, not_found, not_ready, object_not_found
+from platform_api.http.errors import ApiError, conflict, not_found, object_not_found
 from platform_api.objects.idempotent_create import (
     BEGINNINGS,
     Accepted,
@@ -60,7 +60,7 @@ from platform_api.objects.idempotent_create import (
 from platform_api.objects.limits import ObjectLimits
 from platform_api.objects.optimistic_update import changed_by_others, check_match
 from platform_api.objects.service import ObjectService
-from platform_api.proxy.plan import NotReady, Target
+from platform_api.proxy.plan import Target
 from platform_api.storages.plan import plan_accessor
 from platform_api.storages.views import view_storage
 
@@ -78,23 +78,21 @@ class StorageTargets:
         if storage is None:
             raise object_not_found("storage", name)
         self._cluster.require_known_pods()
-        pods = self._cluster.accessor_pods_of(storage)
-        match plan_accessor(storage, pods, development_addresses=self._development_addresses):
-            case NotReady(message):
-                raise not_ready(message)
-            case target:
-                return target
-
-    def find_proxy_path(self, storage: Json) -> str | None:
-        """Where this API shows the storage's files; None while nobody would answer."""
-        pods = self._cluster.accessor_pods_of(storage)
-        found = plan_accessor(storage, pods, development_addresses=self._development_addresses)
-        return f"/api/v1/gpu-storages/{storage['metadata']['name']}/proxy/" if isinstance(found, Target) else None
+        found = self._plan(storage)
+        if isinstance(found, ApiError):
+            raise found
+        return found
 
     def show(self, storage: Json, root: str) -> StorageView:
-        """`root` is where the caller reaches this API."""
-        path = self.find_proxy_path(storage)
-        return view_storage(storage, f"{root}{path}" if path else None)
+        """A storage's proxy URL is shown while its file browser would answer. `root` is where the caller reaches this
+        API."""
+        would_answer = isinstance(self._plan(storage), Target)
+        path = f"/api/v1/gpu-storages/{storage['metadata']['name']}/proxy/"
+        return view_storage(storage, f"{root}{path}" if would_answer else None)
+
+    def _plan(self, storage: Json) -> Target | ApiError:
+        pods = self._cluster.pods_of(storage)
+        return plan_accessor(storage, pods, development_addresses=self._development_addresses)
 
 
 class StorageService(ObjectService):

@@ -6,8 +6,9 @@ import pytest
 
 from gpu_platform.domain import names
 from gpu_platform.domain.json_text import Json
-from platform_api.gpu_units.plan import NoSuchPort, find_callable_port, plan_target
-from platform_api.proxy.plan import NotReady, Simulated, Target, plan_address, split_path
+from platform_api.gpu_units.plan import find_callable_port, plan_target
+from platform_api.http.errors import ApiError
+from platform_api.proxy.plan import Simulated, Target, plan_address, split_path
 from platform_api.storages.plan import plan_accessor
 from tests.support.builders import make_storage
 
@@ -45,6 +46,13 @@ def unit(phase: str | None = "Ready", message: str = "", *, leaving: bool = Fals
         "spec": {"specName": "g1.1", "template": {"ports": PORTS}, **spec},
         **({"status": {"phase": phase, "conditions": [condition]}} if phase else {}),
     }
+
+
+def message_of(refused: Target | ApiError) -> str:
+    """Why there is no process that could take the call."""
+    assert isinstance(refused, ApiError)
+    assert (refused.status, refused.code) == (503, "not_ready")
+    return refused.message
 
 
 LEAVING: Json = {"deletionTimestamp": "2026-11-17T03:00:01Z"}
@@ -98,10 +106,10 @@ def test_a_simulated_unit_and_a_simulated_file_browser_say_that_nothing_runs() -
         "is on the simulated node 'sim-0', where no process runs; "
         "a spec of the host node, such as host.1, runs the command"
     )
-    assert plan_target(unit(), [pod()], "http", development_addresses=True) == NotReady(f"the unit 'web' {why}")
+    assert message_of(plan_target(unit(), [pod()], "http", development_addresses=True)) == f"the unit 'web' {why}"
     storage = make_storage(accessor={"enabled": True})
     refused = plan_accessor(storage, [pod()], development_addresses=True)
-    assert refused == NotReady(f"the file browser of the storage 'weights' {why}")
+    assert message_of(refused) == f"the file browser of the storage 'weights' {why}"
 
 
 @pytest.mark.parametrize(("port", "number"), [("http", 8000), ("8000", 8000), ("8080-alt", 9000), ("9000", 9000)])
@@ -120,7 +128,8 @@ def test_a_declared_port_is_found_by_name_and_by_number(port: str, number: int) 
 @pytest.mark.parametrize("phase", ["Ready", "Progressing"])
 def test_any_other_one_is_not_there(port: str, phase: str) -> None:
     refused = plan_target(unit(phase), [pod()], port, development_addresses=False)
-    assert isinstance(refused, NoSuchPort)
+    assert isinstance(refused, ApiError)
+    assert (refused.status, refused.code) == (404, "port_not_found")
     assert "http (8000/TCP)" in refused.message
 
 
@@ -136,7 +145,7 @@ def test_any_other_one_is_not_there(port: str, phase: str) -> None:
     ],
 )
 def test_a_unit_that_cannot_be_called_says_why(of: Json, pods: list[Json], message: str) -> None:
-    assert plan_target(of, pods, "http", development_addresses=False) == NotReady(message)
+    assert message_of(plan_target(of, pods, "http", development_addresses=False)) == message
 
 
 @pytest.mark.parametrize(
@@ -223,8 +232,7 @@ def test_a_storage_that_cannot_be_looked_at_says_why(
 
     target = plan_accessor(storage, pods, development_addresses=False)
 
-    assert isinstance(target, NotReady)
-    assert words in target.message
+    assert words in message_of(target)
 
 
 def test_a_storage_is_looked_at_where_its_file_browser_is() -> None:
