@@ -4,7 +4,7 @@ differences."""
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
@@ -85,10 +85,6 @@ def without_nulls(value: Any) -> Any:
     return value
 
 
-def prefixed(paths: Iterable[Path], *prefix: str) -> Iterator[Path]:
-    return ((*prefix, *path) for path in paths)
-
-
 def _decode(value: Any, path: Path, secrets: set[Path]) -> Any:
     if isinstance(value, dict):
         return _decode_map(value, path, secrets)
@@ -134,10 +130,6 @@ def path_text(path: Path) -> str:
         else:
             text += f"[{json.dumps(step)}]"
     return text
-
-
-def starts_with(path: Path, prefix: Path) -> bool:
-    return path[: len(prefix)] == prefix
 
 
 def find_moved_secrets(marked: frozenset[Path], source: Json, target: Json) -> frozenset[Path]:

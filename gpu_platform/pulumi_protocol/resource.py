@@ -1,12 +1,12 @@
 """What requests and answers say about one resource, what can go wrong with it, and waiting until it is ready."""
 
 import asyncio
-import contextlib
 import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
+from gpu_platform.clock import wait_at_most
 from gpu_platform.kube import KubeError, UnreachableError
 from gpu_platform.pulumi_protocol.properties import Change, Path, Properties
 
@@ -129,8 +129,7 @@ async def wait_until(
         if verdict.reason != said:
             said = verdict.reason
             await patience.report(f"waiting: {said}")
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(patience.cancelled.wait(), pause)
+        await wait_at_most(pause, patience.cancelled)
         pause = min(pause * 1.5, LONGEST_PAUSE)
     if said:
         await patience.report("")

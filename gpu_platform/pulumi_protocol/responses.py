@@ -9,7 +9,7 @@ from google.protobuf import any_pb2
 from pulumi.runtime.proto import provider_pb2, status_pb2
 
 from gpu_platform.kube import NoConnectionError
-from gpu_platform.pulumi_protocol.properties import Change, Properties, encode_properties, path_text
+from gpu_platform.pulumi_protocol.properties import Properties, encode_properties, path_text
 from gpu_platform.pulumi_protocol.resource import Difference, Failure, IncompleteError, Observed, ResourceFailedError
 
 READABLE = (ResourceFailedError, NoConnectionError, ValueError)
@@ -43,17 +43,12 @@ def check_response(inputs: Properties, failures: Iterable[Failure] = ()) -> prov
 
 
 def diff_response(difference: Difference) -> provider_pb2.DiffResponse:
-    kinds = provider_pb2.PropertyDiff
-    plain = {Change.ADD: kinds.ADD, Change.DELETE: kinds.DELETE, Change.UPDATE: kinds.UPDATE}
-    replacing = {
-        Change.ADD: kinds.ADD_REPLACE,
-        Change.DELETE: kinds.DELETE_REPLACE,
-        Change.UPDATE: kinds.UPDATE_REPLACE,
-    }
-    detailed = {
-        path_text(path): kinds(kind=(replacing if path in difference.replacing else plain)[change], inputDiff=True)
-        for path, change in difference.changes.items()
-    }
+    detailed = {}
+    for path, change in difference.changes.items():
+        # The protocol names its kinds as we do, with a suffix where the change replaces the object.
+        name = f"{change.name}_REPLACE" if path in difference.replacing else change.name
+        kind = provider_pb2.PropertyDiff.Kind.Value(name)
+        detailed[path_text(path)] = provider_pb2.PropertyDiff(kind=kind, inputDiff=True)
     answer = provider_pb2.DiffResponse
     return answer(
         changes=answer.DIFF_SOME if detailed else answer.DIFF_NONE,

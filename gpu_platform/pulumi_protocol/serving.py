@@ -11,6 +11,8 @@ from contextlib import asynccontextmanager
 import grpc
 from pulumi.runtime.proto import engine_pb2, engine_pb2_grpc, provider_pb2_grpc
 
+from gpu_platform.clock import wait_at_most
+
 SAY_SECONDS = 5.0
 
 MESSAGE_BYTES = 400 * 1024 * 1024
@@ -78,17 +80,10 @@ async def serve(provider: provider_pb2_grpc.ResourceProviderServicer) -> None:
         parent = os.getppid()
         # An engine that is killed tells nobody.
         while not stopped.is_set() and os.getppid() == parent:
-            await _pause(stopped)
+            await wait_at_most(PARENT_SECONDS, stopped)
 
 
 def find_engine(arguments: list[str]) -> str:
     """The engine passes its address, and sometimes flags for its logs, which are not for us."""
     addresses = [argument for argument in arguments if not argument.startswith("-")]
     return addresses[0] if addresses else ""
-
-
-async def _pause(stopped: asyncio.Event) -> None:
-    try:
-        await asyncio.wait_for(stopped.wait(), PARENT_SECONDS)
-    except TimeoutError:
-        return

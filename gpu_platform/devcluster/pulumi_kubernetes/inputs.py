@@ -14,7 +14,7 @@ from typing import Any
 
 from gpu_platform.domain.json_text import Json
 from gpu_platform.kube import KubeError
-from gpu_platform.pulumi_protocol.properties import Path, Unknown, path_text, starts_with, without_nulls
+from gpu_platform.pulumi_protocol.properties import Path, Unknown, path_text, without_nulls
 from gpu_platform.pulumi_protocol.resource import Failure
 
 HELM_RELEASE = "kubernetes:helm.sh/v3:Release"
@@ -294,14 +294,9 @@ def _parse_path(text: str) -> Path:
 
 def _is_under(path: Path, prefixes: Iterable[Path]) -> bool:
     # A whole map that comes or goes brings or takes the fixed fields inside it.
-    return any(starts_with(path, prefix) or starts_with(prefix, path) for prefix in prefixes)
+    return any(path[: len(prefix)] == prefix[: len(path)] for prefix in prefixes)
 
 
 def _overlaps(path: str, field: str) -> bool:
-    return path == field or any(
-        longer.startswith(shorter) and longer[len(shorter)] in ".[" for longer, shorter in _orders(path, field)
-    )
-
-
-def _orders(one: str, other: str) -> tuple[tuple[str, str], ...]:
-    return ((one, other),) if len(one) > len(other) else ((other, one),) if len(other) > len(one) else ()
+    shorter, longer = sorted((path, field), key=len)
+    return path == field or longer.startswith((f"{shorter}.", f"{shorter}["))

@@ -21,7 +21,6 @@ from gpu_platform.pulumi_protocol.properties import (
     Path,
     Properties,
     find_moved_secrets,
-    prefixed,
     value_at,
     without_inner,
 )
@@ -114,9 +113,9 @@ def find_manager(outputs: Json, urn: str) -> str:
 
 
 def _with_history(kind: ObjectType, tree: Json, inputs: Properties, manager: str) -> Properties:
-    secrets = find_secrets(kind, inputs.secrets, inputs.tree, tree)
+    secrets = find_secrets(kind, inputs.secrets, inputs.tree, tree).union((INPUTS, *path) for path in inputs.secrets)
     history = {INPUTS: inputs.tree, INITIAL_API_VERSION: kind.api_version, FIELD_MANAGER: manager}
-    return Properties({**tree, **history}, without_inner(secrets | frozenset(prefixed(inputs.secrets, INPUTS))))
+    return Properties({**tree, **history}, without_inner(secrets))
 
 
 def _with_unknowns(said: Any, rehearsed: Any) -> Any:
