@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from urllib.parse import quote
 
 from gpu_platform.devcluster.pulumi_kubernetes.inputs import ObjectType, build_object_id
+from gpu_platform.devcluster.pulumi_kubernetes.state import build_body
 from gpu_platform.domain.json_text import Json
 from gpu_platform.kube import (
     ConflictError,
@@ -118,12 +119,13 @@ class Cluster:
             except NotFoundError:
                 return None
 
-    async def apply(self, place: Place, body: Json, manager: str, *, force: bool) -> Json:
+    async def apply(self, place: Place, inputs: Json, manager: str, *, force: bool) -> Json:
+        """Makes the object what the inputs say."""
         deadline = asyncio.get_running_loop().time() + UNSERVED_SECONDS
         with self._readable(place.label):
             while True:
                 try:
-                    return await self._apply(place, body, manager, {"force": _text(force)})
+                    return await self._apply(place, inputs, manager, force=force)
                 except NotFoundError as error:
                     if UNSERVED not in error.message or asyncio.get_running_loop().time() > deadline:
                         raise
@@ -131,10 +133,10 @@ class Cluster:
                     raise ResourceFailedError(explain_conflict(error, place)) from error
                 await asyncio.sleep(POLL_SECONDS)
 
-    async def dry_run(self, place: Place, body: Json, manager: str, *, force: bool = True) -> Json:
+    async def dry_run(self, place: Place, inputs: Json, manager: str, *, force: bool = True) -> Json:
         """What an apply would lead to. Raises KubeError of a refusal: what it means depends on who asks."""
         try:
-            return await self._apply(place, body, manager, {"force": _text(force), "dryRun": "All"})
+            return await self._apply(place, inputs, manager, force=force, dryRun="All")
         except UnreachableError as error:
             raise ResourceFailedError(describe(error, place.label, self.server)) from error
 
@@ -165,8 +167,9 @@ class Cluster:
                 raise
         return True
 
-    async def _apply(self, place: Place, body: Json, manager: str, options: dict[str, str]) -> Json:
-        params = {"fieldManager": manager, "fieldValidation": "Strict", **options}
+    async def _apply(self, place: Place, inputs: Json, manager: str, *, force: bool, **options: str) -> Json:
+        body = build_body(inputs, place.namespace, manager)
+        params = {"fieldManager": manager, "fieldValidation": "Strict", "force": str(force).lower(), **options}
         return await self._client.patch(place.url, body, PatchType.APPLY, params, timeout=CALL_SECONDS)
 
     @contextmanager
@@ -185,7 +188,3 @@ def explain_conflict(error: ConflictError, place: Place) -> str:
         "again with PULUMI_K8S_ENABLE_PATCH_FORCE=true, or set kubernetes:enablePatchForce or the annotation "
         "pulumi.com/patchForce"
     )
-
-
-def _text(truth: bool) -> str:
-    return "true" if truth else "false"

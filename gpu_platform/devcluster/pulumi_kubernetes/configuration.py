@@ -2,7 +2,6 @@
 merged as kubectl does it; the version is that of the SDK that programs use."""
 
 import os
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import metadata
@@ -16,6 +15,7 @@ from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.names import EMBEDDED_CLUSTER
 from gpu_platform.domain.network import is_loopback
 from gpu_platform.kube import NoConnectionError
+from gpu_platform.process import write_atomically
 from gpu_platform.pulumi_protocol.properties import Unknown
 
 SDK = "pulumi-kubernetes"
@@ -172,11 +172,10 @@ def check_is_embedded(kubeconfig: Json | None, environment: Mapping[str, str]) -
 
 
 def write_kubeconfig(content: Json, workplace: Path) -> Path:
-    # Credentials: readable by this user alone, which mkstemp sees to.
-    descriptor, name = tempfile.mkstemp(dir=workplace, prefix="kubeconfig-")
-    with os.fdopen(descriptor, "w") as file:
-        yaml.safe_dump(content, file)
-    return Path(name)
+    """Readable by this user alone: it holds credentials."""
+    path = workplace / "kubeconfig"
+    write_atomically(path, yaml.safe_dump(content))
+    return path
 
 
 def _find_cluster(content: Json) -> Json:

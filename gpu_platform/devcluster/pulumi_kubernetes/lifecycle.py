@@ -8,7 +8,6 @@ import asyncio
 from gpu_platform.devcluster.pulumi_kubernetes.cluster import Cluster, Place, explain_conflict
 from gpu_platform.devcluster.pulumi_kubernetes.configuration import Configuration
 from gpu_platform.devcluster.pulumi_kubernetes.inputs import (
-    Checked,
     Naming,
     ObjectType,
     build_inputs,
@@ -23,7 +22,6 @@ from gpu_platform.devcluster.pulumi_kubernetes.inputs import (
 from gpu_platform.devcluster.pulumi_kubernetes.readiness import DEFAULT_SECONDS, wait_until_gone, wait_until_ready
 from gpu_platform.devcluster.pulumi_kubernetes.state import (
     INPUTS,
-    build_body,
     build_changed_outputs,
     build_imported_inputs,
     build_outputs,
@@ -47,6 +45,7 @@ from gpu_platform.pulumi_protocol.properties import (
 )
 from gpu_platform.pulumi_protocol.resource import (
     Difference,
+    Failure,
     IncompleteError,
     NotReadyError,
     Observed,
@@ -73,14 +72,14 @@ class Lifecycle:
 
     async def check(
         self, resource: Resource, news: Properties, old_inputs: Json, naming: Naming
-    ) -> tuple[Properties, Checked]:
+    ) -> tuple[Properties, tuple[Failure, ...]]:
         inputs = build_inputs(resource.token, news.tree)
         kind = type_of_object(inputs, resource.token)
         path = await self._cluster.find_kind(kind) if self._cluster else None
         namespaced = path.namespaced if path else None
         checked = check_inputs(resource.token, inputs, old_inputs, naming, namespaced, self._configuration.namespace)
         secrets = without_inner(find_secrets(kind, news.secrets, news.tree, checked.inputs))
-        return Properties(checked.inputs, secrets), checked
+        return Properties(checked.inputs, secrets), checked.failures
 
     async def diff(self, resource: Resource, outputs: Json, old_inputs: Json, news: Json) -> Difference:
         old = _with_namespace(old_inputs or outputs.get(INPUTS) or {}, outputs)
@@ -109,23 +108,16 @@ class Lifecycle:
         is_wanted = read_handling(inputs.tree).patch_force or self._configuration.upsert_existing_objects
         if existing and not (ours or is_wanted):
             raise ResourceFailedError(_already_exists(resource, place))
-        force = ours or self._is_forced(inputs.tree)
-        live = await cluster.apply(place, build_body(inputs.tree, place.namespace, manager), manager, force=force)
+        live = await cluster.apply(place, inputs.tree, manager, force=ours or self._is_forced(inputs.tree))
         return place.id, await self._finished(resource, place, live, inputs, manager)
 
     async def read(self, resource: Resource, object_id: str, outputs: Json, inputs: Properties) -> Observed | None:
         """The object as it is now, also for an import, which has no inputs yet; None if it is gone."""
         cluster = self._connected()
         kind = type_of_object(inputs.tree or outputs, resource.token)
-        path = await cluster.find_kind(kind)
-        if path is None:
-            return None
-        namespace, name = parse_object_id(
-            object_id, namespaced=path.namespaced, default_namespace=self._configuration.namespace
-        )
-        place = Place(kind, path, namespace, name)
-        live = await cluster.find(place)
-        if live is None:
+        place = await self._locate(kind, object_id)
+        live = await cluster.find(place) if place else None
+        if place is None or live is None:
             return None
         manager = find_manager(outputs, resource.urn)
         if inputs.tree:
@@ -146,20 +138,15 @@ class Lifecycle:
         if preview:
             after = await self._rehearse(resource, place, inputs.tree, manager)
             return build_changed_outputs(kind, after or outputs, inputs, manager)
-        force = self._is_forced(inputs.tree)
-        live = await cluster.apply(place, build_body(inputs.tree, place.namespace, manager), manager, force=force)
+        live = await cluster.apply(place, inputs.tree, manager, force=self._is_forced(inputs.tree))
         return await self._finished(resource, place, live, inputs, manager)
 
     async def delete(self, resource: Resource, object_id: str, outputs: Json) -> None:
         cluster = self._connected()
-        kind = type_of_object(outputs, resource.token)
-        path = await cluster.find_kind(kind)
-        if path is None:
+        place = await self._locate(type_of_object(outputs, resource.token), object_id)
+        if place is None:
             return
-        namespace, name = parse_object_id(
-            object_id, namespaced=path.namespaced, default_namespace=self._configuration.namespace
-        )
-        place, uid = Place(kind, path, namespace, name), outputs.get("metadata", {}).get("uid")
+        uid = outputs.get("metadata", {}).get("uid")
         if await cluster.delete(place, uid, read_handling(outputs).propagation):
             await wait_until_gone(cluster, place, uid, self._patience(resource, outputs))
 
@@ -183,8 +170,7 @@ class Lifecycle:
             return frozenset()
         place = self._place(kind, path, news)
         try:
-            manager = find_manager(outputs, resource.urn)
-            await cluster.dry_run(place, build_body(news, place.namespace, manager), manager)
+            await cluster.dry_run(place, news, find_manager(outputs, resource.urn))
         except KubeError as error:
             return find_refused(error, changed)
         return frozenset()
@@ -210,8 +196,7 @@ class Lifecycle:
         """A dry run: a wrong field is known before the update. None if the API server cannot tell yet."""
         cluster = self._connected()
         try:
-            body, force = build_body(inputs, place.namespace, manager), self._is_forced(inputs)
-            return await cluster.dry_run(place, body, manager, force=force)
+            return await cluster.dry_run(place, inputs, manager, force=self._is_forced(inputs))
         except ConflictError as error:
             raise ResourceFailedError(explain_conflict(error, place)) from error
         except KubeError as error:
@@ -229,7 +214,7 @@ class Lifecycle:
         if seen == inputs:
             return seen
         try:
-            applied = await cluster.dry_run(place, build_body(inputs, place.namespace, manager), manager)
+            applied = await cluster.dry_run(place, inputs, manager)
         except KubeError:
             # An account that may read need not be allowed to patch.
             return seen
@@ -238,6 +223,15 @@ class Lifecycle:
     def _is_forced(self, inputs: Json) -> bool:
         """Whether declared fields that another tool has set are taken back, instead of reported as a conflict."""
         return read_handling(inputs).patch_force or self._configuration.enable_patch_force
+
+    async def _locate(self, kind: ObjectType, object_id: str) -> Place | None:
+        """The place of the object with this id; None where the API server has no such kind."""
+        path = await self._connected().find_kind(kind)
+        if path is None:
+            return None
+        default = self._configuration.namespace
+        namespace, name = parse_object_id(object_id, namespaced=path.namespaced, default_namespace=default)
+        return Place(kind, path, namespace, name)
 
     def _place(self, kind: ObjectType, path: ResourcePath, tree: Json) -> Place:
         metadata = tree["metadata"]

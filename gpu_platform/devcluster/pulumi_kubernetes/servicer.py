@@ -63,10 +63,6 @@ def _find_failures(tree: Json) -> Iterator[Failure]:
         yield Failure("chart", f"there is no chart in {chart}: it has no Chart.yaml")
 
 
-def build_planned_release(inputs: Properties) -> Properties:
-    return Properties({**inputs.tree, "status": UNKNOWN}, inputs.secrets)
-
-
 def refusal(inputs: Json, version: str) -> str:
     chart = f"{inputs.get('chart', 'its chart')} {inputs.get('version', '')}".strip()
     return (
@@ -204,8 +200,7 @@ class KubernetesProvider(provider_pb2_grpc.ResourceProviderServicer):
         if resource.token == HELM_RELEASE:
             inputs, failures = check_release(news, old_inputs.get("name") or build_name(naming))
         else:
-            inputs, checked = await self._lifecycle.check(resource, news, old_inputs, naming)
-            failures = checked.failures
+            inputs, failures = await self._lifecycle.check(resource, news, old_inputs, naming)
         return check_response(inputs, failures)
 
     @readable
@@ -268,4 +263,4 @@ def _naming(request: Any, resource: Resource) -> Naming:
 def _planned_release(inputs: Properties, *, preview: bool) -> Properties:
     if not preview:
         raise ResourceFailedError(refusal(inputs.tree, read_version()))
-    return build_planned_release(inputs)
+    return Properties({**inputs.tree, "status": UNKNOWN}, inputs.secrets)
