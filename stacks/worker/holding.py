@@ -99,18 +99,12 @@ class Terms:
         version = lease["metadata"]["resourceVersion"]
         if self._seen.get(name, ("", 0.0))[0] != version:
             self._seen[name] = version, self._clock()
-        return max(0.0, _life_of(lease) - self._seconds_unchanged(name))
+        life = float(lease["spec"].get("leaseDurationSeconds") or 0)
+        return max(0.0, life - (self._clock() - self._seen[name][1]))
 
     def forget(self, name: str) -> None:
         """Nothing is to be done about it any more."""
         self._seen.pop(name, None)
-
-    def _seconds_unchanged(self, name: str) -> float:
-        return self._clock() - self._seen[name][1] if name in self._seen else 0.0
-
-
-def _life_of(lease: Json) -> float:
-    return float(lease["spec"].get("leaseDurationSeconds") or 0)
 
 
 def clear_away(runner: StackRunner, address: StackAddress, holder: str) -> None:
