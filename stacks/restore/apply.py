@@ -30,6 +30,12 @@ from stacks.runner.programs import build_program
 from stacks.worker.holding import Held, Terms, build_record, clear_away, healing, renewed
 
 KINDS = {kind: name for name, kind in OBJECT_KINDS.items()}
+CREATIONS = {
+    StackKind.GPU_UNIT: OperationKind.CREATE_UNIT,
+    StackKind.GPU_STORAGE: OperationKind.CREATE_STORAGE,
+    StackKind.GPU_FUNCTION: OperationKind.CREATE_FUNCTION,
+    StackKind.STOCK_POOL: OperationKind.CREATE_STOCK_POOL,
+}
 T = TypeVar("T")
 
 LOOK_SECONDS = 0.5
@@ -54,30 +60,17 @@ async def record_creation(client: ObjectClient, intent: Intent, now: datetime) -
 def build_creation(intent: Intent) -> OperationSpec:
     """The hash is the request's own, so that the same request is known again. The request itself is lost; what a pool
     has in its place is enough for the operations controller to end what this process leaves half done."""
-    kind, request = _build_request(intent)
+    request = _build_pool_request(intent) if intent.address.kind is StackKind.STOCK_POOL else None
+    is_seed = isinstance(request, StockUnitsRequest)
     return OperationSpec(
         operation_id=intent.operation_id,
-        kind=kind,
+        kind=OperationKind.SEED_STOCK_UNITS if is_seed else CREATIONS[intent.address.kind],
         request_hash=intent.request_hash,
         request=request.to_json() if request is not None else {},
         target=OperationTarget(
             kind=KINDS[intent.address.kind], namespace=intent.address.namespace, name=intent.address.name
         ),
     )
-
-
-def _build_request(intent: Intent) -> tuple[OperationKind, StockRequest | None]:
-    match intent.address.kind:
-        case StackKind.GPU_UNIT:
-            return OperationKind.CREATE_UNIT, None
-        case StackKind.GPU_STORAGE:
-            return OperationKind.CREATE_STORAGE, None
-        case StackKind.GPU_FUNCTION:
-            return OperationKind.CREATE_FUNCTION, None
-        case StackKind.STOCK_POOL:
-            request = _build_pool_request(intent)
-            is_seed = isinstance(request, StockUnitsRequest)
-            return OperationKind.SEED_STOCK_UNITS if is_seed else OperationKind.CREATE_STOCK_POOL, request
 
 
 def _build_pool_request(intent: Intent) -> StockRequest:

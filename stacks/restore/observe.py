@@ -7,7 +7,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.names import SYSTEM_NAMESPACE
@@ -63,13 +63,14 @@ class Snapshot:
     def observe(self, address: StackAddress, kept: Kept | NotKept) -> Observed:
         item, record = self.items.get(address), parse_record(self.leases.get(address.lease))
         names_of = _Names.of(address, kept, item, record)
-        return self._build(
-            address,
-            kept,
-            item,
-            record,
+        return Observed(
+            kept=kept,
+            item=item,
+            record=record,
             is_delete_asked=any((address.namespace, name) in self.operations for name in names_of.deletions),
             is_in_ledger=(address.namespace, names_of.creation) in self.operations,
+            has_namespace=address.namespace in self.namespaces,
+            has_spec=isinstance(kept, Kept) and (kept.spec_name is None or kept.spec_name in self.specs),
         )
 
     async def look(self, client: KubeClient, address: StackAddress, kept: Kept | NotKept) -> Seen:
@@ -78,40 +79,17 @@ class Snapshot:
             find(client, PATHS[address.kind], address.name, address.namespace),
             find(client, LEASES, address.lease, SYSTEM_NAMESPACE),
         )
-        record = parse_record(lease)
-        names_of = _Names.of(address, kept, item, record)
-        creation, *deletions = await asyncio.gather(
+        names_of = _Names.of(address, kept, item, parse_record(lease))
+        found = await asyncio.gather(
             *(find(client, OPERATIONS, name, address.namespace) for name in (names_of.creation, *names_of.deletions))
         )
-        observed = self._build(
-            address,
-            kept,
-            item,
-            record,
-            is_delete_asked=any(deletion is not None for deletion in deletions),
-            is_in_ledger=creation is not None,
+        now = replace(
+            self,
+            items={address: item} if item is not None else {},
+            leases={address.lease: lease} if lease is not None else {},
+            operations=frozenset((address.namespace, each["metadata"]["name"]) for each in found if each is not None),
         )
-        return Seen(observed, lease)
-
-    def _build(
-        self,
-        address: StackAddress,
-        kept: Kept | NotKept,
-        item: Json | None,
-        record: StackRecord | None,
-        *,
-        is_delete_asked: bool,
-        is_in_ledger: bool,
-    ) -> Observed:
-        return Observed(
-            kept=kept,
-            item=item,
-            record=record,
-            is_delete_asked=is_delete_asked,
-            is_in_ledger=is_in_ledger,
-            has_namespace=address.namespace in self.namespaces,
-            has_spec=isinstance(kept, Kept) and (kept.spec_name is None or kept.spec_name in self.specs),
-        )
+        return Seen(now.observe(address, kept), lease)
 
 
 @dataclass(frozen=True)
