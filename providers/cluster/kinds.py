@@ -71,7 +71,7 @@ class Kind:
     @property
     def inputs(self) -> tuple[str, ...]:
         tenant = ("tenant",) if self.is_of_tenant else ()
-        return (*tenant, "name", "spec", "operationID", "requestHash", "objectUID")
+        return (*tenant, "name", "spec", *PROVENANCE)
 
     def namespace_of(self, inputs: Json) -> str | None:
         if self.is_of_tenant:

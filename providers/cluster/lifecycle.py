@@ -5,8 +5,8 @@ stock and holds the storages that it mounts before it is written.
 """
 
 import asyncio
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -163,18 +163,17 @@ class Lifecycle:
             live = await self._find(namespace, name)
             if live is None or live["metadata"]["uid"] != uid:
                 return
-            try:
-                await self._delete_on_record(live)
-            except StorageHeldError as error:
-                # Taken since it was looked at: its release is waited for as well.
-                if not tries_left:
-                    raise ResourceFailedError(f"{self._label(namespace, name)} is not deleted: {error}") from error
-                continue
-            except (NotFoundError, ConflictError):
-                # Gone, and perhaps another one has its name by now. That one was not meant.
-                return
-            except KubeError as error:
-                raise self._failure(error, namespace, name) from error
+            with self._described(namespace, name):
+                try:
+                    await self._delete_on_record(live)
+                except StorageHeldError as error:
+                    # Taken since it was looked at: its release is waited for as well.
+                    if not tries_left:
+                        raise ResourceFailedError(f"{self._label(namespace, name)} is not deleted: {error}") from error
+                    continue
+                except (NotFoundError, ConflictError):
+                    # Gone, and perhaps another one has its name by now. That one was not meant.
+                    return
             await self._wait_until_gone(resource, live)
             return
 
@@ -195,16 +194,15 @@ class Lifecycle:
         """None: somebody was faster, look again."""
         if await self._is_ended(wanted):
             raise _ended(wanted)
-        taken = await self._take(resource, wanted, None, needs_stock=wanted.runs)
+        taken = await self._take(resource, wanted, None)
         pass_point("provider.stock-claimed")
-        try:
-            async with given_back_unless_written(self._client, taken):
-                path = self._kind.path.collection(wanted.namespace)
-                made = await self._client.create(path, build_object(wanted, taken.stock))
-        except AlreadyExistsError:
-            return None
-        except KubeError as error:
-            raise self._failure(error, wanted.namespace, wanted.name) from error
+        with self._described(wanted.namespace, wanted.name):
+            try:
+                async with given_back_unless_written(self._client, taken):
+                    path = self._kind.path.collection(wanted.namespace)
+                    made = await self._client.create(path, build_object(wanted, taken.stock))
+            except AlreadyExistsError:
+                return None
         # Whoever asks for its end writes that down and looks then, as it is made and looked here: one sees the other.
         if await self._is_ended(wanted):
             with suppress(NotFoundError, ConflictError, StorageHeldError):
@@ -218,34 +216,30 @@ class Lifecycle:
         if not wanted.object_uid or not self._kind.has_accepted_spec:
             return False
         name = delete_operation_name(self._ledger_tenant_of(wanted.namespace), wanted.object_uid)
-        try:
+        with self._described(wanted.namespace, wanted.name):
             return await find(self._client, OPERATIONS, name, wanted.namespace) is not None
-        except KubeError as error:
-            raise self._failure(error, wanted.namespace, wanted.name) from error
 
     def _ledger_tenant_of(self, namespace: str | None) -> str:
         return (tenant_of(namespace or "") or "") if self._kind.is_of_tenant else OPERATORS
 
     async def _change(self, resource: Resource, wanted: Wanted, live: Json) -> Json | None:
         """None: it was written meanwhile, look again."""
-        starts = wanted.runs and not live["spec"].get("running", True)
-        taken = await self._take(resource, wanted, live, needs_stock=starts)
+        taken = await self._take(resource, wanted, live)
         body = build_changed(wanted, build_started(live, taken.stock) if taken.stock is not None else live)
-        try:
-            async with given_back_unless_written(self._client, taken):
-                return await self._client.replace(self._kind.path.item(wanted.name, wanted.namespace), body)
-        except (ConflictError, NotFoundError):
-            return None
-        except KubeError as error:
-            raise self._failure(error, wanted.namespace, wanted.name) from error
+        with self._described(wanted.namespace, wanted.name):
+            try:
+                async with given_back_unless_written(self._client, taken):
+                    return await self._client.replace(self._kind.path.item(wanted.name, wanted.namespace), body)
+            except (ConflictError, NotFoundError):
+                return None
 
-    async def _take(self, resource: Resource, wanted: Wanted, live: Json | None, *, needs_stock: bool) -> Taken:
-        """The storages first: without them there is no unit, without stock there is one that waits."""
-        try:
+    async def _take(self, resource: Resource, wanted: Wanted, live: Json | None) -> Taken:
+        """The storages first: without them there is no unit, without stock there is one that waits. A unit that runs
+        already has its GPUs."""
+        needs_stock = wanted.runs and (live is None or not live["spec"].get("running", True))
+        with self._described(wanted.namespace, wanted.name):
             storages = await hold_mounts(self._client, wanted, live, self._now())
             stock = await claim_stock(self._client, wanted, self._now()) if needs_stock else None
-        except KubeError as error:
-            raise self._failure(error, wanted.namespace, wanted.name) from error
         if needs_stock and stock is None:
             await self._session.log.warn(
                 resource.urn,
@@ -288,10 +282,8 @@ class Lifecycle:
         """Not a copy of the storage, which has an end, nor a unit that goes or has unmounted it."""
         if holder.kind is not HolderKind.UNIT:
             return False
-        try:
+        with self._described(namespace, storage):
             unit = await find(self._client, GPU_UNITS, holder.name, namespace)
-        except KubeError as error:
-            raise self._failure(error, namespace, storage) from error
         return unit is not None and "deletionTimestamp" not in unit["metadata"] and storage in mounted_storages(unit)
 
     async def _wait_until_gone(self, resource: Resource, live: Json) -> None:
@@ -313,16 +305,20 @@ class Lifecycle:
         return Patience(resource.timeout_seconds or seconds, report, self._session.cancelled)
 
     async def _find(self, namespace: str | None, name: str) -> Json | None:
-        try:
+        with self._described(namespace, name):
             return await find(self._client, self._kind.path, name, namespace)
-        except KubeError as error:
-            raise self._failure(error, namespace, name) from error
 
     def _label(self, namespace: str | None, name: str) -> str:
         return f"{self._kind.name} {build_id(namespace, name)}"
 
-    def _failure(self, error: KubeError, namespace: str | None, name: str) -> ResourceFailedError:
-        return ResourceFailedError(describe(error, self._label(namespace, name), self._client.server))
+    @contextmanager
+    def _described(self, namespace: str | None, name: str) -> Iterator[None]:
+        """Raises a KubeError of the block as a ResourceFailedError about this object."""
+        try:
+            yield
+        except KubeError as error:
+            message = describe(error, self._label(namespace, name), self._client.server)
+            raise ResourceFailedError(message) from error
 
 
 def _ended(wanted: Wanted) -> ResourceFailedError:
