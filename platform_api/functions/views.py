@@ -11,10 +11,8 @@ from typing import Annotated, Protocol
 from fastapi import Query
 
 from gpu_platform.api_models.functions import FunctionHealth, FunctionView, HealthState
-from gpu_platform.domain import names
 from gpu_platform.domain.functions import FunctionPhase, FunctionReason, GPUFunctionSpec, GPUFunctionStatus
 from gpu_platform.domain.json_text import Json
-from gpu_platform.domain.metadata import annotations_of
 from gpu_platform.domain.value import fields_of
 from gpu_platform.domain.worker_logs import appended, merge_logs, text_of
 from gpu_platform.nats.errors import QueueUnavailableError
@@ -37,16 +35,9 @@ LOOK_SECONDS = 1.0
 
 def view_function(function: Json) -> FunctionView:
     spec = GPUFunctionSpec.model_validate(function["spec"])
-    status = GPUFunctionStatus.model_validate(function.get("status") or {})
-    is_leaving = "deletionTimestamp" in function["metadata"]
-    return FunctionView(
-        **fields_of(spec, FunctionView),
-        **view_common(function, status),
-        operation_id=annotations_of(function).get(names.ANNOTATION_OPERATION_ID),
-        phase=FunctionPhase.TERMINATING if is_leaving else status.phase or FunctionPhase.PROGRESSING,
-        workers=status.workers,
-        ready_workers=status.ready_workers,
-    )
+    status = GPUFunctionStatus.of(function)
+    common = view_common(function, status, FunctionView, FunctionPhase.PROGRESSING)
+    return FunctionView(**(common | fields_of(spec, FunctionView)))
 
 
 @dataclass(frozen=True)

@@ -69,7 +69,7 @@ def _why_not_ready(unit: Json, spec: GPUUnitSpec) -> str | None:
         return "is Terminating"
     if not spec.running:
         return "is stopped; start it"
-    status = GPUUnitStatus.model_validate(unit.get("status") or {})
+    status = GPUUnitStatus.of(unit)
     if status.phase is Phase.READY:
         return None
     condition = find_condition(status.conditions, "Ready")

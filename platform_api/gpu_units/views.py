@@ -11,7 +11,7 @@ from gpu_platform.api_models.units import GpuView, ServerlessStatus, SshView, Un
 from gpu_platform.domain import names
 from gpu_platform.domain.conditions import find_condition
 from gpu_platform.domain.json_text import Json
-from gpu_platform.domain.metadata import annotations_of
+from gpu_platform.domain.metadata import annotations_of, is_being_deleted
 from gpu_platform.domain.ssh import Ssh
 from gpu_platform.domain.tenants import tenant_of
 from gpu_platform.domain.units import GPUUnitSpec, GPUUnitStatus, Phase, Serverless
@@ -86,25 +86,20 @@ class UnitTargets:
 def view_unit(unit: Json) -> UnitView:
     annotations = annotations_of(unit)
     spec = GPUUnitSpec.model_validate(unit["spec"])
-    status = GPUUnitStatus.model_validate(unit.get("status") or {})
+    status = GPUUnitStatus.of(unit)
     published = find_condition(status.conditions, "Published")
-    is_leaving = "deletionTimestamp" in unit["metadata"]
-    return UnitView(
-        **view_common(unit, status),
-        **(fields_of(spec, UnitView) | {"ssh": _ssh_view(spec.ssh)}),
+    common = view_common(unit, status, UnitView, Phase.PENDING)
+    view = UnitView(
+        **(common | fields_of(spec, UnitView) | {"ssh": _ssh_view(spec.ssh)}),
         source_stock_name=annotations.get(names.ANNOTATION_SOURCE_STOCK_NAME),
         source_stock_namespace=annotations.get(names.ANNOTATION_SOURCE_STOCK_NAMESPACE),
-        operation_id=annotations.get(names.ANNOTATION_OPERATION_ID),
         serverless_status=_serverless_status(unit["metadata"]["namespace"], spec.serverless),
-        ssh_status=None if is_leaving else status.ssh,
-        phase=Phase.TERMINATING if is_leaving else status.phase or Phase.PENDING,
-        ready_replicas=status.ready_replicas,
-        node_name=status.node_name,
-        service_name=status.service_name,
-        access_url=None if is_leaving else status.access_url,
-        public_url=None if is_leaving else status.public_url,
-        public_message=published.message if published and not is_leaving else None,
+        ssh_status=status.ssh,
+        public_message=published.message if published else None,
     )
+    if not is_being_deleted(unit):
+        return view
+    return view.model_copy(update=dict.fromkeys(("ssh_status", "access_url", "public_url", "public_message")))
 
 
 def _ssh_view(ssh: Ssh | None) -> SshView | None:

@@ -12,13 +12,16 @@ from typing import Annotated, Literal, TypeVar
 from fastapi import Query
 
 from gpu_platform.api_models.events import EventView
+from gpu_platform.domain import names
 from gpu_platform.domain.conditions import find_condition
 from gpu_platform.domain.functions import GPUFunctionStatus
 from gpu_platform.domain.json_text import Json
+from gpu_platform.domain.metadata import annotations_of, is_being_deleted
 from gpu_platform.domain.stacks import stack_name_of
 from gpu_platform.domain.stock import StockPoolStatus
 from gpu_platform.domain.storages import GPUStorageStatus
 from gpu_platform.domain.units import GPUUnitStatus
+from gpu_platform.domain.value import Value, fields_of
 from gpu_platform.kube import GoneError, KubeError, ResourcePath
 from gpu_platform.kube.paths import EVENTS, PODS
 from platform_api.http.errors import conflict, invalid_field, not_found, unavailable
@@ -41,16 +44,18 @@ SILENCE_SECONDS = 3_600.0
 """Whoever is followed may say nothing for a long time."""
 
 
-def view_common(item: Json, status: ObjectStatus) -> Json:
-    """The fields that the views of units, storages, functions and pools share."""
+def view_common(item: Json, status: ObjectStatus, model: type[Value], first: StrEnum) -> Json:
+    """The fields that the views of all kinds share, and those of the status that this view has, too: a field of the
+    spec with such a name takes its place. `first` is the phase of an object that no controller has looked at yet."""
     metadata = item["metadata"]
     ready = find_condition(status.conditions, "Ready")
     return {
+        **fields_of(status, model),
         "name": metadata["name"],
         "namespace": metadata["namespace"],
+        "operation_id": annotations_of(item).get(names.ANNOTATION_OPERATION_ID),
+        "phase": type(first)("Terminating") if is_being_deleted(item) else status.phase or first,
         "generation": metadata.get("generation", 1),
-        "observed_generation": status.observed_generation,
-        "last_sync_time": status.last_sync_time,
         "created_at": datetime.fromisoformat(metadata["creationTimestamp"]),
         "stack": stack_name_of(item),
         "reason": ready.reason if ready else None,

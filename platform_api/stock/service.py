@@ -4,8 +4,6 @@ Creating a pool and seeding units are jobs. A change of a pool is written as the
 accepted spec. Reading costs no request, and a claimed unit is not deleted.
 """
 
-from datetime import datetime
-
 from gpu_platform.api_models.stock import (
     ChangeStockPool,
     JobView,
@@ -16,9 +14,8 @@ from gpu_platform.api_models.stock import (
     StockUnitView,
 )
 from gpu_platform.domain import names
-from gpu_platform.domain.conditions import find_condition
 from gpu_platform.domain.json_text import Json
-from gpu_platform.domain.metadata import annotations_of, labels_of
+from gpu_platform.domain.metadata import annotations_of, is_being_deleted, labels_of
 from gpu_platform.domain.operations import OPERATORS
 from gpu_platform.domain.stacks import as_accepted
 from gpu_platform.domain.stock import (
@@ -31,6 +28,7 @@ from gpu_platform.domain.stock import (
     seed_pool_name,
 )
 from gpu_platform.domain.units import GPUUnitSpec, GPUUnitStatus, Phase, accepted_text
+from gpu_platform.domain.value import fields_of
 from gpu_platform.kube import ConflictError, NotFoundError
 from gpu_platform.kube.paths import GPU_UNITS, STOCK_POOLS
 from gpu_platform.kube.requests import as_seen, find
@@ -61,18 +59,8 @@ def get_spec(cluster: Cluster, name: str) -> SpecView:
 
 def view_pool(pool: Json) -> PoolView:
     spec = StockPoolSpec.model_validate(pool["spec"])
-    status = StockPoolStatus.model_validate(pool.get("status") or {})
-    is_leaving = "deletionTimestamp" in pool["metadata"]
-    return PoolView(
-        **view_common(pool, status),
-        spec_name=spec.spec_name,
-        replicas=spec.replicas,
-        replenish=spec.replenish,
-        image=spec.image,
-        available=status.available,
-        claimed=status.claimed,
-        phase=PoolPhase.TERMINATING if is_leaving else status.phase or PoolPhase.PROGRESSING,
-    )
+    common = view_common(pool, StockPoolStatus.of(pool), PoolView, PoolPhase.PROGRESSING)
+    return PoolView(**(common | fields_of(spec, PoolView)))
 
 
 async def get_pool(client: BoundedClient, name: str) -> Json:
@@ -147,24 +135,13 @@ def pool_of(stock: Json) -> str | None:
 
 
 def view_stock_unit(stock: Json) -> StockUnitView:
-    metadata = stock["metadata"]
     spec = GPUUnitSpec.model_validate(stock["spec"])
-    status = GPUUnitStatus.model_validate(stock.get("status") or {})
-    ready = find_condition(status.conditions, "Ready")
+    common = view_common(stock, GPUUnitStatus.of(stock), StockUnitView, Phase.PENDING)
     return StockUnitView(
-        name=metadata["name"],
-        namespace=metadata["namespace"],
+        **(common | fields_of(spec, StockUnitView)),
         pool=pool_of(stock),
-        spec_name=spec.spec_name,
-        memory=spec.memory,
-        gpu=spec.gpu,
         state=state_of(stock),
         claimed_by=claim_holder_of(stock),
-        phase=Phase.TERMINATING if "deletionTimestamp" in metadata else status.phase or Phase.PENDING,
-        node_name=status.node_name,
-        created_at=datetime.fromisoformat(metadata["creationTimestamp"]),
-        reason=ready.reason if ready else None,
-        message=ready.message if ready else None,
     )
 
 
@@ -189,36 +166,24 @@ def list_stock(
 
 async def delete_stock(client: BoundedClient, name: str) -> None:
     """That very unit, as it was seen to be free: a claim that comes in between wins."""
-    first = stock = await _get_stock(client, name)
+    first = stock = await find(client, GPU_UNITS, name, names.STOCK_NAMESPACE)
+    if first is None:
+        raise object_not_found("stock unit", name)
     # The reconciler writes the status of a young unit several times.
     for _ in range(TRIES):
-        if stock["metadata"]["uid"] != first["metadata"]["uid"] or "deletionTimestamp" in stock["metadata"]:
+        if stock is None or stock["metadata"]["uid"] != first["metadata"]["uid"] or is_being_deleted(stock):
             # Somebody else deleted it; perhaps its pool has made another one of its name by now.
             return
         if is_claimed(stock):
             raise conflict(f"the stock unit {name!r} is claimed by {claim_holder_of(stock) or 'a tenant'}")
         try:
             await client.delete(
-                _stock_unit_path(name), {"preconditions": as_seen(stock), "propagationPolicy": "Background"}
+                GPU_UNITS.item(name, names.STOCK_NAMESPACE),
+                {"preconditions": as_seen(stock), "propagationPolicy": "Background"},
             )
+            return
         except NotFoundError:
             return
         except ConflictError:
-            try:
-                stock = await client.get(_stock_unit_path(name))
-            except NotFoundError:
-                return
-        else:
-            return
+            stock = await find(client, GPU_UNITS, name, names.STOCK_NAMESPACE)
     raise conflict(f"the stock unit {name!r} is being changed again and again; try again")
-
-
-async def _get_stock(client: BoundedClient, name: str) -> Json:
-    stock = await find(client, GPU_UNITS, name, names.STOCK_NAMESPACE)
-    if stock is None:
-        raise object_not_found("stock unit", name)
-    return stock
-
-
-def _stock_unit_path(name: str) -> str:
-    return GPU_UNITS.item(name, names.STOCK_NAMESPACE)

@@ -6,7 +6,6 @@ from gpu_platform.api_models.events import EventView
 from gpu_platform.api_models.storages import StorageView
 from gpu_platform.domain import names
 from gpu_platform.domain.json_text import Json
-from gpu_platform.domain.metadata import annotations_of
 from gpu_platform.domain.mount_holds import mounting_unit_of
 from gpu_platform.domain.storages import GPUStorageSpec, GPUStorageStatus, StoragePhase
 from gpu_platform.domain.value import fields_of
@@ -20,18 +19,12 @@ Speaker = Literal["preparation", "browser"]
 def view_storage(storage: Json, proxy_url: str | None = None) -> StorageView:
     """`proxy_url` is where its file browser answers just now, if it does."""
     spec = GPUStorageSpec.model_validate(storage["spec"])
-    status = GPUStorageStatus.model_validate(storage.get("status") or {})
+    status = GPUStorageStatus.of(storage)
     unit = mounting_unit_of(storage)
-    is_leaving = "deletionTimestamp" in storage["metadata"]
+    # From the hold, not from the status, which follows it.
+    mounted = {"mounted_by": (unit,) if unit else ()}
     return StorageView(
-        **fields_of(spec, StorageView),
-        **view_common(storage, status),
-        operation_id=annotations_of(storage).get(names.ANNOTATION_OPERATION_ID),
-        phase=StoragePhase.TERMINATING if is_leaving else status.phase or StoragePhase.PENDING,
-        claim_name=status.claim_name,
-        capacity=status.capacity,
-        # From the hold, not from the status, which follows it.
-        mounted_by=(unit,) if unit else (),
+        **(view_common(storage, status, StorageView, StoragePhase.PENDING) | fields_of(spec, StorageView) | mounted),
         prepare_status=status.prepare,
         # Nobody is left to correct the status where the reconciler is away.
         accessor_status=status.accessor if proxy_url else status.accessor.model_copy(update={"access_url": None}),
