@@ -75,10 +75,8 @@ def _bulk_variables(source: Json, sources: Sources) -> Mapping[str, str]:
     found = find_reference(source)
     if found is None:
         raise CannotStartError("an envFrom entry names neither a configMapRef nor a secretRef")
-    reference, selector = found
-    content = content_of(reference, sources, optional=bool(selector.get("optional"))) or {}
     # A key with "=" cannot be a variable's name; kubelet leaves such keys out as well.
-    return {f"{prefix}{key}": _text(value) for key, value in content.items() if "=" not in key}
+    return {f"{prefix}{key}": _text(value) for key, value in content_of(*found, sources).items() if "=" not in key}
 
 
 def _value_from(origin: Json, pod: Json, container: Json, sources: Sources, facts: NodeFacts) -> str | None:
@@ -92,11 +90,10 @@ def _value_from(origin: Json, pod: Json, container: Json, sources: Sources, fact
 
 
 def _key_value(reference: Reference, selector: Json, sources: Sources) -> str | None:
-    optional = bool(selector.get("optional"))
-    content = content_of(reference, sources, optional=optional)
-    if content is not None and selector["key"] in content:
+    content = content_of(reference, selector, sources)
+    if selector["key"] in content:
         return _text(content[selector["key"]])
-    if optional:
+    if selector.get("optional"):
         return None
     raise CannotStartError(f"couldn't find key {selector['key']} in {reference.kind} {reference.name}")
 

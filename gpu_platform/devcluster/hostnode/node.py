@@ -214,8 +214,9 @@ class PodNetwork:
         """The pod's address; a pod that had one before an agent's restart gets it again if it is free."""
         if uid not in self._taken:
             used = set(self._taken.values())
-            fits = wish is not None and wish not in used and _is_in(self.number, wish)
-            self._taken[uid] = wish if fits and wish else next(a for a in self._candidates() if a not in used)
+            if wish is None or wish in used or not _is_in(self.number, wish):
+                wish = next(address for address in self._candidates() if address not in used)
+            self._taken[uid] = wish
         return self._taken[uid]
 
     def give_back(self, uid: str) -> None:

@@ -335,23 +335,22 @@ class PodWorker:
             self._node.recorder.record(self.pod, "Warning", "Failed", error.message, name)
             self.containers[name] = after_refusal(container, error, now)
             return
-        attempt = after_start(container, spec, 0, now).attempt
-        self.directory.forget_logs(name, before=attempt - 1)
+        started = after_start(container, spec, 0, now)
+        self.directory.forget_logs(name, before=started.attempt - 1)
         try:
             run = ContainerRun(
                 spec,
                 launch,
                 address=self._address,
-                log_path=self.directory.log(name, attempt),
+                log_path=self.directory.log(name, started.attempt),
                 message_path=self.directory.termination_message(name),
                 session=self._node.session,
                 report=self._report,
             )
         except (OSError, ValueError) as error:
-            failed = after_start(container, spec, 0, now)
             ending = Ending(START_ERROR, f"cannot start {launch.command.argv[0]!r}: {error}", "StartError")
             restarts = restarts_after(self.pod, spec, START_ERROR)
-            self.containers[name] = after_exit(failed, ending, restarts=restarts, now=now)
+            self.containers[name] = after_exit(started, ending, restarts=restarts, now=now)
             self._node.recorder.record(self.pod, "Warning", "Failed", ending.message, name)
             return
         self.runs[name] = run

@@ -70,11 +70,12 @@ def token(projection: Json) -> Reference:
     return Reference("Token", projection.get("audience") or "", seconds)
 
 
-def content_of(reference: Reference, sources: Sources, *, optional: bool) -> Content | None:
+def content_of(reference: Reference, selector: Json, sources: Sources) -> Content:
+    """Returns what an object holds; nothing for one that is optional and does not exist."""
     content = sources.get(reference)
-    if content is None and not optional:
+    if content is None and not selector.get("optional"):
         raise CannotStartError(f'{reference.kind.lower()} "{reference.name}" not found')
-    return content
+    return content or {}
 
 
 REFERENCES: Mapping[str, Callable[[Json], Reference]] = {

@@ -51,15 +51,15 @@ def plan_volume(
         return None
     if "downwardAPI" in volume:
         spec = volume["downwardAPI"]
-        return tuple(_downward_files(spec, pod, _default_mode(spec), facts))
+        return tuple(_downward_files(spec, pod, _mode_of(spec, "defaultMode", DEFAULT_MODE), facts))
     if "projected" in volume:
         return tuple(_projected_files(volume["projected"], pod, sources, facts))
     match find_reference(volume):
-        case Reference("Claim") as claim, _:
-            content = content_of(claim, sources, optional=False) or {}
-            return VolumeLink(Path(os.fsdecode(content[CLAIM_PATH])))
+        case Reference("Claim") as claim, selector:
+            return VolumeLink(Path(os.fsdecode(content_of(claim, selector, sources)[CLAIM_PATH])))
         case reference, selector:
-            return tuple(_files_of(reference, selector, _default_mode(selector), sources))
+            mode = _mode_of(selector, "defaultMode", DEFAULT_MODE)
+            return tuple(_files_of(reference, selector, mode, sources))
     kinds = ", ".join(key for key in volume if key != "name")
     raise CannotStartError(
         f"volume {volume['name']!r} is of kind {kinds}, which the host node does not provide: it has emptyDir, "
@@ -67,21 +67,15 @@ def plan_volume(
     )
 
 
-def _default_mode(spec: Json) -> int:
-    mode = spec.get("defaultMode")
-    return DEFAULT_MODE if mode is None else int(mode)
-
-
 def _projected_files(spec: Json, pod: Json, sources: Sources, facts: NodeFacts) -> Iterator[VolumeFile]:
-    mode = _default_mode(spec)
+    mode = _mode_of(spec, "defaultMode", DEFAULT_MODE)
     for part in spec.get("sources") or []:
         if projection := part.get("downwardAPI"):
             yield from _downward_files(projection, pod, mode, facts)
             continue
         match find_reference(part):
             case Reference("Token") as token, projection:
-                content = content_of(token, sources, optional=False) or {}
-                yield VolumeFile(projection["path"], content["token"], mode)
+                yield VolumeFile(projection["path"], content_of(token, projection, sources)["token"], mode)
             case reference, projection:
                 yield from _files_of(reference, projection, mode, sources)
             case None:
@@ -89,13 +83,12 @@ def _projected_files(spec: Json, pod: Json, sources: Sources, facts: NodeFacts) 
 
 
 def _files_of(reference: Reference, selector: Json, mode: int, sources: Sources) -> Iterator[VolumeFile]:
-    optional = bool(selector.get("optional"))
-    content = content_of(reference, sources, optional=optional) or {}
+    content = content_of(reference, selector, sources)
     items: Iterable[Json] = selector.get("items") or [{"key": key, "path": key} for key in content]
     for item in items:
         if item["key"] in content:
-            yield VolumeFile(item["path"], content[item["key"]], _item_mode(item, mode))
-        elif not optional:
+            yield VolumeFile(item["path"], content[item["key"]], _mode_of(item, "mode", mode))
+        elif not selector.get("optional"):
             raise CannotStartError(
                 f"{reference.kind.lower()} {reference.name!r} references non-existent key: {item['key']}"
             )
@@ -107,11 +100,11 @@ def _downward_files(spec: Json, pod: Json, mode: int, facts: NodeFacts) -> Itera
             text = read_field(pod, reference["fieldPath"], facts)
         else:
             text = read_resource(pod, {}, item["resourceFieldRef"], facts)
-        yield VolumeFile(item["path"], text.encode(), _item_mode(item, mode))
+        yield VolumeFile(item["path"], text.encode(), _mode_of(item, "mode", mode))
 
 
-def _item_mode(item: Json, mode: int) -> int:
-    return mode if item.get("mode") is None else int(item["mode"])
+def _mode_of(spec: Json, field: str, default: int) -> int:
+    return default if spec.get(field) is None else int(spec[field])
 
 
 def directory_name(uid: str) -> str:
