@@ -51,12 +51,11 @@ of the embedded state can read this file beside it. Real stacks bring their own 
 
 OFFICIAL_PLUGIN = "pulumi-resource-kubernetes"
 INSTALLED_AS = "resource-kubernetes-v*"
-PROVIDERS = Path(gpu_platform.__file__).resolve().parents[1] / "providers"
 
 STAND_IN = Path(__file__).with_name("pulumi_kubernetes") / "bin"
 """The directory of the stand-in. It is a program to start, not a package to import."""
 
-OWN_PLUGIN = PROVIDERS / "cluster" / "bin"
+OWN_PLUGIN = Path(gpu_platform.__file__).resolve().parents[1] / "providers" / "cluster" / "bin"
 """The directory of `pulumi-resource-gpuplatform`, for stacks of units that a person works on by hand."""
 
 OWN_PROGRAMS = str(Path(sys.executable).parent)

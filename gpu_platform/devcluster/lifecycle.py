@@ -62,12 +62,14 @@ def up(directory: ClusterDirectory, parts: Parts, wish: Wish, on_status: OnStatu
     """Starts the cluster, with the data that it had; only checks one that runs."""
     directory.create()
     with exclusive_lock(directory.up_lock):
-        if is_running(directory) and not _lacks_platform(directory, wish):
-            record = _resized(directory, wish)
+        found = find_record(directory)
+        lacks_platform = wish.platform and found is not None and not found.platform
+        if is_running(directory) and not lacks_platform:
+            record = _resized(directory, found, wish)
             _wait_ready(directory, on_status, None)
         else:
             _stop_supervisor(directory)
-            record, supervisor = _start(directory, parts, wish)
+            record, supervisor = _start(directory, parts, wish, found or ClusterRecord.new())
             try:
                 _wait_ready(directory, on_status, supervisor)
             except BaseException:
@@ -101,41 +103,31 @@ def current_status(directory: ClusterDirectory) -> ClusterStatus:
     return replace(status, phase="stopped", supervisor_pid=None)
 
 
-def _lacks_platform(directory: ClusterDirectory, wish: Wish) -> bool:
-    record = find_record(directory)
-    return wish.platform and record is not None and not record.platform
-
-
-def _start(directory: ClusterDirectory, parts: Parts, wish: Wish) -> tuple[ClusterRecord, subprocess.Popen[bytes]]:
-    record = (find_record(directory) or ClusterRecord.new()).sized(wish.nodes, wish.gpus)
+def _start(
+    directory: ClusterDirectory, parts: Parts, wish: Wish, record: ClusterRecord
+) -> tuple[ClusterRecord, subprocess.Popen[bytes]]:
     # Before the ports are chosen: leftovers of a killed supervisor still hold them.
     kill_marked(CLUSTER_MARK, record.id)
     # The supervisor inherits the reservations, and ends them when it ends.
     reserved = reserve_ports(record.ports)
     try:
-        ports = {name: each.getsockname()[1] for name, each in reserved.items()}
-        record = _prepare(directory, parts, wish, replace(record, ports=ports))
+        record = replace(
+            record.sized(wish.nodes, wish.gpus),
+            ports={name: each.getsockname()[1] for name, each in reserved.items()},
+            platform=wish.platform,
+            stack_worker=wish.stack_worker,
+            binaries={part.name: str(part.path) for part in parts.executables},
+            path_entries=tuple(str(entry) for entry in parts.path_entries),
+        )
+        save_record(directory, record)
+        directory.status.unlink(missing_ok=True)
         inherited = [each.fileno() for each in reserved.values()]
         return record, _start_supervisor(directory, record, inherited, tied=wish.tied)
     finally:
         close_all(reserved)
 
 
-def _prepare(directory: ClusterDirectory, parts: Parts, wish: Wish, record: ClusterRecord) -> ClusterRecord:
-    record = replace(
-        record,
-        platform=wish.platform,
-        stack_worker=wish.stack_worker,
-        binaries={part.name: str(part.path) for part in parts.executables},
-        path_entries=tuple(str(entry) for entry in parts.path_entries),
-    )
-    save_record(directory, record)
-    directory.status.unlink(missing_ok=True)
-    return record
-
-
-def _resized(directory: ClusterDirectory, wish: Wish) -> ClusterRecord:
-    record = find_record(directory)
+def _resized(directory: ClusterDirectory, record: ClusterRecord | None, wish: Wish) -> ClusterRecord:
     if record is None:
         raise DevClusterError(
             f"a cluster runs in {directory.root} but its record is gone; "

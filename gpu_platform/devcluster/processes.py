@@ -90,7 +90,7 @@ def plan_processes(directory: ClusterDirectory, record: ClusterRecord, path: str
         _nats(directory, record),
         _api_server(directory, record),
         _controller_manager(directory, record),
-        _scheduler(directory, record),
+        _kubernetes_client_process(directory, record, "kube-scheduler"),
         _kwok(directory, record),
         _host_node(directory, record, path),
     )
@@ -188,22 +188,16 @@ def _controller_manager(directory: ClusterDirectory, record: ClusterRecord) -> P
         directory,
         record,
         "kube-controller-manager",
-        (
-            f"--service-account-private-key-file={service_account_key(directory.pki)}",
-            f"--root-ca-file={key_pair(directory.pki, 'ca').certificate}",
-            "--use-service-account-credentials=true",
-            f"--resource-quota-sync-period={QUOTA_PERIOD_SECONDS}s",
-        ),
+        f"--service-account-private-key-file={service_account_key(directory.pki)}",
+        f"--root-ca-file={key_pair(directory.pki, 'ca').certificate}",
+        "--use-service-account-credentials=true",
+        f"--resource-quota-sync-period={QUOTA_PERIOD_SECONDS}s",
     )
     return replace(spec, needs_definitions=record.platform)
 
 
-def _scheduler(directory: ClusterDirectory, record: ClusterRecord) -> ProcessSpec:
-    return _kubernetes_client_process(directory, record, "kube-scheduler", ())
-
-
 def _kubernetes_client_process(
-    directory: ClusterDirectory, record: ClusterRecord, name: str, extra: tuple[str, ...]
+    directory: ClusterDirectory, record: ClusterRecord, name: str, *extra: str
 ) -> ProcessSpec:
     server = key_pair(directory.pki, "server")
     address = f"https://{LOOPBACK}:{record.ports[name]}"

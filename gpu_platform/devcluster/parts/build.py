@@ -7,7 +7,6 @@ and then renamed. Other runs of the same entry wait for the lock and find the en
 """
 
 import errno
-import fcntl
 import hashlib
 import os
 import shutil
@@ -23,6 +22,7 @@ from types import TracebackType
 from typing import Self
 
 from gpu_platform.devcluster import DevClusterError
+from gpu_platform.devcluster.directory import try_exclusive_lock
 from gpu_platform.devcluster.parts.recipe import (
     GO_REQUIREMENTS,
     TOOLS,
@@ -257,15 +257,13 @@ class Store:
 
     @contextmanager
     def _locked(self, entry: str, *, pause: Callable[[float], None], on_wait: Callable[[], None]) -> Iterator[None]:
-        with (self.root / f"{entry}.lock").open("a") as lock:
-            while True:
-                try:
-                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    break
-                except BlockingIOError:
-                    on_wait()
-                    pause(LOCK_POLL_SECONDS)
-            yield
+        while True:
+            with try_exclusive_lock(self.root / f"{entry}.lock") as is_ours:
+                if is_ours:
+                    yield
+                    return
+            on_wait()
+            pause(LOCK_POLL_SECONDS)
 
     def _remove_leftovers(self, entry: str) -> None:
         """Under the lock, its temporary directories are those of dead runs, and its place is incomplete."""
