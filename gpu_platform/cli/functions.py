@@ -13,10 +13,8 @@ from gpu_platform.cli.options import (
     OperationId,
     SpecOrFile,
     Tail,
-    Timeout,
     Timestamps,
     Url,
-    Wait,
     with_options,
 )
 from gpu_platform.cli.output import (
@@ -32,9 +30,9 @@ from gpu_platform.cli.output import (
 from gpu_platform.cli.request_files import FUNCTION, File, Update, build_create, read_file, replayable
 from gpu_platform.cli.resources import Columns, add_delete, add_show, add_stack, connect, print_list
 from gpu_platform.cli.unit_options import ContainerOptions
-from gpu_platform.cli.wait import finish_ready, print_ready
+from gpu_platform.cli.wait import WaitOptions, finish_ready
 from gpu_platform.client.calls import drop_none
-from gpu_platform.client.wait import DEFAULT_TIMEOUT, Deadline, describe_reason
+from gpu_platform.client.wait import describe_reason, describe_state
 from gpu_platform.domain.json_text import Json
 
 app = typer.Typer(help="Your functions: code that answers calls.", no_args_is_help=True)
@@ -139,20 +137,17 @@ def create(
     worker: WorkerOptions = WorkerOptions(),  # noqa: B008 - a value
     file: File = None,
     operation_id: OperationId = None,
-    wait: Wait = False,
-    timeout: Timeout = DEFAULT_TIMEOUT,
-    as_json: AsJson = False,
-    url: Url = None,
+    waiting: WaitOptions = WaitOptions(),  # noqa: B008 - a value
 ) -> None:
     """Create a function. With --wait, until its workers are ready."""
     options = {**drop_none(specName=spec, image=image or None), **worker.build_request()}
     request = build_create(file, options, name, operation_id, {"specName": "--spec", "image": "--image"})
-    with connect(url) as client:
-        deadline = Deadline(timeout)
+    with waiting.connect() as session:
+        functions = session.client.functions
         with replayable(request["operationID"]):
-            answer = client.functions.create(request)
-        print_replay(answer, name, as_json=as_json)
-        finish_ready(client, client.functions, "functions", answer, deadline if wait else None, as_json=as_json)
+            answer = functions.create(request)
+        print_replay(answer, name, as_json=session.as_json)
+        finish_ready(session, functions, "functions", answer)
 
 
 @app.command()
@@ -171,7 +166,7 @@ def update(
     with connect(url) as client:
         current = client.functions.get(name)
         answer = client.functions.update(name, change.build_request(current.document), etag=current.etag)
-    print_ready(answer, None, as_json=as_json)
+    print_answer(answer, lambda function: print_line(f"{name}: {describe_state(function)}"), as_json=as_json)
 
 
 add_delete(

@@ -1,7 +1,6 @@
 """`gpu-platform ops`: the jobs that operators started; and the end of a command that such a job carries out."""
 
-from collections.abc import Callable
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -9,9 +8,9 @@ from gpu_platform.api_models.stock import JobView
 from gpu_platform.cli.options import AsJson, Url
 from gpu_platform.cli.output import build_age, build_details, now, print_answer, print_json, print_line, print_table
 from gpu_platform.cli.resources import Columns, connect, print_list
-from gpu_platform.cli.wait import wait_for
-from gpu_platform.client import Answer, RawClient
-from gpu_platform.client.wait import Deadline
+from gpu_platform.cli.wait import Session, wait_for
+from gpu_platform.client import Answer
+from gpu_platform.client.calls import Operation
 
 app = typer.Typer(help="Jobs: what operators asked for, and how far it came.", no_args_is_help=True)
 
@@ -58,24 +57,19 @@ def _print_job(job: JobView) -> None:
     print_table(build_details(fields))
 
 
-def finish_job(
-    client: RawClient,
-    answer: Answer[JobView],
-    deadline: Deadline | None,
-    wait_for_object: Callable[[JobView], None],
-    *,
-    as_json: bool,
-) -> None:
-    """Waits, where that is wanted, for the job and for what it makes, and says how the job is."""
-    again = "" if answer.is_new else ", accepted before"
-    if deadline:
-        operation_id = answer.value.operation_id
-        goes_on = f"the job goes on: `gpu-platform ops get {operation_id}` shows it"
-        answer = wait_for(client, client.jobs.wait.build(operation_id, timeout=deadline), goes_on)
-        wait_for_object(answer.value)
-    if as_json:
+def finish_job(session: Session, answer: Answer[JobView], made: str, wait: Operation[Any], goes_on: str) -> None:
+    """Waits, where that is wanted, for the job and then for what it makes, and says how that is."""
+    job = answer.value
+    if session.waits:
+        job_goes_on = f"the job goes on: `gpu-platform ops get {job.operation_id}` shows it"
+        wait_job = session.client.jobs.wait.build(job.operation_id, timeout=session.deadline)
+        answer = wait_for(session.client, wait_job, job_goes_on)
+        wait_for(session.client, wait, goes_on)
+    if session.as_json:
         print_json(answer.document)
-    elif not deadline:
-        job = answer.value
+    elif session.waits:
+        print_line(f"{made} is ready after {session.deadline.elapsed_seconds():.1f} s")
+    else:
+        again = "" if answer.is_new else ", accepted before"
         print_line(f"job {job.operation_id}: {job.status}{again} (pool {job.object_name})")
         print_line(f"  follow it:  gpu-platform ops get {job.operation_id}")

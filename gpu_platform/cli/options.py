@@ -13,8 +13,6 @@ Url = Annotated[
 ]
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print the API's answer, for machines.")]
-Wait = Annotated[bool, typer.Option("--wait", help="Stay until it is so; exit with 1 when it fails.")]
-Timeout = Annotated[float, typer.Option(min=0, help="Seconds that --wait waits at most.")]
 
 OperationId = Annotated[
     str | None,

@@ -5,25 +5,15 @@ from typing import Annotated
 
 import typer
 
-from gpu_platform.api_models.stock import JobView, PoolView
+from gpu_platform.api_models.stock import PoolView
 from gpu_platform.cli.jobs import finish_job
-from gpu_platform.cli.options import (
-    AsJson,
-    Gpu,
-    Memory,
-    Name,
-    OperationId,
-    SpecOrFile,
-    Timeout,
-    Url,
-    Wait,
-)
+from gpu_platform.cli.options import AsJson, Gpu, Memory, Name, OperationId, SpecOrFile, Url, with_options
 from gpu_platform.cli.output import build_age, coloured, now, print_answer, print_line
 from gpu_platform.cli.request_files import POOL, File, Update, build_create, read_file, replayable
 from gpu_platform.cli.resources import Columns, add_delete, add_show, add_stack, connect, print_list
-from gpu_platform.cli.wait import build_goes_on, wait_for
+from gpu_platform.cli.wait import WaitOptions, build_goes_on
 from gpu_platform.client.calls import drop_none
-from gpu_platform.client.wait import DEFAULT_TIMEOUT, Deadline, describe_reason, describe_state
+from gpu_platform.client.wait import describe_reason, describe_state
 
 app = typer.Typer(help="Pools, which hold warm stock. For operators.", no_args_is_help=True)
 
@@ -80,6 +70,7 @@ add_show(app, "get", "Show a pool.", lambda client: client.pools.get, _build_fie
 
 
 @app.command()
+@with_options
 def create(
     name: Annotated[str | None, typer.Argument(metavar="NAME", help="Its name; by default the API makes one.")] = None,
     spec: SpecOrFile = None,
@@ -90,26 +81,18 @@ def create(
     gpu: Gpu = None,
     file: File = None,
     operation_id: OperationId = None,
-    wait: Wait = False,
-    timeout: Timeout = DEFAULT_TIMEOUT,
-    as_json: AsJson = False,
-    url: Url = None,
+    waiting: WaitOptions = WaitOptions(),  # noqa: B008 - a value
 ) -> None:
     """Create a pool. With --wait, until it is full."""
     options = drop_none(specName=spec, replicas=replicas, replenish=replenish, image=image, memory=memory, gpu=gpu)
     request = build_create(file, options, name, operation_id, {"specName": "--spec", "replicas": "--replicas"})
-    with connect(url) as client:
-        deadline = Deadline(timeout)
+    with waiting.connect() as session:
+        pools = session.client.pools
         with replayable(request["operationID"]):
-            answer = client.pools.create(request)
-
-        def wait_filled(job: JobView) -> None:
-            pool = job.object_name
-            wait_for(client, client.pools.wait.build(pool, timeout=deadline), build_goes_on("pools", pool))
-
-        finish_job(client, answer, deadline if wait else None, wait_filled, as_json=as_json)
-    if wait and not as_json:
-        print_line(f"pool {answer.value.object_name} is ready after {deadline.elapsed_seconds():.1f} s")
+            answer = pools.create(request)
+        pool = answer.value.object_name
+        wait = pools.wait.build(pool, timeout=session.deadline)
+        finish_job(session, answer, f"pool {pool}", wait, build_goes_on("pools", pool))
 
 
 @app.command()

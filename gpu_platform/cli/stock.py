@@ -5,25 +5,15 @@ from typing import Annotated
 
 import typer
 
-from gpu_platform.api_models.stock import JobView, StockUnitView
+from gpu_platform.api_models.stock import StockUnitView
 from gpu_platform.cli.jobs import finish_job
-from gpu_platform.cli.options import (
-    AsJson,
-    Gpu,
-    Memory,
-    OnlySpec,
-    OperationId,
-    Spec,
-    Timeout,
-    Url,
-    Wait,
-)
-from gpu_platform.cli.output import build_age, now, print_line
+from gpu_platform.cli.options import AsJson, Gpu, Memory, OnlySpec, OperationId, Spec, Url, with_options
+from gpu_platform.cli.output import build_age, now
 from gpu_platform.cli.request_files import new_operation_id, replayable
 from gpu_platform.cli.resources import Columns, add_delete, connect, print_list
-from gpu_platform.cli.wait import wait_for
+from gpu_platform.cli.wait import WaitOptions
 from gpu_platform.client.calls import drop_none
-from gpu_platform.client.wait import DEFAULT_TIMEOUT, Deadline, describe_reason
+from gpu_platform.client.wait import describe_reason
 
 app = typer.Typer(help="Warm stock, which units are made from. For operators.", no_args_is_help=True)
 
@@ -60,33 +50,26 @@ def list_stock(
 
 
 @app.command()
+@with_options
 def seed(
     spec: Spec,
     replicas: Annotated[int, typer.Option(min=1, help="How many units to make, once.")],
     memory: Memory = None,
     gpu: Gpu = None,
     operation_id: OperationId = None,
-    wait: Wait = False,
-    timeout: Timeout = DEFAULT_TIMEOUT,
-    as_json: AsJson = False,
-    url: Url = None,
+    waiting: WaitOptions = WaitOptions(),  # noqa: B008 - a value
 ) -> None:
     """Make stock once. With --wait, until units can be made from it."""
     operation = operation_id or new_operation_id()
     request = drop_none(operationID=operation, specName=spec, replicas=replicas, memory=memory, gpu=gpu)
-    with connect(url) as client:
-        deadline = Deadline(timeout)
+    with waiting.connect() as session:
+        stock = session.client.stock
         with replayable(operation):
-            answer = client.stock.seed(request)
-
-        def wait_seeded(job: JobView) -> None:
-            pool = job.object_name
-            goes_on = f"the stock is made all the same: `gpu-platform stock list --pool {pool}` shows it"
-            wait_for(client, client.stock.wait_seeded.build(spec, pool, timeout=deadline), goes_on)
-
-        finish_job(client, answer, deadline if wait else None, wait_seeded, as_json=as_json)
-    if wait and not as_json:
-        print_line(f"stock of {spec} is ready after {deadline.elapsed_seconds():.1f} s")
+            answer = stock.seed(request)
+        pool = answer.value.object_name
+        wait = stock.wait_seeded.build(spec, pool, timeout=session.deadline)
+        goes_on = f"the stock is made all the same: `gpu-platform stock list --pool {pool}` shows it"
+        finish_job(session, answer, f"stock of {spec}", wait, goes_on)
 
 
 add_delete(app, "Delete a stock unit that nobody has claimed.", lambda client: client.stock.delete)

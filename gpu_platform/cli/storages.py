@@ -1,6 +1,5 @@
 """`gpu-platform storages`: a tenant's storages, which units mount."""
 
-from functools import partial
 from typing import Annotated
 
 import typer
@@ -15,10 +14,9 @@ from gpu_platform.cli.options import (
     OperationId,
     Previous,
     Tail,
-    Timeout,
     Timestamps,
     Url,
-    Wait,
+    with_options,
 )
 from gpu_platform.cli.output import build_age, coloured, now, print_logs, print_replay
 from gpu_platform.cli.request_files import (
@@ -31,10 +29,9 @@ from gpu_platform.cli.request_files import (
     replayable,
 )
 from gpu_platform.cli.resources import Columns, add_events, add_show, add_stack, connect, print_list
-from gpu_platform.cli.wait import build_goes_on, delete_each, finish_ready, print_ready, wait_for
-from gpu_platform.client import RawClient
+from gpu_platform.cli.wait import WaitOptions, build_goes_on, delete_each, finish_ready, print_ready, wait_for
 from gpu_platform.client.calls import drop_none
-from gpu_platform.client.wait import DEFAULT_TIMEOUT, Deadline, describe_reason
+from gpu_platform.client.wait import describe_reason
 from gpu_platform.domain.json_text import Json
 
 app = typer.Typer(help="Your storages: volumes that outlive the units which mount them.", no_args_is_help=True)
@@ -100,6 +97,7 @@ add_show(app, "get", "Show a storage.", lambda client: client.storages.get, _bui
 
 
 @app.command()
+@with_options
 def create(
     name: Name,
     size: Size = None,
@@ -118,10 +116,7 @@ def create(
     retain: Retain = None,
     file: File = None,
     operation_id: OperationId = None,
-    wait: Wait = False,
-    timeout: Timeout = DEFAULT_TIMEOUT,
-    as_json: AsJson = False,
-    url: Url = None,
+    waiting: WaitOptions = WaitOptions(),  # noqa: B008 - a value
 ) -> None:
     """Create a storage. With --wait, until it is filled and can be mounted."""
     prepare = drop_none(fromImage=from_image, fromStorageName=from_storage, command=command or None, args=arg or None)
@@ -130,67 +125,67 @@ def create(
         **_changes(size, accessor, retain),
     }
     request = build_create(file, options, name, operation_id, {"size": "--size"})
-    with connect(url) as client:
-        deadline = Deadline(timeout)
+    with waiting.connect() as session:
+        storages = session.client.storages
         with replayable(request["operationID"]):
-            answer = client.storages.create(request)
-        print_replay(answer, name, as_json=as_json)
-        finish_ready(client, client.storages, "storages", answer, deadline if wait else None, as_json=as_json)
+            answer = storages.create(request)
+        print_replay(answer, name, as_json=session.as_json)
+        finish_ready(session, storages, "storages", answer)
 
 
 @app.command()
+@with_options
 def update(
     name: Name,
     size: Size = None,
     accessor: AccessorSwitch = None,
     retain: Retain = None,
     file: File = None,
-    wait: Wait = False,
-    timeout: Timeout = DEFAULT_TIMEOUT,
-    as_json: AsJson = False,
-    url: Url = None,
+    waiting: WaitOptions = WaitOptions(),  # noqa: B008 - a value
 ) -> None:
     """Change a storage: let it grow, or turn a switch. What is not named stays."""
     change = Update(STORAGE, name, read_file(file), _changes(size, accessor, retain))
-    with connect(url) as client:
-        deadline = Deadline(timeout)
-        current = client.storages.get(name)
-        answer = client.storages.update(name, change.build_request(current.document), etag=current.etag)
-        finish_ready(client, client.storages, "storages", answer, deadline if wait else None, as_json=as_json)
+    with waiting.connect() as session:
+        storages = session.client.storages
+        current = storages.get(name)
+        answer = storages.update(name, change.build_request(current.document), etag=current.etag)
+        finish_ready(session, storages, "storages", answer)
 
 
 @app.command()
+@with_options
 def recover(
     name: Name,
     operation_id: OperationId = None,
-    wait: Wait = False,
-    timeout: Timeout = DEFAULT_TIMEOUT,
-    as_json: AsJson = False,
-    url: Url = None,
+    waiting: WaitOptions = WaitOptions(),  # noqa: B008 - a value
 ) -> None:
     """Fill a storage once more, after that has failed. Refused while a unit mounts it."""
     operation = operation_id or new_operation_id()
-    with connect(url) as client:
-        deadline = Deadline(timeout) if wait else None
+    with waiting.connect() as session:
+        storages = session.client.storages
         with replayable(operation):
-            answer = client.storages.recover(name, operation)
-        if deadline:
+            answer = storages.recover(name, operation)
+        if session.waits:
             failed_digest = answer.value.prepare_status.observed_digest
-            wait_ready = client.storages.wait_recovered.build(name, failed_digest, timeout=deadline)
-            answer = wait_for(client, wait_ready, build_goes_on("storages", name))
-    print_ready(answer, deadline, as_json=as_json)
+            wait_ready = storages.wait_recovered.build(name, failed_digest, timeout=session.deadline)
+            answer = wait_for(session.client, wait_ready, build_goes_on("storages", name))
+    print_ready(session, answer)
 
 
 @app.command()
-def delete(
-    names: Names, wait: Wait = False, timeout: Timeout = DEFAULT_TIMEOUT, as_json: AsJson = False, url: Url = None
-) -> None:
+@with_options
+def delete(names: Names, waiting: WaitOptions = WaitOptions()) -> None:  # noqa: B008 - a value
     """Delete storages, with their data. One that a unit mounts is kept, and does not keep the others; with --wait, one
     whose unit is being deleted is deleted as soon as that unit has released it."""
-    with connect(url) as client:
-        deadline = Deadline(timeout) if wait else None
-        delete = partial(_delete_released, client, deadline) if deadline else client.storages.delete
-        delete_each(client, client.storages, "storages", names, delete, deadline, as_json=as_json)
+    with waiting.connect() as session:
+        client = session.client
+
+        def delete_released(name: str) -> None:
+            deletion = client.storages.delete_released.build(name, timeout=session.deadline)
+            wait_for(client, deletion, build_goes_on("storages", name))
+
+        delete_one = delete_released if session.waits else client.storages.delete
+        delete_each(session, client.storages, "storages", names, delete_one)
 
 
 add_events(
@@ -219,11 +214,6 @@ def logs(
 
 
 add_stack(app, "Show what Pulumi has recorded of a storage.", lambda client: client.storages.stack)
-
-
-def _delete_released(client: RawClient, deadline: Deadline, name: str) -> None:
-    deletion = client.storages.delete_released.build(name, timeout=deadline)
-    wait_for(client, deletion, build_goes_on("storages", name))
 
 
 def _changes(size: str | None, accessor: bool | None, retain: bool | None) -> Json:

@@ -18,10 +18,8 @@ from gpu_platform.cli.options import (
     Previous,
     SpecOrFile,
     Tail,
-    Timeout,
     Timestamps,
     Url,
-    Wait,
     with_options,
 )
 from gpu_platform.cli.output import (
@@ -43,7 +41,7 @@ from gpu_platform.cli.output import (
 from gpu_platform.cli.request_files import UNIT, File, Update, build_create, read_file, replayable
 from gpu_platform.cli.resources import Columns, add_events, add_show, add_stack, connect, print_list
 from gpu_platform.cli.unit_options import NewUnitOptions, SshOptions, UnitOptions
-from gpu_platform.cli.wait import build_goes_on, delete_each, wait_for
+from gpu_platform.cli.wait import Session, Timeout, Wait, WaitOptions, build_goes_on, delete_each, wait_for
 from gpu_platform.client import Answer, PlatformError, RawClient, ServerEvent
 from gpu_platform.client.calls import drop_none
 from gpu_platform.client.wait import DEFAULT_TIMEOUT, Deadline, describe_reason, describe_state
@@ -144,14 +142,13 @@ def create(
         **ssh.build_request(),
     }
     request = build_create(file, options, name, operation_id, {"specName": "--spec", "image": "--image"})
-    with connect(url) as client:
-        deadline = Deadline(timeout)
+    with WaitOptions(wait, timeout, as_json, url).connect() as session:
         with replayable(request["operationID"]):
-            answer = client.units.create(request)
+            answer = session.client.units.create(request)
         print_replay(answer, name, as_json=as_json)
         if wait_recorded:
-            _wait_recorded(client, name, deadline, as_json=as_json)
-        _finish(client, answer, deadline if wait else None, "Ready", as_json=as_json)
+            _wait_recorded(session, name)
+        _finish(session, answer, "Ready")
 
 
 @app.command()
@@ -162,10 +159,7 @@ def update(
     unit: UnitOptions = UnitOptions(),  # noqa: B008 - a value
     unmount: Annotated[bool, typer.Option("--unmount", help="Mount nothing any more.")] = False,
     file: File = None,
-    wait: Wait = False,
-    timeout: Timeout = DEFAULT_TIMEOUT,
-    as_json: AsJson = False,
-    url: Url = None,
+    waiting: WaitOptions = WaitOptions(),  # noqa: B008 - a value
 ) -> None:
     """Change a unit. A list (arguments, variables, ports, mounts) replaces the old one; what is not named stays."""
     if unmount and unit.mount:
@@ -173,35 +167,31 @@ def update(
     mounts: Json = {"storageMounts": []} if unmount else {}
     options = {**drop_none(image=image or None), **unit.build_request(), **mounts}
     change = Update(UNIT, name, read_file(file), options)
-    with connect(url) as client:
-        deadline = Deadline(timeout)
-        current = client.units.get(name)
-        answer = client.units.update(name, change.build_request(_as_requested(current.document)), etag=current.etag)
+    with waiting.connect() as session:
+        units = session.client.units
+        current = units.get(name)
+        answer = units.update(name, change.build_request(_as_requested(current.document)), etag=current.etag)
         # A stopped unit can be changed, and stays stopped.
-        goal = "Ready" if answer.value.running else "Stopped"
-        _finish(client, answer, deadline if wait else None, goal, as_json=as_json)
+        _finish(session, answer, "Ready" if answer.value.running else "Stopped")
 
 
 @app.command()
-def delete(
-    names: Names, wait: Wait = False, timeout: Timeout = DEFAULT_TIMEOUT, as_json: AsJson = False, url: Url = None
-) -> None:
+@with_options
+def delete(names: Names, waiting: WaitOptions = WaitOptions()) -> None:  # noqa: B008 - a value
     """Delete units. One that cannot be deleted does not keep the others."""
-    with connect(url) as client:
-        deadline = Deadline(timeout) if wait else None
-        delete_each(client, client.units, "units", names, client.units.delete, deadline, as_json=as_json)
+    with waiting.connect() as session:
+        units = session.client.units
+        delete_each(session, units, "units", names, units.delete)
 
 
 def _add_action(
     command: str, explanation: str, act: Callable[[RawClient], Callable[[str], Answer[UnitView]]], goal: str
 ) -> None:
     @app.command(command, help=explanation)
-    def action(
-        name: Name, wait: Wait = False, timeout: Timeout = DEFAULT_TIMEOUT, as_json: AsJson = False, url: Url = None
-    ) -> None:
-        deadline = Deadline(timeout) if wait else None
-        with connect(url) as client:
-            _finish(client, act(client)(name), deadline, goal, as_json=as_json)
+    @with_options
+    def action(name: Name, waiting: WaitOptions = WaitOptions()) -> None:  # noqa: B008 - a value
+        with waiting.connect() as session:
+            _finish(session, act(session.client)(name), goal)
 
 
 _add_action("stop", "Stop a unit: its GPUs become free, what it is stays.", lambda client: client.units.stop, "Stopped")
@@ -209,32 +199,31 @@ _add_action("start", "Start a stopped unit, from warm stock.", lambda client: cl
 _add_action("restart", "Restart a unit in its place.", lambda client: client.units.restart, "Ready")
 
 
-def _finish(
-    client: RawClient, answer: Answer[UnitView], deadline: Deadline | None, goal: str, *, as_json: bool
-) -> None:
+def _finish(session: Session, answer: Answer[UnitView], goal: str) -> None:
     """Waits, where that is wanted, and says how the unit is."""
-    if deadline:
+    deadline = session.deadline
+    if session.waits:
         name, generation = answer.value.name, answer.value.generation
-        wait = client.units.wait.build(name, goal, generation=generation, timeout=deadline)
-        answer = wait_for(client, wait, build_goes_on("units", name))
+        wait = session.client.units.wait.build(name, goal, generation=generation, timeout=deadline)
+        answer = wait_for(session.client, wait, build_goes_on("units", name))
 
     def show(unit: UnitView) -> None:
         why = describe_reason(unit)
-        if deadline:
+        if session.waits:
             place = f" at {unit.access_url}" if goal == "Ready" and unit.access_url else ""
             seconds = deadline.reached_seconds or deadline.elapsed_seconds()
             print_line(f"{unit.name} is ", coloured_word(goal), f" after {seconds:.1f} s{place}")
         else:
             print_line(f"{unit.name}: ", coloured_word(unit.phase), f" ({why})" if why else "")
 
-    print_answer(answer, show, as_json=as_json)
+    print_answer(answer, show, as_json=session.as_json)
 
 
-def _wait_recorded(client: RawClient, name: str, deadline: Deadline, *, as_json: bool) -> None:
-    wait = client.units.wait_recorded.build(name, timeout=deadline)
-    stack = wait_for(client, wait, build_goes_on("units", name)).value
-    if not as_json:
-        print_line(f"{name} is recorded as {stack.name} after {deadline.elapsed_seconds():.1f} s")
+def _wait_recorded(session: Session, name: str) -> None:
+    wait = session.client.units.wait_recorded.build(name, timeout=session.deadline)
+    stack = wait_for(session.client, wait, build_goes_on("units", name)).value
+    if not session.as_json:
+        print_line(f"{name} is recorded as {stack.name} after {session.deadline.elapsed_seconds():.1f} s")
 
 
 def _as_requested(unit: Json) -> Json:

@@ -3,7 +3,8 @@ that changes something."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar, cast
+from dataclasses import dataclass
+from typing import Annotated, Any, TypeVar, cast
 
 import typer
 from rich.console import Console
@@ -12,6 +13,7 @@ from rich.text import Text
 
 from gpu_platform.api_models.functions import FunctionView
 from gpu_platform.api_models.storages import StorageView
+from gpu_platform.cli.options import AsJson, Url
 from gpu_platform.cli.output import (
     build_duration,
     coloured_word,
@@ -20,14 +22,45 @@ from gpu_platform.cli.output import (
     print_line,
     print_remark,
 )
+from gpu_platform.cli.resources import connect
 from gpu_platform.client import Answer, PlatformError, RawClient
 from gpu_platform.client.calls import Operation
 from gpu_platform.client.method import BlockingRaw
 from gpu_platform.client.resources import Functions, Objects, Storages
-from gpu_platform.client.wait import Deadline, describe_state
+from gpu_platform.client.wait import DEFAULT_TIMEOUT, Deadline, describe_state
 
 T = TypeVar("T")
 View = TypeVar("View", FunctionView, StorageView)
+
+Wait = Annotated[bool, typer.Option("--wait", help="Stay until it is so; exit with 1 when it fails.")]
+Timeout = Annotated[float, typer.Option(min=0, help="Seconds that --wait waits at most.")]
+
+
+@dataclass(frozen=True)
+class Session:
+    """One run of a command that changes something."""
+
+    client: RawClient
+    deadline: Deadline
+    waits: bool
+    """Whether it stays until the change is done."""
+
+    as_json: bool
+
+
+@dataclass(frozen=True)
+class WaitOptions:
+    """The options of a command that may wait for what it changed."""
+
+    wait: Wait = False
+    timeout: Timeout = DEFAULT_TIMEOUT
+    as_json: AsJson = False
+    url: Url = None
+
+    @contextmanager
+    def connect(self) -> Iterator[Session]:
+        with connect(self.url) as client:
+            yield Session(client, Deadline(self.timeout), self.wait, self.as_json)
 
 
 def build_goes_on(group: str, name: str) -> str:
@@ -75,44 +108,29 @@ def _build_plain(what: str, console: Console) -> Callable[[str, float], None]:
 
 
 def finish_ready(
-    client: RawClient,
-    objects: Functions[BlockingRaw] | Storages[BlockingRaw],
-    group: str,
-    answer: Answer[View],
-    deadline: Deadline | None,
-    *,
-    as_json: bool,
+    session: Session, objects: Functions[BlockingRaw] | Storages[BlockingRaw], group: str, answer: Answer[View]
 ) -> None:
-    """Without a deadline, nothing is waited for. `group` are the object's commands."""
-    if deadline:
+    """Waits, where that is wanted, and says how the object is. `group` are its commands."""
+    if session.waits:
         name = answer.value.name
-        wait = cast("Operation[View]", objects.wait.build(name, timeout=deadline))
-        answer = wait_for(client, wait, build_goes_on(group, name))
-    print_ready(answer, deadline, as_json=as_json)
+        wait = cast("Operation[View]", objects.wait.build(name, timeout=session.deadline))
+        answer = wait_for(session.client, wait, build_goes_on(group, name))
+    print_ready(session, answer)
 
 
-def print_ready(
-    answer: Answer[FunctionView] | Answer[StorageView], deadline: Deadline | None, *, as_json: bool
-) -> None:
-    """With a deadline: it was waited for, and is Ready."""
-    if as_json:
+def print_ready(session: Session, answer: Answer[FunctionView] | Answer[StorageView]) -> None:
+    """What was waited for is Ready."""
+    if session.as_json:
         print_json(answer.document)
-    elif deadline:
-        seconds = deadline.elapsed_seconds()
+    elif session.waits:
+        seconds = session.deadline.elapsed_seconds()
         print_line(f"{answer.value.name} is ", coloured_word("Ready"), f" after {seconds:.1f} s")
     else:
         print_line(f"{answer.value.name}: {describe_state(answer.value)}")
 
 
 def delete_each(
-    client: RawClient,
-    objects: Objects[BlockingRaw, Any],
-    group: str,
-    names: list[str],
-    delete: Callable[[str], object],
-    deadline: Deadline | None,
-    *,
-    as_json: bool,
+    session: Session, objects: Objects[BlockingRaw, Any], group: str, names: list[str], delete: Callable[[str], object]
 ) -> None:
     """Deletes as many as it can; the command fails if one cannot be deleted."""
     leaving: list[str] = []
@@ -123,13 +141,13 @@ def delete_each(
             print_error(error)
         else:
             leaving.append(name)
-            if not as_json:
+            if not session.as_json:
                 print_line(f"{name} is being deleted")
-    if deadline:
+    if session.waits:
         for name in leaving:
             goes_on = f"the deletion of {name} goes on: `gpu-platform {group} get {name}` shows it"
-            wait_for(client, objects.wait_deleted.build(name, timeout=deadline), goes_on)
-            if not as_json:
+            wait_for(session.client, objects.wait_deleted.build(name, timeout=session.deadline), goes_on)
+            if not session.as_json:
                 print_line(f"{name} is gone")
     if leaving != names:
         raise typer.Exit(1)
