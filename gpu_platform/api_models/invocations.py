@@ -19,10 +19,14 @@ from gpu_platform.domain.invocations import (
     InvocationState,
     Mode,
 )
-from gpu_platform.domain.value import Value
+from gpu_platform.domain.value import Value, fields_of
 
 REDRIVE_LIMIT = 1_000
 FunctionName = Annotated[str, Field(pattern=f"^{FUNCTION_NAME.pattern}$")]
+
+
+def new_invocation_id() -> str:
+    return f"inv-{secrets.token_hex(16)}"
 
 
 class Invoke(Value):
@@ -53,16 +57,12 @@ class Invoke(Value):
     ] = 0
 
     def to_request(self) -> InvocationRequest:
-        return InvocationRequest(
-            function=self.serverless_request_id,
-            id=self.invocation_id or f"inv-{secrets.token_hex(16)}",
-            mode=self.mode,
-            payload=self.payload,
-            content_type=self.content_type,
-            headers=self.headers,
-            attributes=self.attributes,
-            timeout_seconds=self.timeout_seconds or None,
-        )
+        named = {
+            "function": self.serverless_request_id,
+            "id": self.invocation_id or new_invocation_id(),
+            "timeout_seconds": self.timeout_seconds or None,
+        }
+        return InvocationRequest(**(fields_of(self, InvocationRequest) | named))
 
 
 class FunctionState(Value):

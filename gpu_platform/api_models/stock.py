@@ -19,7 +19,7 @@ from gpu_platform.domain.stock import (
     default_pool_name,
 )
 from gpu_platform.domain.units import Image, Phase
-from gpu_platform.domain.value import Value
+from gpu_platform.domain.value import Value, fields_of
 
 Replicas = Annotated[int, Field(ge=0, le=REPLICAS_LIMIT, description="Free units to hold.")]
 
@@ -50,15 +50,8 @@ class CreateStockPool(Value):
     replenish: Replenish = "Always"
 
     def to_request(self) -> PoolRequest:
-        return PoolRequest(
-            name=self.name or default_pool_name(self.spec_name, self.operation_id),
-            spec_name=self.spec_name,
-            image=self.image,
-            memory=self.memory,
-            gpu=self.gpu,
-            replicas=self.replicas,
-            replenish=self.replenish,
-        )
+        name = self.name or default_pool_name(self.spec_name, self.operation_id)
+        return PoolRequest(**(fields_of(self, PoolRequest) | {"name": name}))
 
 
 class ChangeStockPool(Value):
@@ -100,7 +93,7 @@ class SeedStockUnits(Value):
     replicas: Annotated[int, Field(ge=1, le=REPLICAS_LIMIT, description="Units to make.")]
 
     def to_request(self) -> StockUnitsRequest:
-        return StockUnitsRequest(spec_name=self.spec_name, memory=self.memory, gpu=self.gpu, replicas=self.replicas)
+        return StockUnitsRequest(**fields_of(self, StockUnitsRequest))
 
 
 class StockState(StrEnum):

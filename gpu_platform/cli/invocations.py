@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from gpu_platform.api_models.invocations import InvocationView, Redriven
+from gpu_platform.api_models.invocations import InvocationView, Redriven, new_invocation_id
 from gpu_platform.cli.options import AsJson, Name, Url
 from gpu_platform.cli.output import (
     build_age,
@@ -31,7 +31,7 @@ from gpu_platform.cli.request_files import parse_json, replayable
 from gpu_platform.cli.resources import Columns, connect, print_list
 from gpu_platform.client import ServerEvent
 from gpu_platform.client.calls import drop_none
-from gpu_platform.client.resources import SYNC_SECONDS, new_invocation_id
+from gpu_platform.client.resources import SYNC_SECONDS
 from gpu_platform.client.wait import Deadline, describe_state
 
 app = typer.Typer(help="Calls of your functions.", no_args_is_help=True)

@@ -156,7 +156,7 @@ class Call(Operation[T_co]):
         except ApiError as error:
             if not self._is_answered_by(error):
                 raise
-            return Answer(None, cast("Callable[[Any], T_co]", _read_none))
+            return Answer(None, cast("Callable[[Any], T_co]", read_nothing))
 
     def or_none(self, absence: str) -> Call[T_co | None]:
         """The same, answered with None for an object that does not exist. Any other 404 is about the address."""
@@ -264,5 +264,5 @@ def drop_none(**values: R | None) -> dict[str, R]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _read_none(_document: Any) -> None:
+def read_nothing(_document: Any) -> None:
     return None

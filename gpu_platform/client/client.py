@@ -6,7 +6,7 @@ import asyncio
 import os
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import aclosing, closing
 from dataclasses import replace
 from functools import partial
 from typing import Any, Generic, Self, TypeVar
@@ -159,28 +159,19 @@ class RawClient(Resources[BlockingRaw], BlockingRaw):
             time.sleep(pause)
             failure: PlatformError | None = None
             try:
-                with self._open(stream.build_exchange()) as response:
+                request = self._connection.build(stream.build_exchange())
+                with closing(self._connection.http.send(request, stream=True)) as response:
+                    if not response.is_success:
+                        response.read()
+                    self._connection.check(response)
                     stream.begin()
                     for piece in response.iter_bytes():
                         yield from stream.feed(piece)
+            except httpx.RequestError as error:
+                failure = self._connection.translate(error)
             except PlatformError as error:
                 failure = error
             pause = stream.find_pause(failure)
-
-    @contextmanager
-    def _open(self, exchange: Exchange) -> Iterator[httpx.Response]:
-        request = self._connection.build(exchange)
-        try:
-            response = self._connection.http.send(request, stream=True)
-            try:
-                if not response.is_success:
-                    response.read()
-                self._connection.check(response)
-                yield response
-            finally:
-                response.close()
-        except httpx.RequestError as error:
-            raise self._connection.translate(error) from None
 
 
 class Client(Resources[Blocking], Blocking):
@@ -252,29 +243,20 @@ class AsyncRawClient(Resources[AwaitedRaw], AwaitedRaw):
             await asyncio.sleep(pause)
             failure: PlatformError | None = None
             try:
-                async with self._open(stream.build_exchange()) as response:
+                request = self._connection.build(stream.build_exchange())
+                async with aclosing(await self._connection.http.send(request, stream=True)) as response:
+                    if not response.is_success:
+                        await response.aread()
+                    self._connection.check(response)
                     stream.begin()
                     async for piece in response.aiter_bytes():
                         for item in stream.feed(piece):
                             yield item
+            except httpx.RequestError as error:
+                failure = self._connection.translate(error)
             except PlatformError as error:
                 failure = error
             pause = stream.find_pause(failure)
-
-    @asynccontextmanager
-    async def _open(self, exchange: Exchange) -> AsyncIterator[httpx.Response]:
-        request = self._connection.build(exchange)
-        try:
-            response = await self._connection.http.send(request, stream=True)
-            try:
-                if not response.is_success:
-                    await response.aread()
-                self._connection.check(response)
-                yield response
-            finally:
-                await response.aclose()
-        except httpx.RequestError as error:
-            raise self._connection.translate(error) from None
 
 
 class AsyncClient(Resources[Awaited], Awaited):

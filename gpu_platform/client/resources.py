@@ -14,7 +14,7 @@ from pydantic_core import to_jsonable_python
 from gpu_platform.api_models.events import EventView
 from gpu_platform.api_models.functions import CreateFunction, FunctionHealth, FunctionView
 from gpu_platform.api_models.health import HealthView, LivenessView
-from gpu_platform.api_models.invocations import InvocationView, Invoke, Purged, Redrive, Redriven
+from gpu_platform.api_models.invocations import InvocationView, Invoke, Purged, Redrive, Redriven, new_invocation_id
 from gpu_platform.api_models.stacks import DriftReport, PreviewView, StackView
 from gpu_platform.api_models.stock import (
     ChangeStockPool,
@@ -27,7 +27,7 @@ from gpu_platform.api_models.stock import (
 )
 from gpu_platform.api_models.storages import CreateStorage, StorageView
 from gpu_platform.api_models.units import AddressView, CreateUnit, UnitMetricsView, UnitView
-from gpu_platform.client.calls import Answer, Call, Conduct, Operation, Steps, build_path, drop_none
+from gpu_platform.client.calls import Answer, Call, Conduct, Operation, Steps, build_path, drop_none, read_nothing
 from gpu_platform.client.errors import ApiError
 from gpu_platform.client.events import LogStream, ServerEvent, Stream, WatchStream
 from gpu_platform.client.method import BlockingRaw, Group, S, method, stream_method
@@ -68,12 +68,6 @@ INVOKE_MARGIN_SECONDS = 20.0
 
 def new_operation_id() -> str:
     return f"op-{secrets.token_hex(8)}"
-
-
-def new_invocation_id() -> str:
-    """Returns an id in the form that the API would choose. Chosen here, so that the request can be sent again without
-    running the function twice."""
-    return f"inv-{secrets.token_hex(16)}"
 
 
 def to_document(request: BaseModel | Mapping[str, Any]) -> Json:
@@ -119,7 +113,7 @@ class Objects(Group[S], Generic[S, V]):
     @method
     def delete(self, name: str, *, etag: str | None = None) -> Call[None]:
         """Accepts the deletion. The object stays visible as Terminating until all that belongs to it is gone."""
-        return Call("DELETE", self._path(name), _read_nothing, etag=etag, is_deletion=True)
+        return Call("DELETE", self._path(name), read_nothing, etag=etag, is_deletion=True)
 
     @method
     def stack(self, name: str) -> Call[StackView]:
@@ -394,7 +388,8 @@ class Invocations(Group[S]):
     def invoke(
         self, request: Invoke | Mapping[str, Any], *, wait_seconds: float = SYNC_SECONDS
     ) -> Call[InvocationView]:
-        """Invokes a function. A missing invocationID is chosen; `wait_seconds` is how long a sync one may take."""
+        """Invokes a function. A missing invocationID is chosen here, so that the request can be sent again without
+        running the function twice; `wait_seconds` is how long a sync one may take."""
         body = {"invocationID": new_invocation_id(), **to_document(request)}
         silence = wait_seconds + INVOKE_MARGIN_SECONDS
         return Call("POST", self.path, InvocationView.model_validate, body=body, silence_seconds=silence)
@@ -472,7 +467,7 @@ class Stock(Group[S]):
 
     @method
     def delete(self, name: str) -> Call[None]:
-        return Call("DELETE", build_path(self.path, name), _read_nothing, is_deletion=True)
+        return Call("DELETE", build_path(self.path, name), read_nothing, is_deletion=True)
 
 
 class Pools(Objects[S, PoolView]):
@@ -583,10 +578,6 @@ class Resources(Generic[S]):
 def _with_operation_id(request: BaseModel | Mapping[str, Any]) -> Json:
     document = to_document(request)
     return document if document.get("operationID") else {**document, "operationID": new_operation_id()}
-
-
-def _read_nothing(_document: Any) -> None:
-    return None
 
 
 def _read_health(document: Any) -> HealthView | LivenessView:

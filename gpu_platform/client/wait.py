@@ -29,6 +29,9 @@ UNHEARD_OF = 5.0
 
 T = TypeVar("T")
 
+Settling = UnitView | PoolView | FunctionView | StorageView
+"""What says by `observed_generation` from which spec its phase was judged."""
+
 
 class Explained(Protocol):
     """An object with the reason of its state."""
@@ -71,10 +74,10 @@ def describe_state(seen: Phased) -> str:
     return f"{seen.phase} ({why})" if why else seen.phase
 
 
-def judge_settled(unit: UnitView | None, phase: str, generation: int) -> Verdict:
-    """Whether the unit is in this phase, judged from the spec that was accepted or from a later one.
+def judge_settled(seen: Settling | None, phase: str, generation: int) -> Verdict:
+    """Whether the object is in this phase, judged from the spec that was accepted or from a later one.
 
-    | unit                                           | verdict |
+    | object                                         | verdict |
     | ---------------------------------------------- | ------- |
     | gone                                           | failed  |
     | shown as it was before, or not looked at since | not yet |
@@ -82,16 +85,16 @@ def judge_settled(unit: UnitView | None, phase: str, generation: int) -> Verdict
     | Failed, being deleted                          | failed  |
     | anything else                                  | not yet |
     """
-    if unit is None:
+    if seen is None:
         return Verdict(Outcome.FAILED, "it is gone")
-    state = describe_state(unit)
-    if unit.phase == "Terminating":
+    state = describe_state(seen)
+    if seen.phase == "Terminating":
         return Verdict(Outcome.FAILED, state)
-    if unit.generation < generation or unit.observed_generation != unit.generation:
+    if seen.generation < generation or seen.observed_generation != seen.generation:
         return Verdict(Outcome.NOT_YET, state)
-    if unit.phase == phase:
+    if seen.phase == phase:
         return Verdict(Outcome.DONE, state)
-    return Verdict(Outcome.FAILED if unit.phase == "Failed" else Outcome.NOT_YET, state)
+    return Verdict(Outcome.FAILED if seen.phase == "Failed" else Outcome.NOT_YET, state)
 
 
 def find_steady_seconds(unit: UnitView, phase: str) -> float:
@@ -147,16 +150,8 @@ def judge_preview(preview: PreviewView | None) -> Verdict:
     return Verdict(outcomes.get(preview.phase, Outcome.NOT_YET), describe_state(preview))
 
 
-def judge_ready(seen: PoolView | FunctionView | StorageView | None) -> Verdict:
-    if seen is None:
-        return Verdict(Outcome.FAILED, "it is gone")
-    state = describe_state(seen)
-    if seen.phase == "Terminating":
-        return Verdict(Outcome.FAILED, state)
-    if seen.observed_generation != seen.generation:
-        return Verdict(Outcome.NOT_YET, state)
-    outcomes = {"Ready": Outcome.DONE, "Failed": Outcome.FAILED}
-    return Verdict(outcomes.get(seen.phase, Outcome.NOT_YET), state)
+def judge_ready(seen: Settling | None) -> Verdict:
+    return judge_settled(seen, "Ready", generation=0)
 
 
 def judge_recovered(seen: StorageView | None, failed_digest: str | None) -> Verdict:
