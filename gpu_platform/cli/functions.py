@@ -48,28 +48,21 @@ COLUMNS: Columns[FunctionView] = {
 }
 
 Image = Annotated[str | None, typer.Option("--image", help="The image that a worker runs.")]
-Concurrency = Annotated[int | None, typer.Option(min=1, help="Calls that one worker runs at once.")]
-MinWorkers = Annotated[int | None, typer.Option("--min-workers", min=0, help="Workers that are always there.")]
-MaxWorkers = Annotated[int | None, typer.Option("--max-workers", min=1, help="Workers at most.")]
-IdleTimeout = Annotated[
-    int | None, typer.Option("--idle-timeout", min=1, help="Seconds that a worker may have nothing to do.")
-]
-CallTimeout = Annotated[int | None, typer.Option("--call-timeout", min=1, help="Deadline of a call, in seconds.")]
-MaxAttempts = Annotated[int | None, typer.Option("--max-attempts", min=1, help="Tries of a call whose worker dies.")]
-QueueLimit = Annotated[int | None, typer.Option("--queue-limit", min=1, help="Calls that may wait or run.")]
 
 
 @dataclass(frozen=True)
 class WorkerOptions(ContainerOptions):
     """The options of a function's workers and invocations. None: not given."""
 
-    concurrency: Concurrency = None
-    min_workers: MinWorkers = None
-    max_workers: MaxWorkers = None
-    idle_timeout: IdleTimeout = None
-    call_timeout: CallTimeout = None
-    max_attempts: MaxAttempts = None
-    queue_limit: QueueLimit = None
+    concurrency: Annotated[int | None, typer.Option(min=1, help="Calls that one worker runs at once.")] = None
+    min_workers: Annotated[int | None, typer.Option(min=0, help="Workers that are always there.")] = None
+    max_workers: Annotated[int | None, typer.Option(min=1, help="Workers at most.")] = None
+    idle_timeout: Annotated[int | None, typer.Option(min=1, help="Seconds that a worker may have nothing to do.")] = (
+        None
+    )
+    call_timeout: Annotated[int | None, typer.Option(min=1, help="Deadline of a call, in seconds.")] = None
+    max_attempts: Annotated[int | None, typer.Option(min=1, help="Tries of a call whose worker dies.")] = None
+    queue_limit: Annotated[int | None, typer.Option(min=1, help="Calls that may wait or run.")] = None
 
     def build_request(self) -> Json:
         """The fields of a request whose options are given."""

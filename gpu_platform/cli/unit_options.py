@@ -13,32 +13,6 @@ from gpu_platform.client.calls import drop_none
 from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.ssh import PublicKeyError, parse_public_key
 
-Command = Annotated[
-    list[str] | None, typer.Option("--command", help="A word of the command, instead of the image's; repeat it.")
-]
-Arg = Annotated[list[str] | None, typer.Option("--arg", help="An argument, as --arg=-m; repeat it.")]
-Env = Annotated[list[str] | None, typer.Option("--env", help="A variable as NAME=VALUE; repeat it.", metavar="A=B")]
-Port = Annotated[
-    list[str] | None,
-    typer.Option("--port", help="A port as name=8080 or name=8080/UDP; repeat it.", metavar="NAME=PORT"),
-]
-PrimaryPort = Annotated[
-    str | None, typer.Option("--primary-port", help="The port, by its name, that the unit's URL is about.")
-]
-Public = Annotated[
-    bool | None,
-    typer.Option("--public/--private", help="Whether everybody may call it at an address on the internet."),
-]
-TenantAccess = Annotated[
-    bool | None,
-    typer.Option("--tenant-access/--no-tenant-access", help="Whether your other units may call it, on its ports."),
-]
-Mount = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--mount", help="A storage as NAME:/path, with :ro to only read it; repeat it.", metavar="NAME:/PATH[:ro]"
-    ),
-]
 PROTOCOLS = ("TCP", "UDP", "SCTP")
 LARGEST_PORT = 65_535
 
@@ -60,11 +34,6 @@ def _probe_option(kind: str, meaning: str) -> Any:
     )
 
 
-StartupProbe = Annotated[str | None, _probe_option("startup", "Until this succeeds, the other probes wait")]
-ReadinessProbe = Annotated[str | None, _probe_option("readiness", "While this fails, the unit is not Ready")]
-LivenessProbe = Annotated[str | None, _probe_option("liveness", "When this fails, the container is restarted")]
-
-
 class Scheme(StrEnum):
     HTTP = "http"
     HTTPS = "https"
@@ -75,9 +44,13 @@ class Scheme(StrEnum):
 class ContainerOptions:
     """The options of a container. None and empty: not given."""
 
-    command: Command = None
-    arg: Arg = None
-    env: Env = None
+    command: Annotated[
+        list[str] | None, typer.Option("--command", help="A word of the command, instead of the image's; repeat it.")
+    ] = None
+    arg: Annotated[list[str] | None, typer.Option("--arg", help="An argument, as --arg=-m; repeat it.")] = None
+    env: Annotated[
+        list[str] | None, typer.Option("--env", help="A variable as NAME=VALUE; repeat it.", metavar="A=B")
+    ] = None
 
     def build_template(self) -> Json:
         """The fields of a template whose options are given."""
@@ -92,15 +65,34 @@ class ContainerOptions:
 class UnitOptions(ContainerOptions):
     """The options of a unit."""
 
-    port: Port = None
-    primary_port: PrimaryPort = None
+    port: Annotated[
+        list[str] | None,
+        typer.Option("--port", help="A port as name=8080 or name=8080/UDP; repeat it.", metavar="NAME=PORT"),
+    ] = None
+    primary_port: Annotated[
+        str | None, typer.Option("--primary-port", help="The port, by its name, that the unit's URL is about.")
+    ] = None
     scheme: Annotated[Scheme | None, typer.Option(help="First word of the unit's URL.")] = None
-    public: Public = None
-    tenant_access: TenantAccess = None
-    startup_probe: StartupProbe = None
-    readiness_probe: ReadinessProbe = None
-    liveness_probe: LivenessProbe = None
-    mount: Mount = None
+    public: Annotated[
+        bool | None,
+        typer.Option("--public/--private", help="Whether everybody may call it at an address on the internet."),
+    ] = None
+    tenant_access: Annotated[
+        bool | None,
+        typer.Option("--tenant-access/--no-tenant-access", help="Whether your other units may call it, on its ports."),
+    ] = None
+    startup_probe: Annotated[str | None, _probe_option("startup", "Until this succeeds, the other probes wait")] = None
+    readiness_probe: Annotated[str | None, _probe_option("readiness", "While this fails, the unit is not Ready")] = None
+    liveness_probe: Annotated[
+        str | None,
+        _probe_option("liveness", "When this fails, the container is restarted"),
+    ] = None
+    mount: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--mount", help="A storage as NAME:/path, with :ro to only read it; repeat it.", metavar="NAME:/PATH[:ro]"
+        ),
+    ] = None
 
     def build_request(self) -> Json:
         """The fields of a request whose options are given."""
@@ -191,19 +183,6 @@ def _parse_way(way: str, target: str, option: str) -> Json:
     return {way: {"port": port, **({"path": f"/{path}"} if slash else {})}}
 
 
-SshKeys = Annotated[
-    list[Path] | None,
-    typer.Option("--ssh-key", help="A file of public keys that may log in by SSH; repeat it.", metavar="FILE"),
-]
-SshServer = Annotated[str | None, typer.Option("--ssh-server", help="The FRP server that brings SSH to the unit.")]
-SshDomain = Annotated[
-    str | None, typer.Option("--ssh-domain", help="Its domain: the unit is <unit>.<namespace>.<domain> there.")
-]
-SshTokenFile = Annotated[
-    Path | None,
-    typer.Option("--ssh-token-file", help="A file with the FRP server's token.", metavar="FILE"),
-]
-
 PUTTY_HEADER = "PuTTY-User-Key-File"
 """Of a .ppk file, which holds both halves of a pair."""
 
@@ -212,10 +191,19 @@ PUTTY_HEADER = "PuTTY-User-Key-File"
 class SshOptions:
     """The options of SSH. None and empty: not given."""
 
-    ssh_key: SshKeys = None
-    ssh_server: SshServer = None
-    ssh_domain: SshDomain = None
-    ssh_token_file: SshTokenFile = None
+    ssh_key: Annotated[
+        list[Path] | None,
+        typer.Option("--ssh-key", help="A file of public keys that may log in by SSH; repeat it.", metavar="FILE"),
+    ] = None
+    ssh_server: Annotated[
+        str | None, typer.Option("--ssh-server", help="The FRP server that brings SSH to the unit.")
+    ] = None
+    ssh_domain: Annotated[
+        str | None, typer.Option("--ssh-domain", help="Its domain: the unit is <unit>.<namespace>.<domain> there.")
+    ] = None
+    ssh_token_file: Annotated[
+        Path | None, typer.Option("--ssh-token-file", help="A file with the FRP server's token.", metavar="FILE")
+    ] = None
 
     def build_request(self) -> Json:
         """The fields of a request whose options are given."""
