@@ -12,16 +12,9 @@ from rich.console import Console
 from rich.text import Text
 
 from gpu_platform.cli.output import print_json, print_line, print_rows
-from gpu_platform.cli.plans.changes import Change, Changes, PropertyChange, build_changes
+from gpu_platform.cli.plans.changes import Changes, PropertyChange, build_changes
 from gpu_platform.cli.plans.digest import ABSENT, NoPlanError, Plan, find_failure, parse_plan
-from gpu_platform.cli.plans.markdown import (
-    build_heading,
-    build_name,
-    build_path,
-    build_value,
-    list_shown,
-    render_markdown,
-)
+from gpu_platform.cli.plans.markdown import build_heading, build_name, describe_rule, list_lines, render_markdown
 from gpu_platform.cli.plans.rules import BrokenRule, check_rules
 
 STYLES = {"create": "green", "update": "yellow", "replace": "bold magenta", "delete": "bold red"}
@@ -121,25 +114,11 @@ def _print_changes(changes: Changes, broken: Sequence[BrokenRule]) -> None:
                 Text(change.operation, style=STYLES.get(change.operation, "")),
                 Text(build_name(change.kind)),
                 Text(build_name(change.name)),
-                Text("\n".join(_list_lines(change)) or "–"),
+                Text("\n".join(list_lines(change, str, replaces="(replaces)")) or "–"),
             )
             for change in changes.listed
         ),
         empty="nothing changes",
     )
     for rule in broken:
-        found = "" if rule.found is ABSENT else f": {build_value(rule.found)}"
-        resource = f"{build_name(rule.kind)} {build_name(rule.name)}"
-        print_line((rule.rule, "bold red"), f" {resource}, {build_path(rule.path)} {rule.reason}{found}")
-
-
-def _list_lines(change: Change) -> list[str]:
-    shown, more = list_shown(change)
-    lines = [_line(entry, is_new=change.operation == "create") for entry in shown]
-    return [*lines, f"… and {more} more"] if more else lines
-
-
-def _line(entry: PropertyChange, *, is_new: bool) -> str:
-    path, new = build_path(entry.path), build_value(entry.new)
-    told = f"{path}: {new}" if is_new else f"{path}: {build_value(entry.old)} → {new}"
-    return f"{told} (replaces)" if entry.replaces else told
+        print_line((rule.rule, "bold red"), f" {describe_rule(rule, str)}")

@@ -2,10 +2,10 @@
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from gpu_platform.cli.plans.changes import Change, Changes, PropertyChange
+from gpu_platform.cli.plans.changes import Change, Changes
 from gpu_platform.cli.plans.digest import ABSENT, is_secret, is_unknown
 from gpu_platform.cli.plans.rules import BrokenRule
 
@@ -32,7 +32,7 @@ LONGEST_NAME = 200
 
 
 def render_markdown(changes: Changes, broken: Sequence[BrokenRule]) -> str:
-    rules = _fit([_rule_line(rule) for rule in broken], LONGEST_RULES, "broken rules")
+    rules = _fit([f"- **{rule.rule}**: {describe_rule(rule, code)}" for rule in broken], LONGEST_RULES, "broken rules")
     head = [MARK, f"### Preview: {build_heading(changes)}", ""]
     foot = ["", f"#### Broken rules: {len(broken)}", "", *rules] if broken else []
     if not changes.listed:
@@ -46,10 +46,19 @@ def build_heading(changes: Changes) -> str:
     return ", ".join(f"{count} {operation}" for operation, count in changes.counts.items())
 
 
-def list_shown(change: Change) -> tuple[tuple[PropertyChange, ...], int]:
-    """The properties that a row has place for, and how many more there are."""
-    most = MOST_DECLARED if change.operation == "create" else MOST_PROPERTIES
-    return change.properties[:most], max(0, len(change.properties) - most)
+def list_lines(change: Change, quote: Callable[[str], str], *, replaces: str) -> list[str]:
+    """The properties that a row has place for, with their texts in these quotes, and how many more there are."""
+    is_new = change.operation == "create"
+    most = MOST_DECLARED if is_new else MOST_PROPERTIES
+    lines = []
+    for entry in change.properties[:most]:
+        old, new = (
+            build_value(value) if value is ABSENT else quote(build_value(value)) for value in (entry.old, entry.new)
+        )
+        told = f"{quote(build_path(entry.path))}: {new if is_new else f'{old} → {new}'}"
+        lines.append(f"{told} {replaces}" if entry.replaces else told)
+    more = len(change.properties) - most
+    return [*lines, f"… and {more} more"] if more > 0 else lines
 
 
 def _fit(lines: Sequence[str], room: int, what: str) -> list[str]:
@@ -73,27 +82,15 @@ def _missing(count: int, what: str) -> str:
 
 def _row(change: Change) -> str:
     operation = f"**{change.operation}**" if change.operation in LOUD else change.operation
-    shown, more = list_shown(change)
-    lines = [_property(entry, is_new=change.operation == "create") for entry in shown]
-    lines += [f"… and {more} more"] if more else []
-    kind = code(build_name(change.kind))
+    kind, lines = code(build_name(change.kind)), list_lines(change, code, replaces="**(replaces)**")
     return f"| {operation} | {kind} | {code(build_name(change.name))} | {'<br>'.join(lines) or '–'} |"
 
 
-def _property(entry: PropertyChange, *, is_new: bool) -> str:
-    path, new = code(build_path(entry.path)), _value(entry.new)
-    told = f"{path}: {new}" if is_new else f"{path}: {_value(entry.old)} → {new}"
-    return f"{told} **(replaces)**" if entry.replaces else told
-
-
-def _value(value: object) -> str:
-    return build_value(value) if value is ABSENT else code(build_value(value))
-
-
-def _rule_line(rule: BrokenRule) -> str:
-    found = "" if rule.found is ABSENT else f": {code(build_value(rule.found))}"
-    where = f"{code(build_name(rule.kind))} {code(build_name(rule.name))}, {code(build_path(rule.path))}"
-    return f"- **{rule.rule}**: {where} {rule.reason}{found}"
+def describe_rule(rule: BrokenRule, quote: Callable[[str], str]) -> str:
+    """Where it is broken, and why, with every text of the plan in these quotes."""
+    found = "" if rule.found is ABSENT else f": {quote(build_value(rule.found))}"
+    where = f"{quote(build_name(rule.kind))} {quote(build_name(rule.name))}, {quote(build_path(rule.path))}"
+    return f"{where} {rule.reason}{found}"
 
 
 def code(text: str) -> str:
