@@ -7,7 +7,8 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
@@ -78,7 +79,7 @@ def up(
         parts = ensure_parts(from_path=from_path, progress=progress)
     started_at = time.monotonic()
     wish = lifecycle.Wish(nodes=nodes, gpus=gpus, platform=only is None, tied=foreground)
-    with _ShownStatus(console) as show:
+    with _shown_status(console) as show:
         record = lifecycle.up(place, parts, wish, show)
     console.print(
         f"[bold green]ready[/] in {time.monotonic() - started_at:.1f} s: {record.nodes} simulated nodes "
@@ -198,29 +199,23 @@ def _stay(place: ClusterDirectory) -> None:
         lifecycle.down(place)
 
 
-class _ShownStatus:
+@contextmanager
+def _shown_status(console: Console) -> Iterator[Callable[[ClusterStatus], None]]:
     """A table that follows the start, where somebody looks at it; one line per ready process elsewhere."""
+    if console.is_terminal:
+        with Live(console=console, refresh_per_second=8, transient=True) as live:
+            yield lambda current: live.update(_status_table(current, time.time()))
+        return
+    said: set[str] = set()
 
-    def __init__(self, console: Console) -> None:
-        self._console = console
-        self._live = Live(console=console, refresh_per_second=8, transient=True)
-        self._said: set[str] = set()
-
-    def __enter__(self) -> Callable[[ClusterStatus], None]:
-        if self._console.is_terminal:
-            self._live.start()
-            return lambda current: self._live.update(_status_table(current, time.time()))
-        return self._say
-
-    def __exit__(self, *_: object) -> None:
-        self._live.stop()
-
-    def _say(self, current: ClusterStatus) -> None:
+    def say(current: ClusterStatus) -> None:
         for process in current.processes:
-            if process.is_fine and process.name not in self._said:
-                self._said.add(process.name)
+            if process.is_fine and process.name not in said:
+                said.add(process.name)
                 where = f"is ready at {process.address}" if process.state == "ready" else f"is done: {process.address}"
-                self._console.print(f"  {process.name} {where}")
+                console.print(f"  {process.name} {where}")
+
+    yield say
 
 
 def _status_table(current: ClusterStatus, now: float) -> Table:

@@ -50,7 +50,7 @@ def _print_report(report: DriftReport) -> None:
                 (
                     item.stack,
                     build_age(item.corrected_at, now()),
-                    f"{_seconds_of(item):.1f} s",
+                    f"{(item.corrected_at - item.since).total_seconds():.1f} s",
                     _corrections_of(item),
                 )
                 for item in report.corrected
@@ -140,7 +140,3 @@ def _describe_correction(change: FieldDrift) -> str:
 def _value(value: Any) -> str:
     """As JSON, so that a text with spaces or commas in it is one value."""
     return "not set" if value is None else json.dumps(value, ensure_ascii=False, sort_keys=True)
-
-
-def _seconds_of(item: CorrectionView) -> float:
-    return (item.corrected_at - item.since).total_seconds()

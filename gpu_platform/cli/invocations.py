@@ -15,7 +15,6 @@ from gpu_platform.cli.output import (
     build_age,
     build_details,
     coloured,
-    coloured_word,
     describe_instant,
     now,
     plain,
@@ -94,7 +93,7 @@ def invoke(
     if as_json:
         print_json(answer.document)
     elif call.state in OPEN:
-        print_line(f"{call.invocation_id} is ", coloured_word(call.state))
+        print_line(f"{call.invocation_id} is ", coloured(call.state))
         if not is_async:
             for remark in build_remarks(call, deadline.elapsed_seconds()):
                 print_remark(remark)
@@ -156,7 +155,7 @@ def cancel(invocation_id: Id, as_json: AsJson = False, url: Url = None) -> None:
         if call.state in OPEN:
             print_line(f"{invocation_id} runs, and is asked to end")
         else:
-            print_line(f"{invocation_id} is ", coloured_word(call.state))
+            print_line(f"{invocation_id} is ", coloured(call.state))
 
     print_answer(answer, show, as_json=as_json)
 
@@ -176,7 +175,7 @@ def retry(invocation_id: Id, as_json: AsJson = False, url: Url = None) -> None:
         answer = client.invocations.retry(invocation_id)
 
     def show(call: InvocationView) -> None:
-        print_line(f"{invocation_id} is tried again as {call.invocation_id}: ", coloured_word(call.state))
+        print_line(f"{invocation_id} is tried again as {call.invocation_id}: ", coloured(call.state))
 
     print_answer(answer, show, as_json=as_json)
 
@@ -191,7 +190,7 @@ def watch(function: OfFunction = None, as_json: AsJson = False, url: Url = None)
 
 def _print_change(time: str, event: ServerEvent[InvocationView]) -> None:
     if isinstance(event.data, dict) and "invocationID" in event.data and (call := event.object):
-        print_line(f"{time}  {call.serverless_request_id}  {call.invocation_id}  ", coloured_word(call.state))
+        print_line(f"{time}  {call.serverless_request_id}  {call.invocation_id}  ", coloured(call.state))
 
 
 @dead_letters.command("list")

@@ -158,7 +158,7 @@ def print_rows(headers: Sequence[str], rows: Iterable[Sequence[object]], *, empt
         print_remark(empty)
 
 
-def print_line(*parts: str | tuple[str, str]) -> None:
+def print_line(*parts: str | Text | tuple[str, str]) -> None:
     Console(soft_wrap=True).print(Text.assemble(*parts))
 
 
@@ -213,11 +213,6 @@ def plain(value: Any) -> str:
 
 def coloured(word: str) -> Text:
     return Text(word, style=COLOURS.get(word, ""))
-
-
-def coloured_word(word: str) -> tuple[str, str]:
-    """The same, as a part of a line."""
-    return word, COLOURS.get(word, "")
 
 
 def describe_instant(instant: datetime) -> str:

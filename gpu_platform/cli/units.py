@@ -26,7 +26,6 @@ from gpu_platform.cli.output import (
     build_age,
     build_template_fields,
     coloured,
-    coloured_word,
     now,
     plain,
     print_answer,
@@ -212,9 +211,9 @@ def _finish(session: Session, answer: Answer[UnitView], goal: str) -> None:
         if session.waits:
             place = f" at {unit.access_url}" if goal == "Ready" and unit.access_url else ""
             seconds = deadline.reached_seconds or deadline.elapsed_seconds()
-            print_line(f"{unit.name} is ", coloured_word(goal), f" after {seconds:.1f} s{place}")
+            print_line(f"{unit.name} is ", coloured(goal), f" after {seconds:.1f} s{place}")
         else:
-            print_line(f"{unit.name}: ", coloured_word(unit.phase), f" ({why})" if why else "")
+            print_line(f"{unit.name}: ", coloured(unit.phase), f" ({why})" if why else "")
 
     print_answer(answer, show, as_json=session.as_json)
 
@@ -261,7 +260,7 @@ def _print_preview(preview: PreviewView) -> None:
         print_line(f"{preview.unit}: no changes")
         return
     for step in steps:
-        print_line(coloured_word(step.op), f"  {step.type}  {step.resource}")
+        print_line(coloured(step.op), f"  {step.type}  {step.resource}")
         if step.properties:
             rows = [(each.path, each.kind, f"{plain(each.old)} -> {plain(each.new)}") for each in step.properties]
             print_rows(("PATH", "KIND", "CHANGE"), rows, empty="")
@@ -362,4 +361,4 @@ def _print_change(time: str, event: ServerEvent[UnitView]) -> None:
         return
     kind = (f"{event.event:<8}", str(coloured(event.event).style))
     state = describe_state(unit).removeprefix(unit.phase)
-    print_line(f"{time}  ", kind, f"  {unit.name}  ", coloured_word(unit.phase), state)
+    print_line(f"{time}  ", kind, f"  {unit.name}  ", coloured(unit.phase), state)

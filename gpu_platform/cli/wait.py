@@ -16,7 +16,7 @@ from gpu_platform.api_models.storages import StorageView
 from gpu_platform.cli.options import AsJson, Url
 from gpu_platform.cli.output import (
     build_duration,
-    coloured_word,
+    coloured,
     print_error,
     print_json,
     print_line,
@@ -124,7 +124,7 @@ def print_ready(session: Session, answer: Answer[FunctionView] | Answer[StorageV
         print_json(answer.document)
     elif session.waits:
         seconds = session.deadline.elapsed_seconds()
-        print_line(f"{answer.value.name} is ", coloured_word("Ready"), f" after {seconds:.1f} s")
+        print_line(f"{answer.value.name} is ", coloured("Ready"), f" after {seconds:.1f} s")
     else:
         print_line(f"{answer.value.name}: {describe_state(answer.value)}")
 
