@@ -17,35 +17,29 @@ from gpu_platform.domain.operations import (
     is_made_by,
 )
 from gpu_platform.domain.stock import Claim, PoolRequest, StockRequest, StockUnitsRequest
-from gpu_platform.kube import ResourcePath
-from gpu_platform.kube.paths import (
-    GPU_FUNCTIONS,
-    GPU_SPECS,
-    GPU_STORAGES,
-    GPU_UNITS,
-    OPERATIONS,
-    PATH_OF_KIND,
-    STOCK_POOLS,
-)
+from gpu_platform.kube.paths import GPU_SPECS, OPERATIONS, PATH_OF_KIND
 from gpu_platform.kube.requests import ObjectClient, find
-from gpu_platform.store.ledger import spec_of, status_of
+from gpu_platform.store.ledger import DELETIONS, spec_of, status_of
 from gpu_platform.store.unit_acquisition import list_claims
 from reconciler.informers import World
 
 JOBS = (OperationKind.SEED_STOCK_UNITS, OperationKind.CREATE_STOCK_POOL)
 
-DELETIONS = (
-    OperationKind.DELETE_UNIT,
-    OperationKind.DELETE_STOCK_POOL,
-    OperationKind.DELETE_FUNCTION,
-    OperationKind.DELETE_STORAGE,
-)
-
-OF_STOCK = (*JOBS, OperationKind.DELETE_STOCK_POOL)
-"""About pools, which live with the stock."""
-
-OF_FUNCTIONS = (OperationKind.CREATE_FUNCTION, OperationKind.DELETE_FUNCTION)
-OF_STORAGES = (OperationKind.CREATE_STORAGE, OperationKind.RECOVER_STORAGE, OperationKind.DELETE_STORAGE)
+OBJECT_KINDS = {
+    OperationKind.CREATE_UNIT: "GPUUnit",
+    OperationKind.START_UNIT: "GPUUnit",
+    OperationKind.DELETE_UNIT: "GPUUnit",
+    OperationKind.PREVIEW_UNIT: "GPUUnit",
+    OperationKind.SEED_STOCK_UNITS: "StockPool",
+    OperationKind.CREATE_STOCK_POOL: "StockPool",
+    OperationKind.DELETE_STOCK_POOL: "StockPool",
+    OperationKind.CREATE_FUNCTION: "GPUFunction",
+    OperationKind.DELETE_FUNCTION: "GPUFunction",
+    OperationKind.CREATE_STORAGE: "GPUStorage",
+    OperationKind.RECOVER_STORAGE: "GPUStorage",
+    OperationKind.DELETE_STORAGE: "GPUStorage",
+}
+"""What an operation is about. The kind that its target names is only what its writer says."""
 
 DELETE_GRACE = timedelta(seconds=2)
 """How long the API has to delete the object itself."""
@@ -69,6 +63,10 @@ class Record:
     def claim(self) -> Claim:
         """The claim by which it holds stock."""
         return Claim.of_operation(self.item)
+
+    @property
+    def object_kind(self) -> str:
+        return OBJECT_KINDS[self.spec.kind]
 
     @property
     def object_uid(self) -> str | None:
@@ -105,7 +103,7 @@ def due_at(record: Record, takeover: timedelta) -> datetime:
         return created_at
     if record.spec.kind is OperationKind.PREVIEW_UNIT:
         return created_at + PREVIEW_PATIENCE
-    return created_at + (DELETE_GRACE if record.spec.kind in DELETIONS else takeover)
+    return created_at + (DELETE_GRACE if record.spec.kind in DELETIONS.values() else takeover)
 
 
 def parse_stock_request(record: Record) -> StockRequest | None:
@@ -144,16 +142,8 @@ async def _look(client: ObjectClient, record: Record) -> Observed:
     if kind in (OperationKind.CREATE_UNIT, OperationKind.START_UNIT):
         # Before the unit: a claim that was consumed since then shows as its unit.
         claims = await list_claims(client, record.claim)
-    found = await find(client, _path_of(kind), target.name, target.namespace)
+    found = await find(client, PATH_OF_KIND[record.object_kind], target.name, target.namespace)
     return Observed(record, found=found, claims=claims, catalogue=catalogue)
-
-
-def _path_of(kind: OperationKind) -> ResourcePath:
-    if kind in OF_FUNCTIONS:
-        return GPU_FUNCTIONS
-    if kind in OF_STORAGES:
-        return GPU_STORAGES
-    return STOCK_POOLS if kind in OF_STOCK else GPU_UNITS
 
 
 async def _object_exists(world: World, client: ObjectClient, record: Record) -> bool:

@@ -34,19 +34,8 @@ from gpu_platform.domain.stock import (
     is_from,
 )
 from gpu_platform.domain.units import UnitRequest, build_started, build_unit
-from gpu_platform.store.ledger import DELETIONS
 from reconciler.guarded_writes import CreateObject, DeleteObject, ReplaceObject
-from reconciler.operations.observe import (
-    OF_FUNCTIONS,
-    OF_STOCK,
-    OF_STORAGES,
-    Observed,
-    Record,
-    due_at,
-    parse_stock_request,
-)
-
-DELETED_KINDS = {kind: name for name, kind in DELETIONS.items()}
+from reconciler.operations.observe import Observed, Record, due_at, parse_stock_request
 
 LONGEST_WAIT = timedelta(hours=1)
 """Between two looks at an operation that is only kept: clocks are set, and a week is long."""
@@ -171,10 +160,8 @@ def _plan_due(observed: Observed, now: datetime) -> Plan:
             return _plan_create(observed, now)
         case OperationKind.START_UNIT:
             return _plan_start(observed, now)
-        case OperationKind.CREATE_FUNCTION:
-            return _plan_declare(observed, observed.found, now)
-        case OperationKind.CREATE_STORAGE:
-            return _plan_declare(observed, observed.found, now)
+        case OperationKind.CREATE_FUNCTION | OperationKind.CREATE_STORAGE:
+            return _plan_declare(observed, now)
         case OperationKind.RECOVER_STORAGE:
             return _plan_recover(observed, now)
         case (
@@ -195,10 +182,9 @@ def _is_in_reach(record: Record) -> bool:
     namespace = record.spec.target.namespace
     if namespace != record.item["metadata"]["namespace"]:
         return False
-    is_with_stock = names.is_stock_namespace(namespace)
-    if record.spec.kind in (*OF_FUNCTIONS, *OF_STORAGES):
-        return not is_with_stock
-    return is_with_stock or record.spec.kind not in OF_STOCK
+    if record.object_kind == "GPUUnit":
+        return True
+    return names.is_stock_namespace(namespace) == (record.object_kind == "StockPool")
 
 
 def _plan_end(observed: Observed, now: datetime) -> Plan:
@@ -274,8 +260,9 @@ def _plan_persisted(observed: Observed, unit: Json, now: datetime) -> Plan:
     return _succeed(observed.record, now, unit["metadata"]["uid"])
 
 
-def _plan_declare(observed: Observed, item: Json | None, now: datetime) -> Plan:
+def _plan_declare(observed: Observed, now: datetime) -> Plan:
     """It takes nothing of anybody: what was not made can simply be asked for again."""
+    item = observed.found
     if item is not None and is_made_by(item, observed.record.spec):
         return _succeed(observed.record, now, item["metadata"]["uid"])
     return Plan(RemoveOperation(), why="nothing was accepted")
@@ -294,11 +281,11 @@ def _plan_delete(observed: Observed, now: datetime) -> Plan:
         return _succeed(observed.record, now, observed.record.spec.target.uid, object_is_gone=True)
     if is_being_deleted(target):
         return Plan(why="it is on its way out")
-    if observed.record.spec.kind in OF_STORAGES and hold_of(target) is not None:
+    kind = observed.record.object_kind
+    is_storage = kind == "GPUStorage"
+    if is_storage and hold_of(target) is not None:
         return Plan(RemoveOperation(), why="somebody was faster, and holds the storage: its end was not accepted")
     # A storage only as it was seen: a hold that came in between wins.
-    is_storage = observed.record.spec.kind in OF_STORAGES
-    kind = DELETED_KINDS[observed.record.spec.kind]
     return Plan(DeleteObject(kind, target, unchanged=is_storage, after_children=True))
 
 
