@@ -80,7 +80,8 @@ def _plan_level(observed: Observed, now: datetime) -> Plan:
     if missing > 0 and (wait := _handoff_wait(observed, now)) is not None:
         return Plan((), StockPoolStatus.of(observed.pool), is_complete=True, wait=wait)
     creates = [_create(observed, ordinal) for ordinal in islice(_free_ordinals(observed), max(0, missing))]
-    removals = [_remove(unit) for unit in _expendable(free)[: max(0, -missing)]]
+    # Only as they were seen: a claim that came in between wins.
+    removals = [DeleteObject("GPUUnit", unit, unchanged=True) for unit in _expendable(free)[: max(0, -missing)]]
     writes: tuple[CreateObject | DeleteObject, ...] = (*creates, *removals)
     status = _status(observed, now, expected=observed.spec.replicas)
     return Plan(writes[:BATCH], status, is_complete=len(writes) <= BATCH)
@@ -164,11 +165,6 @@ def _create_named(observed: Observed, name: str) -> CreateObject:
     return CreateObject("GPUUnit", build_object("GPUUnit", name, pool["namespace"], spec, labels=labels, owner=owner))
 
 
-def _remove(unit: Json) -> DeleteObject:
-    """Only as it was seen: a claim that came in between wins."""
-    return DeleteObject("GPUUnit", unit, unchanged=True)
-
-
 def _loan(unit: Json) -> str:
     """One stock unit that became this unit. A unit that was stopped and started again took another one."""
     return f"{unit['metadata']['uid']}/{_source_of(unit)}"
@@ -184,9 +180,8 @@ def _source_of(unit: Json) -> str | None:
 
 
 def _status(observed: Observed, now: datetime, *, expected: int | None) -> StockPoolStatus:
-    """Counted from the units on every pass. Without an expected number, all free units have to be ready."""
-    living = _living(observed)
-    free = [unit for unit in living if not is_claimed(unit)]
+    """Without an expected number, all free units have to be ready."""
+    free = [unit for unit in _living(observed) if not is_claimed(unit)]
     available = sum(is_available(unit) for unit in free)
     wanted = len(free) if expected is None else expected
     failed = [unit for unit in free if unit.get("status", {}).get("phase") == Phase.FAILED]
@@ -199,9 +194,7 @@ def _status(observed: Observed, now: datetime, *, expected: int | None) -> Stock
         if failed:
             message += f"; {len(failed)} cannot start, the first is {failed[0]['metadata']['name']}"
         phase, reason = PoolPhase.PROGRESSING, PoolReason.DEPLOYMENT_PROGRESSING
-    return _with_verdict(
-        observed, StockPoolStatus.of(observed.pool), phase, reason, message, now, available, len(living) - len(free)
-    )
+    return _with_verdict(observed, phase, reason, message, now)
 
 
 def _is_all_rented(observed: Observed) -> bool:
@@ -211,23 +204,15 @@ def _is_all_rented(observed: Observed) -> bool:
 
 
 def _verdict_only(observed: Observed, phase: PoolPhase, reason: PoolReason, message: str, now: datetime) -> Plan:
-    living = _living(observed)
-    claimed = sum(is_claimed(unit) for unit in living)
-    available = sum(is_available(unit) for unit in living)
-    status = _with_verdict(observed, StockPoolStatus.of(observed.pool), phase, reason, message, now, available, claimed)
-    return Plan((), status, is_complete=True)
+    return Plan((), _with_verdict(observed, phase, reason, message, now), is_complete=True)
 
 
 def _with_verdict(
-    observed: Observed,
-    old: StockPoolStatus,
-    phase: PoolPhase,
-    reason: PoolReason,
-    message: str,
-    now: datetime,
-    available: int,
-    claimed: int,
+    observed: Observed, phase: PoolPhase, reason: PoolReason, message: str, now: datetime
 ) -> StockPoolStatus:
+    """The status with this verdict, and the units counted as they are in this pass."""
+    old = StockPoolStatus.of(observed.pool)
+    living = _living(observed)
     generation = observed.pool["metadata"].get("generation")
     conditions = set_condition(
         old.conditions,
@@ -240,8 +225,8 @@ def _with_verdict(
     )
     return old.model_copy(
         update={
-            "available": available,
-            "claimed": claimed,
+            "available": sum(map(is_available, living)),
+            "claimed": sum(map(is_claimed, living)),
             "phase": phase,
             "observed_generation": generation,
             "last_sync_time": now,
