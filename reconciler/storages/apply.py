@@ -7,7 +7,7 @@ from typing import Literal
 from gpu_platform.domain import names
 from gpu_platform.domain.conditions import find_condition, reason_of
 from gpu_platform.domain.json_text import Json
-from gpu_platform.domain.metadata import labels_of
+from gpu_platform.domain.metadata import key_of, labels_of
 from gpu_platform.domain.mount_holds import Holder, HolderKind
 from gpu_platform.domain.storages import ACCESSOR_READY, PREPARED, READY, GPUStorageStatus, StorageReason
 from gpu_platform.kube import AlreadyExistsError, KubeError
@@ -54,18 +54,13 @@ class RefusedError(Exception):
 def places_of(observed: Observed) -> Iterator[tuple[Place, Json | None]]:
     """Every object that a storage's plan may write, as it was seen."""
     yield place_of(STORAGE, observed.storage), observed.storage
-    namespace, name = observed.storage["metadata"]["namespace"], observed.storage["metadata"]["name"]
-    single = {
-        StorageChild.CLAIM: name,
-        StorageChild.NETWORK_POLICY: names.storage_policy_name(name),
-        StorageChild.SERVICE: names.accessor_name(name),
-        StorageChild.DEPLOYMENT: names.accessor_name(name),
-    }
-    for kind, child in single.items():
-        yield (kind, namespace, child), next(iter(observed.live(kind)), None)
-    for kind in (StorageChild.JOB, StorageChild.POD):
-        for item in observed.live(kind):
-            yield (kind, namespace, item["metadata"]["name"]), item
+    namespace, name = key_of(observed.storage)
+    yield (StorageChild.CLAIM, namespace, name), observed.claim
+    yield (StorageChild.NETWORK_POLICY, namespace, names.storage_policy_name(name)), observed.network_policy
+    yield (StorageChild.SERVICE, namespace, names.accessor_name(name)), observed.service
+    yield (StorageChild.DEPLOYMENT, namespace, names.accessor_name(name)), observed.deployment
+    yield from ((place_of(StorageChild.JOB, job), job) for job in observed.jobs)
+    yield from ((place_of(StorageChild.POD, pod), pod) for pod in observed.pods)
 
 
 async def apply_plan(

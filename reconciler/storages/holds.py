@@ -65,11 +65,10 @@ def _is_seen_to_be_needed(world: World, storage: Json, hold: Hold) -> bool:
     if hold.uid is None:
         return False
     namespace, name = key_of(storage)
-    if hold.holder.kind is HolderKind.UNIT:
-        holder = world.units.get(namespace, hold.holder.name)
-        return holder is not None and holder["metadata"]["uid"] == hold.uid and mounts(holder, name)
-    holder = world.storages.get(namespace, hold.holder.name)
-    return holder is not None and holder["metadata"]["uid"] == hold.uid and is_copying(holder, name)
+    is_unit = hold.holder.kind is HolderKind.UNIT
+    cache, needs = (world.units, mounts) if is_unit else (world.storages, is_copying)
+    holder = cache.get(namespace, hold.holder.name)
+    return holder is not None and holder["metadata"]["uid"] == hold.uid and needs(holder, name)
 
 
 async def _find_need(world: World, client: ObjectClient, storage: Json, hold: Hold) -> str | None:

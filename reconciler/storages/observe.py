@@ -10,7 +10,6 @@ from gpu_platform.domain.mount_holds import Hold, HolderKind, hold_of
 from gpu_platform.domain.stacks import as_accepted
 from gpu_platform.domain.storages import GPUStorageSpec
 from gpu_platform.domain.tenants import tenant_of
-from reconciler.child_diff import StorageChild
 from reconciler.informers import World
 from reconciler.units.observe import is_restricted
 
@@ -50,22 +49,6 @@ class Observed:
     away: Mapping[str, str] = field(default_factory=dict)
     """The nodes of its pods that are not Ready, and why."""
 
-    def live(self, kind: StorageChild) -> tuple[Json, ...]:
-        match kind:
-            case StorageChild.CLAIM:
-                found = (self.claim,)
-            case StorageChild.JOB:
-                return self.jobs
-            case StorageChild.POD:
-                return self.pods
-            case StorageChild.NETWORK_POLICY:
-                found = (self.network_policy,)
-            case StorageChild.SERVICE:
-                found = (self.service,)
-            case StorageChild.DEPLOYMENT:
-                found = (self.deployment,)
-        return tuple(item for item in found if item is not None)
-
 
 def observe_storage(world: World, namespace: str, name: str) -> Observed | None:
     """None when there is no such storage (any more), or it is in no tenant's namespace: there we may do nothing.
@@ -81,6 +64,8 @@ def observe_storage(world: World, namespace: str, name: str) -> Observed | None:
     place = f"{namespace}/{name}"
     source = spec.prepare.from_storage_name if spec and spec.prepare else None
     claim = world.claims.get(namespace, name)
+    class_name = claim["spec"].get("storageClassName") if claim else None
+    storage_class = world.storage_classes.get(None, class_name) if class_name else None
     pods = world.pods.by_index("storage", place)
     return Observed(
         storage=storage,
@@ -88,7 +73,7 @@ def observe_storage(world: World, namespace: str, name: str) -> Observed | None:
         hold=hold,
         is_unit_running=_is_unit_running(world, namespace, hold),
         claim=claim if claim is not None and labels_of(claim).get(names.LABEL_STORAGE) == name else None,
-        binds_late=_binds_late(world, claim),
+        binds_late=storage_class is not None and storage_class.get("volumeBindingMode") == LATE_BINDING,
         jobs=tuple(job for job in world.jobs.by_index("storage", place) if _is_owned(job, storage)),
         network_policy=_own(world.network_policies.get(namespace, names.storage_policy_name(name)), storage),
         service=_own(world.services.get(namespace, names.accessor_name(name)), storage),
@@ -96,7 +81,7 @@ def observe_storage(world: World, namespace: str, name: str) -> Observed | None:
         pods=pods,
         source=world.storages.get(namespace, source) if source else None,
         restricted=is_restricted(world, namespace),
-        has_class=_find_class(world, claim) is not None,
+        has_class=storage_class is not None,
         away=world.away_nodes(pods),
     )
 
@@ -112,16 +97,6 @@ def _is_unit_running(world: World, namespace: str, hold: Hold | None) -> bool:
         return False
     unit = world.units.get(namespace, hold.holder.name)
     return unit is not None and bool(as_accepted(unit)["spec"].get("running", True))
-
-
-def _binds_late(world: World, claim: Json | None) -> bool:
-    found = _find_class(world, claim)
-    return found is not None and found.get("volumeBindingMode") == LATE_BINDING
-
-
-def _find_class(world: World, claim: Json | None) -> Json | None:
-    class_name = claim["spec"].get("storageClassName") if claim else None
-    return world.storage_classes.get(None, class_name) if class_name else None
 
 
 def _own(item: Json | None, storage: Json) -> Json | None:

@@ -88,12 +88,13 @@ def plan_storage(observed: Observed, settings: StorageSettings, now: datetime) -
     if names.STORAGE_FINALIZER not in finalizers:
         with_ours = (*finalizers, names.STORAGE_FINALIZER)
         return Plan((_set_finalizers(observed.storage, with_ours),), GPUStorageStatus.of(observed.storage))
-    problem = find_problem(observed.spec)
-    if observed.spec is None or problem is not None:
-        return Plan((), _plain_status(observed, problem or _invalid("spec does not fit this version"), now))
-    old = GPUStorageStatus.of(observed.storage)
+    if observed.spec is None:
+        return Plan((), _plain_status(observed, _invalid("spec does not fit this version"), now))
+    if problem := find_problem(observed.spec):
+        return Plan((), _plain_status(observed, problem, now))
     if is_lost(observed):
-        return Plan((), _plain_status(observed, judge(observed, old.prepare), now))
+        prepare = GPUStorageStatus.of(observed.storage).prepare
+        return Plan((), _plain_status(observed, judge(observed, prepare), now))
     return _plan_children(observed, observed.spec, settings, now)
 
 
@@ -118,10 +119,8 @@ def _plan_children(observed: Observed, spec: GPUStorageSpec, settings: StorageSe
     return Plan(writes, build_status(observed, verdict, prepare.status, accessor, now))
 
 
-def find_problem(spec: GPUStorageSpec | None) -> Verdict | None:
+def find_problem(spec: GPUStorageSpec) -> Verdict | None:
     """What makes the storage impossible, in words that say which field to mend."""
-    if spec is None:
-        return None
     try:
         parse_amount(spec.size)
         if spec.prepare is not None:
@@ -140,11 +139,11 @@ def _plan_deletion(observed: Observed, finalizers: tuple[str, ...], now: datetim
         message = f"waits until {observed.hold.holder} no longer uses it"
         return Plan((), _terminating(observed, StorageReason.IN_USE, message, now))
     # A pod on the claim holds it up, and a Job that is deleted without care leaves its pod behind.
-    for kinds in ((StorageChild.DEPLOYMENT, StorageChild.JOB), (StorageChild.POD,)):
-        workers = [(kind, item) for kind in kinds for item in observed.live(kind)]
-        if workers:
-            writes = tuple(write for kind, item in workers for write in plan_removal(kind, item))
-            return Plan(writes, _terminating(observed, StorageReason.TERMINATING, "waits for its pods to go", now))
+    browser = [(StorageChild.DEPLOYMENT, observed.deployment)] if observed.deployment is not None else []
+    makers = [*browser, *((StorageChild.JOB, job) for job in observed.jobs)]
+    if workers := makers or [(StorageChild.POD, pod) for pod in observed.pods]:
+        writes = tuple(write for kind, item in workers for write in plan_removal(kind, item))
+        return Plan(writes, _terminating(observed, StorageReason.TERMINATING, "waits for its pods to go", now))
     # Whoever cannot read the wish does not delete data.
     retains = observed.spec is None or observed.spec.retain
     if observed.claim is not None and not retains:

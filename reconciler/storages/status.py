@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from gpu_platform.domain import names
-from gpu_platform.domain.conditions import ConditionStatus, find_condition, set_condition
+from gpu_platform.domain.conditions import find_condition, set_condition
 from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.metadata import labels_of
 from gpu_platform.domain.mount_holds import Holder, HolderKind, mounting_unit_of
@@ -24,6 +24,20 @@ from reconciler.child_diff import StorageChild
 from reconciler.storages.observe import Observed
 from reconciler.storages.resources import accessor_url
 from reconciler.units.pods import describe_wait, find_failure, find_unschedulable
+
+PREPARED_REASONS = {
+    PreparePhase.NOT_REQUESTED: StorageReason.PREPARE_NOT_REQUESTED,
+    PreparePhase.PENDING: StorageReason.PREPARE_PENDING,
+    PreparePhase.RUNNING: StorageReason.PREPARE_RUNNING,
+    PreparePhase.SUCCEEDED: StorageReason.PREPARE_READY,
+    PreparePhase.FAILED: StorageReason.PREPARE_FAILED,
+}
+ACCESSOR_REASONS = {
+    AccessorPhase.DISABLED: StorageReason.ACCESSOR_DISABLED,
+    AccessorPhase.PENDING: StorageReason.ACCESSOR_PENDING,
+    AccessorPhase.READY: StorageReason.ACCESSOR_READY,
+    AccessorPhase.FAILED: StorageReason.ACCESSOR_FAILED,
+}
 
 
 @dataclass(frozen=True)
@@ -123,10 +137,11 @@ def build_status(
     shown, why = accessor
     conditions = old.conditions
     generation = observed.storage["metadata"].get("generation")
+    is_prepared = prepare.phase in (PreparePhase.NOT_REQUESTED, PreparePhase.SUCCEEDED)
     for type_, is_met, reason, message in (
         (READY, verdict.phase is StoragePhase.READY, verdict.reason, verdict.message),
-        _prepared_condition(prepare),
-        _accessor_condition(shown, why),
+        (PREPARED, is_prepared, PREPARED_REASONS[prepare.phase], prepare.message or ""),
+        (ACCESSOR_READY, shown.phase is AccessorPhase.READY, ACCESSOR_REASONS[shown.phase], why),
     ):
         conditions = set_condition(
             conditions, type_, is_met=is_met, reason=reason, message=message, generation=generation, now=now
@@ -157,19 +172,19 @@ def with_refusal(status: GPUStorageStatus, kind: StorageChild, message: str) -> 
             is_wanted = status.accessor.phase is not AccessorPhase.DISABLED
             return _with_failed_accessor(status, message) if is_wanted else status
         case StorageChild.CLAIM if status.phase is StoragePhase.READY:
-            return _reworded(status, READY, "True", StorageReason.PVC_SYNC_FAILED, message)
+            return _reworded(status, READY, StorageReason.PVC_SYNC_FAILED, message, is_met=True)
         case StorageChild.CLAIM:
-            changed = _reworded(status, READY, "False", StorageReason.PVC_SYNC_FAILED, message)
+            changed = _reworded(status, READY, StorageReason.PVC_SYNC_FAILED, message)
             return changed.model_copy(update={"phase": StoragePhase.FAILED})
         case StorageChild.JOB | StorageChild.NETWORK_POLICY | StorageChild.POD:
             prepare = status.prepare.model_copy(update={"message": message})
-            changed = _reworded(status, PREPARED, "False", StorageReason.PREPARE_PENDING, message)
+            changed = _reworded(status, PREPARED, StorageReason.PREPARE_PENDING, message)
             return changed.model_copy(update={"prepare": prepare})
 
 
 def _with_failed_accessor(status: GPUStorageStatus, message: str) -> GPUStorageStatus:
     accessor = AccessorStatus(phase=AccessorPhase.FAILED, service_name=status.accessor.service_name)
-    changed = _reworded(status, ACCESSOR_READY, "False", StorageReason.ACCESSOR_FAILED, message)
+    changed = _reworded(status, ACCESSOR_READY, StorageReason.ACCESSOR_FAILED, message)
     return changed.model_copy(update={"accessor": accessor})
 
 
@@ -177,42 +192,19 @@ def _capacity(claim: Json) -> str | None:
     return ((claim.get("status") or {}).get("capacity") or {}).get("storage")
 
 
-def _prepared_condition(prepare: PrepareStatus) -> tuple[str, bool, StorageReason, str]:
-    reasons = {
-        PreparePhase.NOT_REQUESTED: StorageReason.PREPARE_NOT_REQUESTED,
-        PreparePhase.PENDING: StorageReason.PREPARE_PENDING,
-        PreparePhase.RUNNING: StorageReason.PREPARE_RUNNING,
-        PreparePhase.SUCCEEDED: StorageReason.PREPARE_READY,
-        PreparePhase.FAILED: StorageReason.PREPARE_FAILED,
-    }
-    is_done = prepare.phase in (PreparePhase.NOT_REQUESTED, PreparePhase.SUCCEEDED)
-    return PREPARED, is_done, reasons[prepare.phase], prepare.message or ""
-
-
-def _accessor_condition(accessor: AccessorStatus, why: str) -> tuple[str, bool, StorageReason, str]:
-    reasons = {
-        AccessorPhase.DISABLED: StorageReason.ACCESSOR_DISABLED,
-        AccessorPhase.PENDING: StorageReason.ACCESSOR_PENDING,
-        AccessorPhase.READY: StorageReason.ACCESSOR_READY,
-        AccessorPhase.FAILED: StorageReason.ACCESSOR_FAILED,
-    }
-    return ACCESSOR_READY, accessor.phase is AccessorPhase.READY, reasons[accessor.phase], why
-
-
 def _reworded(
-    status: GPUStorageStatus, type_: str, is_met: ConditionStatus, reason: StorageReason, message: str
+    status: GPUStorageStatus, type_: str, reason: StorageReason, message: str, *, is_met: bool = False
 ) -> GPUStorageStatus:
     old = find_condition(status.conditions, type_)
     if old is None:
         return status
-    moved = status.last_sync_time or old.last_transition_time
-    new = old.model_copy(
-        update={
-            "status": is_met,
-            "reason": reason,
-            "message": message,
-            "last_transition_time": old.last_transition_time if old.status == is_met else moved,
-        }
+    conditions = set_condition(
+        status.conditions,
+        type_,
+        is_met=is_met,
+        reason=reason,
+        message=message,
+        generation=old.observed_generation,
+        now=status.last_sync_time or old.last_transition_time,
     )
-    conditions = tuple(new if condition.type == type_ else condition for condition in status.conditions)
     return status.model_copy(update={"conditions": conditions})
