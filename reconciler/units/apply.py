@@ -74,8 +74,10 @@ async def apply_status(
     old = GPUUnitStatus.of(unit)
     if not await write_status(writer, own_writes, UNIT, unit, old, status):
         return
-    if reason_of(old.conditions) != reason_of(status.conditions) and status.phase not in QUIET_PHASES:
-        await _record(unit, status, events)
+    condition = find_condition(status.conditions, READY)
+    if condition is not None and reason_of(old.conditions) != condition.reason and status.phase not in QUIET_PHASES:
+        kind: Literal["Normal", "Warning"] = "Warning" if status.phase in (Phase.FAILED, Phase.PENDING) else "Normal"
+        await events.record(unit, kind, condition.reason, condition.message)
 
 
 async def _apply_write(write: Write, writer: ObjectClient, own_writes: OwnWrites) -> None:
@@ -85,10 +87,3 @@ async def _apply_write(write: Write, writer: ObjectClient, own_writes: OwnWrites
             await writer.delete(SECRETS.item(write.name, write.namespace))
     else:
         own_writes.remember(*await apply_write(write, writer))
-
-
-async def _record(unit: Json, status: GPUUnitStatus, events: Recorder) -> None:
-    condition = find_condition(status.conditions, READY)
-    if condition is not None:
-        kind: Literal["Normal", "Warning"] = "Warning" if status.phase in (Phase.FAILED, Phase.PENDING) else "Normal"
-        await events.record(unit, kind, condition.reason, condition.message)

@@ -7,12 +7,12 @@ A unit's pod is given a storage only while the unit holds it (`gpu_platform.doma
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import chain
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from gpu_platform.domain import names
 from gpu_platform.domain.conditions import reason_of
 from gpu_platform.domain.json_text import Json
-from gpu_platform.domain.metadata import find_instant
+from gpu_platform.domain.metadata import find_instant, key_of
 from gpu_platform.domain.mount_holds import hold_of, unit_holder
 from gpu_platform.domain.network import KUBE_DNS, DnsPods
 from gpu_platform.domain.quantities import QuantityError, parse_amount
@@ -94,19 +94,6 @@ def plan_token_secrets(observed: Observed, build: UnitBuild) -> tuple[Write, ...
     return tuple(writes)
 
 
-def plan_spare_secrets(
-    observed: Observed, spec: GPUUnitSpec, now: datetime
-) -> tuple[tuple[Write, ...], timedelta | None]:
-    """Returns what is done about spare tokens, and when to look again."""
-    digest = spec.ssh.token_hash if spec.ssh is not None else None
-    spare = plan_spare_tokens(observed.unit, digest, find_token_secret(observed.deployment), now)
-    writes = list[Write](DeleteSecret(observed.unit["metadata"]["namespace"], name) for name in spare.deleted)
-    if spare.listed != read_spare_tokens(observed.unit, now):
-        listed = with_spare_tokens(observed.stored or observed.unit, spare.listed)
-        writes.append(ReplaceObject("GPUUnit", listed))
-    return tuple(writes), spare.wait
-
-
 @dataclass(frozen=True)
 class UnitSettings:
     placeholder_image: str
@@ -132,6 +119,10 @@ class Plan:
     status: GPUUnitStatus
     requeue_after: timedelta | None = None
     why: str = ""
+
+    def looking_again(self, wait: timedelta, why: str) -> Self:
+        """The same plan, with another look after this time at the latest."""
+        return replace(self, requeue_after=min(wait, self.requeue_after or wait), why=self.why or why)
 
 
 def plan_unit(observed: Observed, settings: UnitSettings, now: datetime) -> Plan:
@@ -160,29 +151,35 @@ def plan_unit(observed: Observed, settings: UnitSettings, now: datetime) -> Plan
     Besides, in all rows but the first two: Secrets of spare tokens, see `plan_spare_tokens`.
     """
     if "deletionTimestamp" in observed.unit["metadata"]:
-        return _only(observed, Verdict(Phase.TERMINATING, Reason.TERMINATING, "waits for its objects to go"), now)
+        leaving = Verdict(Phase.TERMINATING, Reason.TERMINATING, "waits for its objects to go")
+        return Plan((), plain_status(observed, leaving, now))
     spec = GPUUnitSpec.parse(observed.unit.get("spec", {}))
-    plan = _plan_spec(observed, spec, settings, now)
-    return _with_spare_tokens(observed, spec, plan, now) if spec is not None else plan
+    if spec is None:
+        return Plan((), plain_status(observed, _invalid("spec does not fit the schema of this version"), now))
+    return _with_spare_tokens(observed, spec, _plan_spec(observed, spec, settings, now), now)
 
 
 def _with_spare_tokens(observed: Observed, spec: GPUUnitSpec, plan: Plan, now: datetime) -> Plan:
     """The same plan, and what is done about spare tokens, also where nothing else can be done for the unit."""
-    writes, wait = plan_spare_secrets(observed, spec, now)
-    if wait is None:
-        return replace(plan, writes=(*plan.writes, *writes))
-    requeue_after = min(wait, plan.requeue_after or wait)
-    why = plan.why or "a token is not needed any more"
-    return replace(plan, writes=(*plan.writes, *writes), requeue_after=requeue_after, why=why)
+    digest = spec.ssh.token_hash if spec.ssh is not None else None
+    spare = plan_spare_tokens(observed.unit, digest, find_token_secret(observed.deployment), now)
+    writes = list[Write](DeleteSecret(observed.unit["metadata"]["namespace"], name) for name in spare.deleted)
+    if spare.listed != read_spare_tokens(observed.unit, now):
+        listed = with_spare_tokens(observed.stored or observed.unit, spare.listed)
+        writes.append(ReplaceObject("GPUUnit", listed))
+    plan = replace(plan, writes=(*plan.writes, *writes))
+    return plan.looking_again(spare.wait, "a token is not needed any more") if spare.wait is not None else plan
 
 
-def _plan_spec(observed: Observed, spec: GPUUnitSpec | None, settings: UnitSettings, now: datetime) -> Plan:
-    problem = find_problem(observed, spec, settings)
-    if spec is None or observed.catalogue is None or problem is not None:
-        plan = _only(observed, problem or _missing_catalogue(observed), now)
-        return replace(plan, writes=_withdrawals(observed, spec, settings)) if spec is not None else plan
+def _plan_spec(observed: Observed, spec: GPUUnitSpec, settings: UnitSettings, now: datetime) -> Plan:
+    catalogue = observed.catalogue
+    if catalogue is None:
+        missing = _invalid(f"spec.specName: there is no GPUSpec {spec.spec_name!r}; see `kubectl get gpuspecs`")
+        return _plan_impossible(observed, spec, settings, missing, now)
+    if problem := find_problem(observed, spec, catalogue, settings):
+        return _plan_impossible(observed, spec, settings, problem, now)
     is_running = spec.running and not observed.is_claimed_stock
-    build = _build(observed, spec, observed.catalogue, settings, now, replicas=1 if is_running else 0)
+    build = _build(observed, spec, catalogue, settings, now, replicas=1 if is_running else 0)
     if observed.is_claimed_stock:
         return _plan_claimed_stock(observed, build, now)
     if not is_running:
@@ -191,8 +188,7 @@ def _plan_spec(observed: Observed, spec: GPUUnitSpec | None, settings: UnitSetti
     else:
         plan = _unhurried(observed, _plan_running(observed, build, now), now)
     if build.ssh is not None and build.ssh.token_secret is not None and observed.token_secret is None:
-        wait = min(TOKEN_INTERVAL, plan.requeue_after or TOKEN_INTERVAL)
-        return replace(plan, requeue_after=wait, why=plan.why or "its token may be sent again")
+        return plan.looking_again(TOKEN_INTERVAL, "its token may be sent again")
     return plan
 
 
@@ -231,8 +227,7 @@ def _unhurried(observed: Observed, plan: Plan, now: datetime) -> Plan:
     old = GPUUnitStatus.of(observed.unit)
     if plan.status.phase is not Phase.PROGRESSING or old.phase is not None or left <= timedelta():
         return plan
-    wait = min(left, plan.requeue_after or left)
-    return replace(plan, status=old, requeue_after=wait, why=plan.why or "it may be ready before it says so")
+    return replace(plan, status=old).looking_again(left, "it may be ready before it says so")
 
 
 def _plan_claimed_stock(observed: Observed, stopped: UnitBuild, now: datetime) -> Plan:
@@ -275,25 +270,24 @@ def _stock_holds_back(observed: Observed, build: UnitBuild, now: datetime) -> ti
     return max(waits, default=None)
 
 
-def find_problem(observed: Observed, spec: GPUUnitSpec | None, settings: UnitSettings) -> Verdict | None:
+def find_problem(
+    observed: Observed, spec: GPUUnitSpec, catalogue: GPUSpecSpec, settings: UnitSettings
+) -> Verdict | None:
     """What makes the unit impossible to build, in words that say which field to mend."""
-    if spec is None:
-        return _invalid("spec does not fit the schema of this version")
-    if observed.catalogue is None:
-        return _missing_catalogue(observed)
+    namespace = observed.unit["metadata"]["namespace"]
     for field, text in (
-        ("spec.memory", spec.memory or observed.catalogue.memory),
-        (f"GPUSpec {spec.spec_name}: cpu", observed.catalogue.cpu),
+        ("spec.memory", spec.memory or catalogue.memory),
+        (f"GPUSpec {spec.spec_name}: cpu", catalogue.cpu),
     ):
         try:
             parse_amount(text)
         except QuantityError as error:
             return _invalid(f"{field}: {error}")
-    if message := find_serverless_problem(spec, observed.unit["metadata"]["namespace"], settings.sidecar):
+    if message := find_serverless_problem(spec, namespace, settings.sidecar):
         return Verdict(Phase.FAILED, Reason.SERVERLESS_CONFIG_INVALID, message)
     if message := find_ssh_problem(
         spec,
-        observed.unit["metadata"]["namespace"],
+        namespace,
         restricted=observed.restricted,
         settings=settings.ssh,
         blocked=settings.blocked_egress,
@@ -305,26 +299,18 @@ def find_problem(observed: Observed, spec: GPUUnitSpec | None, settings: UnitSet
     return find_mount_problem(observed, spec)
 
 
-def _only(observed: Observed, verdict: Verdict, now: datetime) -> Plan:
-    return Plan((), plain_status(observed, verdict, now))
-
-
-def _withdrawals(observed: Observed, spec: GPUUnitSpec, settings: UnitSettings) -> tuple[Write, ...]:
-    """Whoever no longer wants to be public is not, whatever else is wrong."""
-    metadata = observed.unit["metadata"]
-    if plan_route(spec, metadata["namespace"], metadata["name"], settings.route) is not None:
-        return ()
-    there = ((kind, observed.children[kind]) for kind in ROUTES if kind in observed.children)
-    return tuple(chain.from_iterable(plan_removal(kind, live) for kind, live in there))
+def _plan_impossible(
+    observed: Observed, spec: GPUUnitSpec, settings: UnitSettings, problem: Verdict, now: datetime
+) -> Plan:
+    """Of a unit that cannot be built. Whoever no longer wants to be public is not, whatever else is wrong."""
+    is_public = plan_route(spec, *key_of(observed.unit), settings.route) is not None
+    there = () if is_public else tuple(kind for kind in ROUTES if kind in observed.children)
+    writes = chain.from_iterable(plan_removal(kind, observed.children[kind]) for kind in there)
+    return Plan(tuple(writes), plain_status(observed, problem, now))
 
 
 def _invalid(message: str) -> Verdict:
     return Verdict(Phase.FAILED, Reason.INVALID_SPEC, message)
-
-
-def _missing_catalogue(observed: Observed) -> Verdict:
-    name = observed.unit.get("spec", {}).get("specName")
-    return _invalid(f"spec.specName: there is no GPUSpec {name!r}; see `kubectl get gpuspecs`")
 
 
 def _build(
@@ -336,11 +322,11 @@ def _build(
     *,
     replicas: int,
 ) -> UnitBuild:
-    metadata = observed.unit["metadata"]
+    namespace, name = key_of(observed.unit)
     build = UnitBuild(
-        namespace=metadata["namespace"],
-        name=metadata["name"],
-        uid=metadata["uid"],
+        namespace=namespace,
+        name=name,
+        uid=observed.unit["metadata"]["uid"],
         spec=spec,
         catalogue=catalogue,
         restricted=observed.restricted,
@@ -351,15 +337,15 @@ def _build(
         dns=settings.dns,
         worker=plan_worker(
             spec,
-            metadata["namespace"],
-            metadata["name"],
+            namespace,
+            name,
             observed.function,
             settings.sidecar,
             woken_at=find_instant(observed.unit, names.ANNOTATION_WOKEN_AT, now),
             claimed_at=claimed_at(observed.unit, now),
         ),
-        ssh=plan_ssh(spec, metadata["namespace"], metadata["name"], settings.ssh, settings.blocked_egress),
-        route=plan_route(spec, metadata["namespace"], metadata["name"], settings.route),
+        ssh=plan_ssh(spec, namespace, name, settings.ssh, settings.blocked_egress),
+        route=plan_route(spec, namespace, name, settings.route),
     )
     chosen = choose_template(
         build.pod_template,

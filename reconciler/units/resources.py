@@ -16,7 +16,7 @@ from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.network import KUBE_DNS, DnsPods
 from gpu_platform.domain.quantities import canonical_quantity, format_bytes, parse_amount
 from gpu_platform.domain.specs import DEFAULT_EPHEMERAL_STORAGE, GPUSpecSpec
-from gpu_platform.domain.units import GPUUnitSpec, Probe, StorageMount
+from gpu_platform.domain.units import GPUUnitSpec, Probe
 from reconciler.child_diff import POD_IP, UnitChild, build_child, build_child_deployment
 from reconciler.isolation import (
     ADDED_CAPABILITIES,
@@ -106,10 +106,6 @@ class UnitBuild:
     @property
     def gpu(self) -> int:
         return self.catalogue.gpu if self.spec.gpu is None else self.spec.gpu
-
-    @property
-    def mounts(self) -> tuple[StorageMount, ...]:
-        return self.spec.storage_mounts
 
     @property
     def template_inputs(self) -> Json:
@@ -243,8 +239,8 @@ def _pod(build: UnitBuild) -> Json:
         pod["hostUsers"] = False
     if build.preferred_node:
         pod["affinity"] = _prefer(build.preferred_node)
-    if build.mounts:
-        pod["volumes"] += [claim_volume(f"{STORAGE_VOLUME}-{i}", mount.name) for i, mount in enumerate(build.mounts)]
+    if mounts := build.spec.storage_mounts:
+        pod["volumes"] += [claim_volume(f"{STORAGE_VOLUME}-{i}", mount.name) for i, mount in enumerate(mounts)]
         pod["securityContext"] |= VOLUME_GROUP
     return pod
 
@@ -282,7 +278,7 @@ def _storage_mounts(build: UnitBuild) -> list[Json]:
             # False is not stored.
             **({"readOnly": True} if mount.read_only else {}),
         }
-        for index, mount in enumerate(build.mounts)
+        for index, mount in enumerate(build.spec.storage_mounts)
     ]
 
 
