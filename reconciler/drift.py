@@ -24,52 +24,42 @@ REFUSED = "DriftNotCorrected"
 AFTER_REFUSAL = timedelta(minutes=1)
 
 
-class DriftMetrics:
-    def __init__(self, registry: CollectorRegistry) -> None:
+class DriftController:
+    name = "drift"
+
+    def __init__(
+        self,
+        world: World,
+        writer: ObjectClient,
+        events: Recorder,
+        registry: CollectorRegistry,
+        now: Callable[[], datetime],
+    ) -> None:
+        self._world = world
+        self._writer = writer
+        self._events = events
+        self._reports = MetadataReports(events, now)
         self._corrections = Counter(
             "gpu_platform_reconciler_drift_corrections",
             "Objects that somebody had edited behind the API, by what became of it.",
             ("kind", "result"),
             registry=registry,
         )
-
-    def count_corrected(self, kind: str) -> None:
-        self._corrections.labels(kind, "corrected").inc()
-
-    def count_refused(self, kind: str) -> None:
-        self._corrections.labels(kind, "refused").inc()
-
-
-class DriftController:
-    name = "drift"
-
-    def __init__(
-        self, world: World, writer: ObjectClient, events: Recorder, metrics: DriftMetrics, now: Callable[[], datetime]
-    ) -> None:
-        self._world = world
-        self._writer = writer
-        self._events = events
-        self._reports = MetadataReports(events, now)
-        self._metrics = metrics
         self._objects = {OBJECT_KINDS[kind]: cache for kind, cache in world.accepted.items()}
 
     async def reconcile(self, project: str, stack: str) -> Result:
-        item = self._find(project, stack)
-        if item is not None:
-            await self._reports.report(item)
-        intent = intent_of(item) if item is not None else None
-        if item is None or intent is None or plan_stack(self._records(item, intent)) is not Action.REVERT:
+        address = parse_address(project, stack)
+        item = self._objects[address.kind].get(address.namespace, address.name) if address is not None else None
+        if item is None:
+            return Done()
+        await self._reports.report(item)
+        intent = intent_of(item)
+        if intent is None or plan_stack(self._records(item, intent)) is not Action.REVERT:
             return Done()
         return await self._put_back(item, intent)
 
     def triggers(self) -> tuple[Trigger, ...]:
         return tuple(Trigger(cache, keys_of) for cache in self._objects.values())
-
-    def _find(self, project: str, stack: str) -> Json | None:
-        address = parse_address(project, stack)
-        if address is None:
-            return None
-        return self._objects[address.kind].get(address.namespace, address.name)
 
     def _records(self, item: Json, intent: Intent) -> Records:
         """Without the stack, of which nothing is needed to tell an edit from a wish."""
@@ -87,13 +77,13 @@ class DriftController:
         except KubeError as error:
             if not error.is_refusal:
                 raise
-            self._metrics.count_refused(item["kind"])
+            self._corrections.labels(item["kind"], "refused").inc()
             log.warning("drift.refused", extra=told | {"error": error.message})
             message = f"{fields} cannot be put back to what was accepted: {error.message}"
             await self._events.record(item, "Warning", REFUSED, message)
             return RequeueAfter(AFTER_REFUSAL, "the API server refuses what was accepted")
         pass_point("drift.put-back")
-        self._metrics.count_corrected(item["kind"])
+        self._corrections.labels(item["kind"], "corrected").inc()
         log.warning("drift.corrected", extra=told)
         message = f"{fields} was changed behind the API; what was accepted is back. Change it over the API instead."
         await self._events.record(item, "Warning", CORRECTED, message)

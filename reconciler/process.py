@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack
+from datetime import timedelta
 from typing import Any, Protocol
 
 from gpu_platform.controller.leader_election import LeaderElector, Leadership, LeaseTiming, always_leading
@@ -50,9 +51,8 @@ async def run_reconciler(settings: ReconcilerSettings, build_loops: BuildLoops) 
     async with AsyncExitStack() as stack:
         client = await stack.enter_async_context(await open_client(settings.kubeconfig, f"{COMPONENT}/{os.getpid()}"))
         metrics = Metrics(METRICS)
-        elector = LeaderElector(
-            client, settings.lease_namespace, settings.lease_name, timing=LeaseTiming.lasting(settings.lease)
-        )
+        timing = LeaseTiming.lasting(timedelta(seconds=settings.lease_seconds))
+        elector = LeaderElector(client, settings.lease_namespace, settings.lease_name, timing=timing)
         leadership = elector.leadership if settings.leader_elect else always_leading()
         writer = GuardedClient(client, leadership, metrics.count_write)
         caches, loops = build_loops(client, writer, EventRecorder(writer, COMPONENT), settings, metrics)
@@ -115,17 +115,9 @@ class WhileLeading:
         self._stopped = asyncio.Event()
 
     async def run(self) -> None:
-        """Until it ends, `stop`, or cancellation; again in every term."""
-        working = asyncio.create_task(self._work())
-        stopping = asyncio.create_task(self._stopped.wait())
-        try:
-            await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            working.cancel()
-            stopping.cancel()
-            await asyncio.wait({working, stopping})
-        if not working.cancelled():
-            working.result()
+        """Until `stop`, failure or cancellation; again in every term."""
+        async with running([self._work()]):
+            await self._stopped.wait()
 
     def stop(self) -> None:
         """For good."""

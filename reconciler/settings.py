@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Mapping
-from datetime import timedelta
 from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated, Literal
@@ -144,34 +143,6 @@ class ReconcilerSettings(Settings):
     def dns_pods(self) -> DnsPods:
         labels = (label.partition("=") for label in self.dns_labels)
         return DnsPods(self.dns_namespace, tuple((name, value) for name, _, value in labels), self.dns_port)
-
-    @property
-    def resync(self) -> timedelta:
-        return timedelta(seconds=self.resync_seconds)
-
-    @property
-    def lease(self) -> timedelta:
-        return timedelta(seconds=self.lease_seconds)
-
-    @property
-    def watch_life(self) -> timedelta:
-        return timedelta(seconds=self.watch_seconds)
-
-    @property
-    def operation_takeover(self) -> timedelta:
-        return timedelta(seconds=self.operation_takeover_seconds)
-
-    @property
-    def claim_limit(self) -> timedelta:
-        return timedelta(seconds=self.claim_limit_seconds)
-
-    @property
-    def orphan_limit(self) -> timedelta:
-        return timedelta(seconds=self.orphan_limit_seconds)
-
-    @property
-    def queue_grace(self) -> timedelta:
-        return timedelta(seconds=self.queue_grace_seconds)
 
 
 def load_reconciler_settings(file: Path | None, environment: Mapping[str, str]) -> ReconcilerSettings:

@@ -14,7 +14,7 @@ from gpu_platform.kube.fencing import GuardedClient
 from gpu_platform.kube.informer import ObjectCache, WatchTiming
 from gpu_platform.nats.connection import JetStream, QueueAccess
 from reconciler.child_diff import UnitChild
-from reconciler.drift import DriftController, DriftMetrics
+from reconciler.drift import DriftController
 from reconciler.functions.controller import FunctionsController
 from reconciler.functions.credentials import Signer
 from reconciler.functions.queue_link import NOT_CONFIGURED, Duty, QueueLink
@@ -47,7 +47,8 @@ def build_loops(
 ) -> tuple[Sequence[ObjectCache], Sequence[Loop]]:
     route = build_route_settings(settings)
     with_http_routes = route is not None and route.kind is UnitChild.HTTP_ROUTE
-    world = World(client, WatchTiming(settings.resync, settings.watch_life), with_http_routes=with_http_routes)
+    watch = WatchTiming(timedelta(seconds=settings.resync_seconds), timedelta(seconds=settings.watch_seconds))
+    world = World(client, watch, with_http_routes=with_http_routes)
     unit_settings = UnitSettings(
         placeholder_image=settings.placeholder_image,
         blocked_egress=tuple(str(cidr) for cidr in settings.blocked_egress_cidrs),
@@ -59,14 +60,19 @@ def build_loops(
     units = UnitsController(world, writer, events, unit_settings, now_utc)
     storages = StoragesController(world, writer, events, build_storage_settings(settings), now_utc)
     stock = StockController(world, writer, now_utc)
-    operations = OperationsController(world, writer, now_utc, takeover=settings.operation_takeover)
-    orphans = OrphansController(world, writer, now_utc, OrphanLimits(settings.claim_limit, settings.orphan_limit))
-    drift = DriftController(world, writer, events, DriftMetrics(metrics.registry), now_utc)
+    takeover = timedelta(seconds=settings.operation_takeover_seconds)
+    operations = OperationsController(world, writer, now_utc, takeover=takeover)
+    limits = OrphanLimits(
+        timedelta(seconds=settings.claim_limit_seconds), timedelta(seconds=settings.orphan_limit_seconds)
+    )
+    orphans = OrphansController(world, writer, now_utc, limits)
+    drift = DriftController(world, writer, events, metrics.registry, now_utc)
 
     async def sweep(js: JetStream) -> None:
         retention = timedelta(seconds=settings.result_retention_seconds)
+        grace = timedelta(seconds=settings.queue_grace_seconds)
         lookup = function_lookup(world.functions, client)
-        await InvocationsSweep(js, lookup, retention, now_utc, queue_grace=settings.queue_grace).run()
+        await InvocationsSweep(js, lookup, retention, now_utc, queue_grace=grace).run()
 
     # What NATS says about functions brings passes over them.
     news = KeyFeed()
@@ -83,7 +89,7 @@ def build_loops(
         writer,
         events,
         queue,
-        _build_signer(settings),
+        Signer(settings.nats_signing_key, settings.nats_ca),
         scaler,
         WorkerStarts(metrics.registry, now_utc),
         now_utc,
@@ -185,7 +191,3 @@ def _build_queue_link(
     if settings.nats_system_credentials is not None:
         system = QueueAccess(settings.nats_url, settings.nats_system_credentials, settings.nats_ca)
     return QueueLink(access, system, settings.nats_replicas, COMPONENT, duties, on_storage)
-
-
-def _build_signer(settings: ReconcilerSettings) -> Signer:
-    return Signer(settings.nats_signing_key, settings.nats_ca)

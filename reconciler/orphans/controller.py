@@ -13,16 +13,9 @@ from gpu_platform.kube.requests import ObjectClient
 from gpu_platform.store.unit_acquisition import release_unused_claim
 from reconciler.guarded_writes import DeleteObject, apply_write
 from reconciler.informers import World
-from reconciler.orphans.plan import (
-    Observed,
-    OrphanLimits,
-    ReleaseClaim,
-    ends_of,
-    plan_orphans,
-)
+from reconciler.orphans.plan import Observed, OrphanLimits, ReleaseClaim, ends_of, plan_orphans
 
 log = logging.getLogger(__name__)
-
 
 EVERYTHING: Key = ("", "cluster")
 LOOKS_PER_LIMIT = 3

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 from gpu_platform.domain import names
 from gpu_platform.domain.json_text import Json
-from gpu_platform.domain.metadata import labels_of
+from gpu_platform.domain.metadata import key_of, labels_of
 from gpu_platform.domain.operations import FINAL_PHASES
 from gpu_platform.domain.stock import claim_of, claimed_at, is_claimed, is_from
 from reconciler.guarded_writes import DeleteObject
@@ -74,13 +74,8 @@ def plan_orphans(observed: Observed, now: datetime, limits: OrphanLimits = DEFAU
 
 
 def ends_of(operations: Iterable[Json]) -> dict[str, bool]:
-    return {
-        f"{operation['metadata']['namespace']}/{operation['metadata']['name']}": operation.get("status", {}).get(
-            "phase"
-        )
-        in FINAL_PHASES
-        for operation in operations
-    }
+    phases = {"/".join(key_of(each)): each.get("status", {}).get("phase") for each in operations}
+    return {key: phase in FINAL_PHASES for key, phase in phases.items()}
 
 
 def _is_lost(stock: Json, observed: Observed, now: datetime, limits: OrphanLimits) -> bool:

@@ -8,6 +8,7 @@ import os
 import sys
 import time
 from collections.abc import Iterable, Sequence
+from datetime import timedelta
 
 from gpu_platform.controller.loop import ControllerLoop, Done, Key, Result, Trigger
 from gpu_platform.controller.metrics import Metrics
@@ -76,9 +77,8 @@ def build_loops(
     metrics: Metrics,
 ) -> tuple[Sequence[ObjectCache], Sequence[ControllerLoop]]:
     namespace = os.environ["MIRROR_NAMESPACE"]
-    cache = ObjectCache(
-        client, CONFIG_MAPS, label_selector=LABEL, timing=WatchTiming(settings.resync, settings.watch_life)
-    )
+    timing = WatchTiming(timedelta(seconds=settings.resync_seconds), timedelta(seconds=settings.watch_seconds))
+    cache = ObjectCache(client, CONFIG_MAPS, label_selector=LABEL, timing=timing)
 
     def keys_of(item: Json) -> Iterable[Key]:
         if item["metadata"]["namespace"] == namespace:

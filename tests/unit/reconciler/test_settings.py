@@ -25,18 +25,23 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "reconciler.yaml"
 
 
+def seconds(number: float) -> timedelta:
+    return timedelta(seconds=number)
+
+
 def test_without_anything_there_are_defaults() -> None:
     settings = load_reconciler_settings(None, {})
 
     assert settings == ReconcilerSettings()
     assert settings.leader_elect
     assert settings.controllers == ("units", "storages", "stock", "operations", "orphans", "drift", "functions")
-    assert settings.resync.total_seconds() == 300
-    assert WatchTiming(settings.resync, settings.watch_life) == WatchTiming()
-    assert LeaseTiming.lasting(settings.lease) == LeaseTiming()
-    assert settings.operation_takeover == TAKEOVER > timedelta(seconds=ACCEPT_SECONDS)
-    assert OrphanLimits(settings.claim_limit, settings.orphan_limit) == OrphanLimits()
-    assert settings.queue_grace == QUEUE_GRACE
+    assert settings.resync_seconds == 300
+    assert WatchTiming(seconds(settings.resync_seconds), seconds(settings.watch_seconds)) == WatchTiming()
+    assert LeaseTiming.lasting(seconds(settings.lease_seconds)) == LeaseTiming()
+    assert seconds(settings.operation_takeover_seconds) == TAKEOVER > seconds(ACCEPT_SECONDS)
+    limits = OrphanLimits(seconds(settings.claim_limit_seconds), seconds(settings.orphan_limit_seconds))
+    assert limits == OrphanLimits()
+    assert seconds(settings.queue_grace_seconds) == QUEUE_GRACE
     blocked = [ip_network(cidr) for cidr in settings.blocked_egress_cidrs]
     for metadata_service in ("169.254.169.254", "100.100.100.200", "fd00:ec2::254", "fe80::a9fe:a9fe"):
         assert any(ip_address(metadata_service) in network for network in blocked)
