@@ -79,7 +79,7 @@ def _plan_level(observed: Observed, now: datetime) -> Plan:
     missing = observed.spec.replicas - len(free)
     if missing > 0 and (wait := _handoff_wait(observed, now)) is not None:
         return Plan((), StockPoolStatus.of(observed.pool), is_complete=True, wait=wait)
-    creates = [_create(observed, ordinal) for ordinal in islice(_free_ordinals(observed), max(0, missing))]
+    creates = [_create(observed, name) for name in islice(_free_names(observed), max(0, missing))]
     # Only as they were seen: a claim that came in between wins.
     removals = [DeleteObject("GPUUnit", unit, unchanged=True) for unit in _expendable(free)[: max(0, -missing)]]
     writes: tuple[CreateObject | DeleteObject, ...] = (*creates, *removals)
@@ -104,15 +104,13 @@ def _plan_once(observed: Observed, now: datetime) -> Plan:
     present = {unit["metadata"]["name"] for unit in observed.stock}
     # A crash may have come between making a unit and moving the mark; by now it may even be a tenant's.
     taken = {_source_of(unit) for unit in observed.instances}
-    names_above_mark = [
-        (ordinal, names.stock_unit_name(observed.pool["metadata"]["name"], ordinal))
-        for ordinal in range(old.seeded, observed.spec.replicas)
-    ][:BATCH]
-    seeds = [_create(observed, ordinal) for ordinal, name in names_above_mark if name not in present | taken]
+    ordinals = range(old.seeded, observed.spec.replicas)[:BATCH]
+    names_above_mark = [names.stock_unit_name(observed.pool["metadata"]["name"], ordinal) for ordinal in ordinals]
+    seeds = [_create(observed, name) for name in names_above_mark if name not in present | taken]
     lent = {_loan(unit) for unit in observed.instances if unit["spec"].get("running", True)}
     returned = [loan for loan in old.lent if loan not in lent][: BATCH - len(seeds)]
-    returns = [_create_named(observed, _returned_name(observed.pool, loan)) for loan in returned]
-    seeded = old.seeded + len(names_above_mark)
+    returns = [_create(observed, _returned_name(observed.pool, loan)) for loan in returned]
+    seeded = old.seeded + len(ordinals)
     still_lent = tuple(sorted(lent | (set(old.lent) - set(returned))))
     status = _status(observed, now, expected=None).model_copy(update={"seeded": seeded, "lent": still_lent})
     is_complete = seeded >= observed.spec.replicas and set(still_lent) == lent
@@ -132,26 +130,24 @@ def _living(observed: Observed) -> list[Json]:
     return [unit for unit in observed.stock if "deletionTimestamp" not in unit["metadata"]]
 
 
-def _free_ordinals(observed: Observed) -> Iterator[int]:
-    """Ordinals whose name nobody has, a unit on its way out included."""
+def _free_names(observed: Observed) -> Iterator[str]:
+    """Names that no unit has, not even one on its way out; by ordinal."""
     present = {unit["metadata"]["name"] for unit in observed.stock}
     pool = observed.pool["metadata"]["name"]
-    return filter(lambda ordinal: names.stock_unit_name(pool, ordinal) not in present, count())
+    all_names = (names.stock_unit_name(pool, ordinal) for ordinal in count())
+    return (name for name in all_names if name not in present)
 
 
 def _expendable(free: list[Json]) -> list[Json]:
     """Youngest first, but before them whatever is not ready."""
-    youngest = sorted(
-        free, key=lambda unit: (unit["metadata"]["creationTimestamp"], unit["metadata"]["name"]), reverse=True
-    )
-    return sorted(youngest, key=is_available)
+
+    def rank(unit: Json) -> tuple[bool, str, str]:
+        return not is_available(unit), unit["metadata"]["creationTimestamp"], unit["metadata"]["name"]
+
+    return sorted(free, key=rank, reverse=True)
 
 
-def _create(observed: Observed, ordinal: int) -> CreateObject:
-    return _create_named(observed, names.stock_unit_name(observed.pool["metadata"]["name"], ordinal))
-
-
-def _create_named(observed: Observed, name: str) -> CreateObject:
+def _create(observed: Observed, name: str) -> CreateObject:
     pool = observed.pool["metadata"]
     catalogue = observed.catalogue
     owner = names.owner_reference("StockPool", pool["name"], pool["uid"])
