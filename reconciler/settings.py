@@ -147,17 +147,13 @@ class ReconcilerSettings(Settings):
 
 def load_reconciler_settings(file: Path | None, environment: Mapping[str, str]) -> ReconcilerSettings:
     settings = load_settings(ReconcilerSettings, file, environment, ENVIRONMENT_PREFIX)
-    if problem := find_problem(settings):
+    if problem := find_route_problem(settings) or _find_queue_problem(settings):
         raise SettingsError(problem)
     return settings
 
 
-def find_problem(settings: ReconcilerSettings) -> str | None:
-    """What does not go together."""
-    return find_route_problem(settings) or _find_queue_problem(settings)
-
-
 def find_route_problem(settings: ReconcilerSettings) -> str | None:
+    """What does not go together."""
     if settings.route_kind is None:
         said = _find_said(settings, "route_")
         return f"{said} is set, but routeKind is not: say Ingress or HTTPRoute" if said else None

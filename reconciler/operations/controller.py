@@ -80,8 +80,6 @@ class OperationsController:
         )
 
     async def _take_step(self, plan: Plan, observed: Observed, now: datetime) -> Plan:
-        if plan.step is None:
-            return plan
         try:
             await self._apply(plan, observed)
         except RefusedError as refused:

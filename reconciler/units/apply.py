@@ -35,7 +35,7 @@ def places_of(observed: Observed) -> Iterator[tuple[Place, Json | None]]:
     namespace = observed.unit["metadata"]["namespace"]
     name = child_name(observed.unit["metadata"]["name"])
     for kind in UnitChild:
-        yield (kind, namespace, name), observed.live(kind)
+        yield (kind, namespace, name), observed.children.get(kind) or observed.leftovers.get(kind)
     if observed.source is not None:
         yield place_of(UNIT, observed.source.unit), observed.source.unit
 

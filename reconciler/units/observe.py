@@ -80,10 +80,6 @@ class Observed:
         deployment = self.deployment
         return deployment is not None and deployment["spec"].get("replicas") != 0
 
-    def live(self, kind: UnitChild) -> Json | None:
-        """Whatever has the child's name now, the unit's own or an earlier unit's."""
-        return self.children.get(kind) or self.leftovers.get(kind)
-
 
 def observe_unit(world: World, namespace: str, name: str, now: datetime) -> Observed | None:
     """None when there is no such unit (any more): its objects go with it, by their owner references.

@@ -19,7 +19,7 @@ from gpu_platform.domain.functions import GPUFunctionSpec
 from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.network import build_peer
 from gpu_platform.domain.tenants import tenant_of
-from gpu_platform.domain.units import SOCKET_DIRECTORY, Framework, GPUUnitSpec, Serverless
+from gpu_platform.domain.units import SOCKET_DIRECTORY, GPUUnitSpec, Serverless
 from reconciler.child_diff import POD_IP
 from reconciler.isolation import NOBODY, build_empty_dir, build_helper_resources, build_helper_security_context
 
@@ -220,7 +220,10 @@ def _environment(worker: WorkerBuild) -> list[Json]:
         "TENANT": worker.tenant,
         "FUNCTION": worker.block.request_id,
         "WORKER": worker.unit,
-        **_paths(framework),
+        "SOCKET": framework.socket_path,
+        # A `$` would be read as the beginning of a variable.
+        "INVOKE_PATH": framework.invoke_path.replace("$", "$$"),
+        "HEALTH_PATH": framework.health_path.replace("$", "$$"),
         **worker.limit_variables,
         "RESULT_RETENTION_SECONDS": str(int(settings.result_retention.total_seconds())),
         "HEALTH_HOST": "$(POD_IP)",
@@ -244,15 +247,6 @@ def is_made_for_function(worker: WorkerBuild | None, deployment: Json | None) ->
     containers = (*(pod.get("initContainers") or ()), *pod["containers"])
     there = {variable["name"]: variable.get("value") for each in containers for variable in each.get("env") or ()}
     return all(there.get(f"{VARIABLE}{name}") == value for name, value in worker.limit_variables.items())
-
-
-def _paths(framework: Framework) -> dict[str, str]:
-    return {
-        "SOCKET": framework.socket_path,
-        # A `$` would be read as the beginning of a variable.
-        "INVOKE_PATH": framework.invoke_path.replace("$", "$$"),
-        "HEALTH_PATH": framework.health_path.replace("$", "$$"),
-    }
 
 
 def _probe(path: str, period: int) -> Json:
