@@ -75,18 +75,15 @@ def error_from_status(status: int, body: Mapping[str, Any]) -> KubeError:
     """Turn a `Status` object, or whatever a proxy answered instead of one, into the error it means."""
     reason = str(body.get("reason") or "Unknown")
     message = str(body.get("message") or "no message")
-    if status == 409 and (body.get("details") or {}).get("kind") == QUOTAS:
-        return QuotaBusyError(status, reason, message)
-    return _error_class(status, reason)(status, reason, message)
-
-
-def _error_class(status: int, reason: str) -> type[KubeError]:
     match status:
         case 404:
-            return NotFoundError
+            return NotFoundError(status, reason, message)
+        case 409 if (body.get("details") or {}).get("kind") == QUOTAS:
+            return QuotaBusyError(status, reason, message)
+        case 409 if reason == "AlreadyExists":
+            return AlreadyExistsError(status, reason, message)
         case 409:
-            return AlreadyExistsError if reason == "AlreadyExists" else ConflictError
+            return ConflictError(status, reason, message)
         case 410:
-            return GoneError
-        case _:
-            return KubeError
+            return GoneError(status, reason, message)
+    return KubeError(status, reason, message)

@@ -23,7 +23,7 @@ from aiohttp.abc import AbstractStreamWriter
 from aiohttp.connector import Connection
 
 from gpu_platform.domain.json_text import Json
-from gpu_platform.kube.client import DEFAULT_TIMEOUT, KubeClient, Params, PatchType
+from gpu_platform.kube.client import KubeClient, Params
 from gpu_platform.kube.errors import UnreachableError
 
 Clock = Callable[[], float]
@@ -47,16 +47,12 @@ class Leadership:
     def __init__(self, clock: Clock = uptime) -> None:
         self._clock = clock
         self._deadline = -math.inf
-        self._epoch = 0
+        self.epoch = 0
+        """The number of the last term that this process won: the Lease's `leaseTransitions`, which only grows."""
 
     @property
     def is_leader(self) -> bool:
         return self._clock() < self._deadline
-
-    @property
-    def epoch(self) -> int:
-        """The number of the last term that this process won: the Lease's `leaseTransitions`, which only grows."""
-        return self._epoch
 
     @property
     def seconds_left(self) -> float:
@@ -69,7 +65,7 @@ class Leadership:
             raise NotLeaderError("this process does not lead, or its lease has run out")
 
     def begin(self, epoch: int, deadline: float) -> None:
-        self._epoch = epoch
+        self.epoch = epoch
         self._deadline = deadline
 
     def extend(self, deadline: float) -> None:
@@ -135,36 +131,24 @@ class GuardedClient:
         self._leadership = leadership
         self._on_write = on_write
 
-    async def get(self, path: str, params: Params | None = None, *, timeout: float = DEFAULT_TIMEOUT) -> Json:
-        return await self._client.get(path, params, timeout=timeout)
+    async def get(self, path: str, params: Params | None = None) -> Json:
+        return await self._client.get(path, params)
 
-    async def create(
-        self, path: str, body: Json, params: Params | None = None, *, timeout: float = DEFAULT_TIMEOUT
-    ) -> Json:
+    async def create(self, path: str, body: Json, params: Params | None = None) -> Json:
         async with self._leading("create", path):
-            return await self._client.create(path, body, params, timeout=timeout)
+            return await self._client.create(path, body, params)
 
-    async def replace(
-        self, path: str, body: Json, params: Params | None = None, *, timeout: float = DEFAULT_TIMEOUT
-    ) -> Json:
+    async def replace(self, path: str, body: Json, params: Params | None = None) -> Json:
         async with self._leading("update", path):
-            return await self._client.replace(path, body, params, timeout=timeout)
+            return await self._client.replace(path, body, params)
 
-    async def patch(
-        self,
-        path: str,
-        body: Json | list[Json],
-        patch_type: PatchType = PatchType.MERGE,
-        params: Params | None = None,
-        *,
-        timeout: float = DEFAULT_TIMEOUT,
-    ) -> Json:
+    async def patch(self, path: str, body: Json) -> Json:
         async with self._leading("patch", path):
-            return await self._client.patch(path, body, patch_type, params, timeout=timeout)
+            return await self._client.patch(path, body)
 
-    async def delete(self, path: str, body: Json | None = None, *, timeout: float = DEFAULT_TIMEOUT) -> Json:
+    async def delete(self, path: str, body: Json | None = None) -> Json:
         async with self._leading("delete", path):
-            return await self._client.delete(path, body, timeout=timeout)
+            return await self._client.delete(path, body)
 
     @asynccontextmanager
     async def _leading(self, verb: str, path: str) -> AsyncIterator[None]:

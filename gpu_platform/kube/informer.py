@@ -106,22 +106,15 @@ async def list_and_watch(
                 yield event
 
 
+@dataclass
 class _Stream:
-    def __init__(
-        self,
-        client: KubeClient,
-        path: str,
-        selectors: Mapping[str, str],
-        timing: WatchTiming,
-        on_contact: Callable[[], None],
-    ) -> None:
-        self._client = client
-        self._path = path
-        self._selectors = selectors
-        self._resync = timing.resync.total_seconds()
-        self._life = timing.life.total_seconds()
-        self._on_contact = on_contact
-        self._failures = 0
+    client: KubeClient
+    path: str
+    selectors: Mapping[str, str]
+    timing: WatchTiming
+    on_contact: Callable[[], None]
+    failures: int = 0
+    """In a row."""
 
     async def list(self) -> tuple[list[Json], str]:
         """Every object, and the version at which they were so.
@@ -130,27 +123,27 @@ class _Stream:
         All pages or none, because half a list that is read again would name objects deleted in between.
         """
         items: list[Json] = []
-        async for page in list_pages(self._client, self._path, self._selectors, PAGE):
-            self._on_contact()
+        async for page in list_pages(self.client, self.path, self.selectors, PAGE):
+            self.on_contact()
             items += page.get("items") or []
         return _with_kind(items, page), page["metadata"]["resourceVersion"]
 
     async def follow(self, version: str) -> AsyncGenerator[WatchEvent, None]:
         """The changes since that version; ends when everything must be listed again."""
         clock = asyncio.get_running_loop().time
-        list_again_at = clock() + self._resync
+        list_again_at = clock() + self.timing.resync.total_seconds()
         while (left := list_again_at - clock()) > 0:
             started_at = clock()
             try:
                 async with aclosing(self._watch(version, left)) as events:
                     async for event in events:
                         version = event["object"]["metadata"]["resourceVersion"]
-                        self._failures = 0
+                        self.failures = 0
                         if event["type"] != "BOOKMARK":
                             yield WatchEvent(event["type"], event["object"])
                 if clock() - started_at < SHORTEST_WATCH:
-                    raise UnreachableError(0, "TooShort", f"the watch of {self._path} ended at once")
-                self._failures = 0
+                    raise UnreachableError(0, "TooShort", f"the watch of {self.path} ended at once")
+                self.failures = 0
             except UnreachableError as error:
                 await self.pause(error)
             except KubeError as error:
@@ -160,27 +153,28 @@ class _Stream:
                 return
 
     async def pause(self, error: KubeError) -> None:
-        self._failures += 1
-        level = logging.WARNING if self._failures == 1 and not isinstance(error, GoneError) else logging.DEBUG
-        log.log(level, "watch.interrupted", extra={"path": self._path, "error": str(error)})
-        await asyncio.sleep(RETRY.delay(self._failures))
+        self.failures += 1
+        level = logging.WARNING if self.failures == 1 and not isinstance(error, GoneError) else logging.DEBUG
+        log.log(level, "watch.interrupted", extra={"path": self.path, "error": str(error)})
+        await asyncio.sleep(RETRY.delay(self.failures))
 
     async def _watch(self, version: str, at_most: float) -> AsyncGenerator[Json, None]:
         """What one connection says, until the server ends it."""
-        life = math.ceil(min(random.uniform(self._life, self._life * LIFE_SPREAD), at_most))
+        shortest = self.timing.life.total_seconds()
+        life = math.ceil(min(random.uniform(shortest, shortest * LIFE_SPREAD), at_most))
         params = {
-            **self._selectors,
+            **self.selectors,
             "watch": "true",
             "allowWatchBookmarks": "true",
             "resourceVersion": version,
             "timeoutSeconds": str(life),
         }
         silence = life + SILENCE_MARGIN
-        async with aclosing(self._client.lines(self._path, params, silence=silence)) as lines:
+        async with aclosing(self.client.lines(self.path, params, silence=silence)) as lines:
             async for line in lines:
-                self._on_contact()
+                self.on_contact()
                 yield parse_event(line)
-        self._on_contact()
+        self.on_contact()
 
 
 def parse_event(line: bytes) -> Json:
