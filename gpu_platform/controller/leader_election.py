@@ -17,9 +17,10 @@ import secrets
 import socket
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
+from gpu_platform.clock import format_micro_time, now_utc
 from gpu_platform.domain.json_text import Json
 from gpu_platform.kube.client import KubeClient
 from gpu_platform.kube.errors import AlreadyExistsError, ConflictError, KubeError, NotFoundError
@@ -80,7 +81,7 @@ class LeaderElector:
         self._client = client
         self._namespace = namespace
         self._name = name
-        self._identity = identity or f"{socket.gethostname()}_{os.getpid()}_{secrets.token_hex(4)}"
+        self.identity = identity or f"{socket.gethostname()}_{os.getpid()}_{secrets.token_hex(4)}"
         self._duration = timing.duration.total_seconds()
         self._renew = timing.renew.total_seconds()
         self._retry = timing.retry.total_seconds()
@@ -89,10 +90,6 @@ class LeaderElector:
         self._expires_at = math.inf
         self._may_hold = False
         self.leadership = Leadership(clock)
-
-    @property
-    def identity(self) -> str:
-        return self._identity
 
     async def run(self, lead: Lead) -> None:
         """Wait for the Lease, run `lead` while it is held, cancel it when it is lost, and wait again.
@@ -113,7 +110,7 @@ class LeaderElector:
         while True:
             try:
                 if await self._try_acquire():
-                    log.info("leader.started", extra={"identity": self._identity, "epoch": self.leadership.epoch})
+                    log.info("leader.started", extra={"identity": self.identity, "epoch": self.leadership.epoch})
                     return
             except KubeError as error:
                 log.warning("leader.lease_unreachable", extra={"lease": self._name, "error": str(error)})
@@ -131,7 +128,7 @@ class LeaderElector:
         except NotFoundError:
             return await self._take({"metadata": {"name": self._name}}, self._create)
         holder = self._lease["spec"].get("holderIdentity")
-        if holder and holder != self._identity and self._clock() < self._expires_at:
+        if holder and holder != self.identity and self._clock() < self._expires_at:
             return False
         return await self._take(self._lease, self._replace)
 
@@ -145,8 +142,8 @@ class LeaderElector:
 
     async def _take(self, lease: Json, write: Callable[[Json], Coroutine[Any, Any, Json]]) -> bool:
         epoch = int(lease.get("spec", {}).get("leaseTransitions") or 0) + 1
-        now = _now()
-        spec = self._spec(now) | {"acquireTime": now, "leaseTransitions": epoch}
+        spec = self._build_term()
+        spec |= {"acquireTime": spec["renewTime"], "leaseTransitions": epoch}
         sent_at = self._clock()
         self._may_hold = True
         try:
@@ -169,7 +166,7 @@ class LeaderElector:
                 return True
             if renewals.done():
                 renewals.result()
-            log.warning("leader.lost", extra={"identity": self._identity, "epoch": self.leadership.epoch})
+            log.warning("leader.lost", extra={"identity": self.identity, "epoch": self.leadership.epoch})
             self.leadership.end()
             self._lease, self._expires_at = {}, math.inf
             return False
@@ -186,7 +183,7 @@ class LeaderElector:
                 return
             sent_at = self._clock()
             try:
-                self._lease = await self._replace(self._lease | {"spec": self._lease["spec"] | self._spec(_now())})
+                self._lease = await self._replace(self._lease | {"spec": self._lease["spec"] | self._build_term()})
                 self.leadership.extend(sent_at + self._renew)
             except (ConflictError, NotFoundError):
                 if not await self._still_ours():
@@ -202,7 +199,7 @@ class LeaderElector:
             return False
         except KubeError:
             return True
-        return bool(self._lease["spec"].get("holderIdentity") == self._identity)
+        return bool(self._lease["spec"].get("holderIdentity") == self.identity)
 
     async def _release(self) -> None:
         if not self._may_hold:
@@ -210,8 +207,8 @@ class LeaderElector:
         try:
             async with asyncio.timeout(RELEASE_SECONDS):
                 lease = await self._client.get(self._path)
-                if lease["spec"].get("holderIdentity") == self._identity:
-                    spec = lease["spec"] | {"holderIdentity": None, "leaseDurationSeconds": 1, "renewTime": _now()}
+                if lease["spec"].get("holderIdentity") == self.identity:
+                    spec = lease["spec"] | self._build_term() | {"holderIdentity": None, "leaseDurationSeconds": 1}
                     await self._client.replace(self._path, lease | {"spec": spec})
             self._may_hold = False
         except (KubeError, TimeoutError) as error:
@@ -233,11 +230,12 @@ class LeaderElector:
         limit = self._call_limit if self.leadership.is_leader else self._retry
         return await self._client.replace(self._path, lease, timeout=limit)
 
-    def _spec(self, now: str) -> Json:
+    def _build_term(self) -> Json:
+        """The times are for people who read the Lease; nothing is decided by them."""
         return {
-            "holderIdentity": self._identity,
+            "holderIdentity": self.identity,
             "leaseDurationSeconds": int(self._duration),
-            "renewTime": now,
+            "renewTime": format_micro_time(now_utc()),
         }
 
 
@@ -251,8 +249,3 @@ async def _end(task: asyncio.Future[Any]) -> None:
         os._exit(STUCK)
     if not task.cancelled() and task.exception():
         log.debug("leader.work_failed", exc_info=task.exception())
-
-
-def _now() -> str:
-    """For people who read the Lease; nothing is decided by it."""
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -6,9 +6,10 @@ also after a restart, finds it. The API server forgets an Event an hour after it
 
 import hashlib
 import logging
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Literal
 
+from gpu_platform.clock import format_time, now_utc
 from gpu_platform.domain.json_text import Json
 from gpu_platform.kube.client import KubeClient
 from gpu_platform.kube.errors import AlreadyExistsError, KubeError, NotFoundError
@@ -33,7 +34,7 @@ class EventRecorder:
 
     async def record(self, regarding: Json, type_: EventType, reason: str, message: str) -> None:
         """Say this about the object. Never raises: what could not be said is logged."""
-        event = build_event(regarding, type_, reason, message, self._component, datetime.now(UTC))
+        event = build_event(regarding, type_, reason, message, self._component, now_utc())
         try:
             await self._write(event)
         except NotLeaderError:
@@ -59,7 +60,7 @@ def build_event(regarding: Json, type_: EventType, reason: str, message: str, co
     message = message[:MESSAGE_CHARACTERS]
     words = "\0".join((str(metadata.get("uid")), component, type_, reason, message))
     digest = hashlib.sha256(words.encode()).hexdigest()[:16]
-    at = now.strftime("%Y-%m-%dT%H:%M:%SZ")
+    at = format_time(now)
     return {
         "apiVersion": "v1",
         "kind": "Event",

@@ -3,6 +3,7 @@
 import re
 from dataclasses import dataclass
 
+from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.names import API_VERSION
 from gpu_platform.kube.errors import NotFoundError
 
@@ -34,6 +35,10 @@ class ResourcePath:
             raise NotFoundError(404, "NotFound", f"no namespace can be called {namespace!r}")
         path = f"{self.collection(namespace)}/{name}"
         return f"{path}/{subresource}" if subresource else path
+
+    def of(self, item: Json, subresource: str | None = None) -> str:
+        """The path of this object of the kind."""
+        return self.item(item["metadata"]["name"], item["metadata"].get("namespace"), subresource)
 
 
 CONFIG_MAPS = ResourcePath("v1", "configmaps")

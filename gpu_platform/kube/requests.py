@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator, Mapping
 from typing import Protocol
 
 from gpu_platform.domain.json_text import Json
-from gpu_platform.kube.errors import NotFoundError
+from gpu_platform.kube.errors import ConflictError, NotFoundError
 from gpu_platform.kube.paths import ResourcePath
 
 
@@ -55,3 +55,14 @@ async def delete_that(client: ObjectClient, path: ResourcePath, metadata: Mappin
 def as_seen(item: Json) -> Json:
     """What guards a write: this very object, and nobody has written it since."""
     return {"uid": item["metadata"]["uid"], "resourceVersion": item["metadata"]["resourceVersion"]}
+
+
+async def swap_metadata(client: ObjectClient, path: ResourcePath, item: Json, metadata: Json) -> Json | None:
+    """Merges this into the metadata of the object as it was seen; None when it was modified or deleted concurrently.
+
+    The swap is on the resourceVersion: of any number of writers of one object exactly one succeeds.
+    """
+    try:
+        return await client.patch(path.of(item), {"metadata": {**as_seen(item), **metadata}})
+    except (ConflictError, NotFoundError):
+        return None

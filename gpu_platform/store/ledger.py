@@ -5,6 +5,7 @@ here, so that all of them agree on what a record means.
 """
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -139,33 +140,26 @@ async def settle_creation(client: ObjectClient, item: Json, tenant: str, now: da
     operation = await find(client, OPERATIONS, operation_name(tenant, operation_id), metadata["namespace"])
     if operation is None or is_final(operation):
         return
-    try:
+    # If its owner, or the operations controller, was faster: either marks this object.
+    with suppress(ConflictError, NotFoundError):
         await finish_operation(client, operation, OperationPhase.SUCCEEDED, now, target_uid=metadata["uid"])
-    except (ConflictError, NotFoundError):
-        # Its owner, or the operations controller, was faster; either marks this object.
-        return
 
 
 async def patch_operation_status(client: ObjectClient, operation: Json, status: OperationStatus) -> Json:
-    metadata = operation["metadata"]
-    path = OPERATIONS.item(metadata["name"], metadata["namespace"], "status")
-    return await client.patch(path, {"metadata": as_seen(operation), "status": status.to_json()})
+    body = {"metadata": as_seen(operation), "status": status.to_json()}
+    return await client.patch(OPERATIONS.of(operation, "status"), body)
 
 
 async def trim_operation(client: ObjectClient, operation: Json) -> Json:
     """Drops the recorded request of an operation that has ended; a guarded write."""
-    metadata = operation["metadata"]
-    path = OPERATIONS.item(metadata["name"], metadata["namespace"])
-    return await client.patch(path, {"metadata": as_seen(operation), "spec": {"request": None}})
+    return await client.patch(OPERATIONS.of(operation), {"metadata": as_seen(operation), "spec": {"request": None}})
 
 
 async def remove_operation(client: ObjectClient, operation: Json) -> bool:
     """Forget it as it was seen: nothing was accepted, the same operationID may try again. False: somebody was
     faster."""
-    metadata = operation["metadata"]
-    path = OPERATIONS.item(metadata["name"], metadata["namespace"])
     try:
-        await client.delete(path, {"preconditions": as_seen(operation)})
+        await client.delete(OPERATIONS.of(operation), {"preconditions": as_seen(operation)})
     except (ConflictError, NotFoundError):
         return False
     return True

@@ -70,6 +70,4 @@ async def _join_owners(client: ObjectClient, live: Json, body: Json) -> None:
     if any(owner["uid"] == ours["uid"] for owner in owners) and live.get("data") == body["data"]:
         return
     joined = {**metadata, "ownerReferences": [*(each for each in owners if each["uid"] != ours["uid"]), ours]}
-    await client.replace(
-        SECRETS.item(metadata["name"], metadata["namespace"]), {**live, "metadata": joined, "data": body["data"]}
-    )
+    await client.replace(SECRETS.of(live), {**live, "metadata": joined, "data": body["data"]})

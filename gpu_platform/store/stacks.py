@@ -7,9 +7,11 @@ of it at its next renewal or at its last write, and neither changes anything.
 
 import os
 import socket
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 
+from gpu_platform.clock import format_micro_time
 from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.names import SYSTEM_NAMESPACE
 from gpu_platform.domain.operations import OperationKind, OperationPhase, delete_operation_name, operation_name
@@ -104,42 +106,32 @@ async def take_lease(
     spec = {
         "holderIdentity": holder.identity,
         "leaseDurationSeconds": seconds,
-        "acquireTime": _stamp(now),
-        "renewTime": _stamp(now),
+        "acquireTime": format_micro_time(now),
+        "renewTime": format_micro_time(now),
         "leaseTransitions": epoch_of(body) + 1,
     }
     held = {**body, "metadata": metadata, "spec": spec}
     if lease is None:
         return await client.create(LEASES.collection(SYSTEM_NAMESPACE), held)
-    return await client.replace(_path(lease), held)
+    return await client.replace(LEASES.of(lease), held)
 
 
 async def renew_lease(client: ObjectClient, lease: Json, now: datetime) -> Json:
-    return await client.replace(_path(lease), {**lease, "spec": {**lease["spec"], "renewTime": _stamp(now)}})
+    spec = {**lease["spec"], "renewTime": format_micro_time(now)}
+    return await client.replace(LEASES.of(lease), {**lease, "spec": spec})
 
 
 async def release_lease(client: ObjectClient, lease: Json, record: StackRecord, now: datetime) -> Json:
     """Write what came of it, and let the next one in."""
     metadata = {**lease["metadata"], "annotations": record_annotations(record)}
-    spec = {**lease["spec"], "holderIdentity": None, "renewTime": _stamp(now)}
-    return await client.replace(_path(lease), {**lease, "metadata": metadata, "spec": spec})
+    spec = {**lease["spec"], "holderIdentity": None, "renewTime": format_micro_time(now)}
+    return await client.replace(LEASES.of(lease), {**lease, "metadata": metadata, "spec": spec})
 
 
 async def remove_lease(client: ObjectClient, lease: Json) -> None:
     """The stack is gone, and its entry goes last."""
-    try:
-        await client.delete(_path(lease), {"preconditions": as_seen(lease)})
-    except NotFoundError:
-        return
-
-
-def _path(lease: Json) -> str:
-    return LEASES.item(lease["metadata"]["name"], SYSTEM_NAMESPACE)
-
-
-def _stamp(now: datetime) -> str:
-    """As the API server wants it; nothing is decided by it."""
-    return now.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    with suppress(NotFoundError):
+        await client.delete(LEASES.of(lease), {"preconditions": as_seen(lease)})
 
 
 async def look(client: ObjectClient, address: StackAddress, stack: StackRecord) -> Records:

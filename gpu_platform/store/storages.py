@@ -38,14 +38,11 @@ from gpu_platform.domain.mount_holds import (
 from gpu_platform.domain.operations import marks_of
 from gpu_platform.kube.errors import ConflictError, NotFoundError
 from gpu_platform.kube.paths import GPU_STORAGES
-from gpu_platform.kube.requests import ObjectClient, as_seen, find
+from gpu_platform.kube.requests import ObjectClient, as_seen, find, swap_metadata
 from gpu_platform.process import pass_point
 from gpu_platform.store.ledger import remove_operation
 
-HOLD_TRIES = 8
-"""Others write the storage as well: its controller, a few times while it becomes Ready. Chosen by feel."""
-
-DELETE_TRIES = 8
+WRITE_TRIES = 8
 """Others write the storage as well: its controller, a few times while it becomes Ready. Chosen by feel."""
 
 
@@ -88,27 +85,27 @@ async def release_storages(client: ObjectClient, taken: Iterable[Json]) -> None:
 
 
 async def try_hold(client: ObjectClient, storage: Json, holder: Holder, now: datetime) -> Json | None:
-    """Take this storage as it was seen; None when somebody took or changed it meanwhile.
-
-    The swap is on the resourceVersion: of any number of holders of one storage exactly one succeeds.
-    """
-    return await _write(client, storage, build_hold(storage, holder, now)) if is_holdable(storage, holder) else None
+    """Take this storage as it was seen; None when somebody took or changed it meanwhile."""
+    if not is_holdable(storage, holder):
+        return None
+    return await swap_metadata(client, GPU_STORAGES, storage, build_hold(storage, holder, now))
 
 
 async def apply_hold_plan(client: ObjectClient, storage: Json, plan: ConfirmHold | EndHold) -> Json | None:
     """None when somebody changed the storage meanwhile: what was decided may be wrong by now."""
     if isinstance(plan, EndHold):
         return await end_hold(client, storage)
-    return await _write(client, storage, {"annotations": {names.ANNOTATION_MOUNTED_UID: plan.uid}})
+    confirmed = {"annotations": {names.ANNOTATION_MOUNTED_UID: plan.uid}}
+    return await swap_metadata(client, GPU_STORAGES, storage, confirmed)
 
 
 async def end_hold(client: ObjectClient, storage: Json) -> Json | None:
-    return await _write(client, storage, build_end_of_hold())
+    return await swap_metadata(client, GPU_STORAGES, storage, build_end_of_hold())
 
 
 async def _hold(client: ObjectClient, namespace: str, name: str, holder: Holder, now: datetime) -> tuple[Json, ...]:
     """The storage as it was written; nothing when this holder had it before."""
-    for _ in range(HOLD_TRIES):
+    for _ in range(WRITE_TRIES):
         storage = await find(client, GPU_STORAGES, name, namespace)
         if storage is None or "deletionTimestamp" in storage["metadata"]:
             raise StorageMissingError(name)
@@ -123,7 +120,7 @@ async def _hold(client: ObjectClient, namespace: str, name: str, holder: Holder,
 
 async def _release(client: ObjectClient, taken: Json) -> None:
     metadata = taken["metadata"]
-    for _ in range(HOLD_TRIES):
+    for _ in range(WRITE_TRIES):
         storage = await find(client, GPU_STORAGES, metadata["name"], metadata["namespace"])
         if storage is None or storage["metadata"]["uid"] != metadata["uid"] or hold_of(storage) != hold_of(taken):
             return
@@ -131,19 +128,11 @@ async def _release(client: ObjectClient, taken: Json) -> None:
             return
 
 
-async def _write(client: ObjectClient, storage: Json, metadata: Json) -> Json | None:
-    path = GPU_STORAGES.item(storage["metadata"]["name"], storage["metadata"]["namespace"])
-    try:
-        return await client.patch(path, {"metadata": {**as_seen(storage), **metadata}})
-    except (ConflictError, NotFoundError):
-        return None
-
-
 async def delete_unused_storage(client: ObjectClient, storage: Json, record: Callable[[Json], Awaitable[Json]]) -> None:
     """`record` writes the wish down and returns its Operation. StorageHeldError: somebody uses the storage, and no wish
     is left behind. ConflictError: it is written again and again."""
     seen = storage
-    for _ in range(DELETE_TRIES):
+    for _ in range(WRITE_TRIES):
         refuse_held(seen)
         operation = await record(seen)
         pass_point("storage.delete-recorded")
@@ -164,9 +153,8 @@ async def delete_unused_storage(client: ObjectClient, storage: Json, record: Cal
 
 async def delete_as_seen(client: ObjectClient, storage: Json) -> None:
     """Only as it was seen: a hold that came in between wins. It stays, on its way out, until its children are gone."""
-    metadata = storage["metadata"]
     body = {"preconditions": as_seen(storage), "propagationPolicy": "Foreground"}
-    await client.delete(GPU_STORAGES.item(metadata["name"], metadata["namespace"]), body)
+    await client.delete(GPU_STORAGES.of(storage), body)
 
 
 def refuse_held(storage: Json) -> None:

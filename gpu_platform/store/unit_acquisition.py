@@ -28,9 +28,9 @@ from datetime import datetime
 from gpu_platform.domain import names
 from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.stock import Claim, claim_of, is_from
-from gpu_platform.kube.errors import ConflictError, KubeError, NotFoundError
+from gpu_platform.kube.errors import KubeError
 from gpu_platform.kube.paths import GPU_UNITS
-from gpu_platform.kube.requests import ObjectClient, as_seen, find
+from gpu_platform.kube.requests import ObjectClient, find, swap_metadata
 from gpu_platform.process import pass_point
 from gpu_platform.store.ledger import NameTakenError, create_or_adopt
 from gpu_platform.store.storages import hold_storages, release_storages
@@ -71,10 +71,7 @@ async def claim_first(client: ObjectClient, candidates: Iterable[Json], claim: C
 
 
 async def try_claim(client: ObjectClient, stock: Json, claim: Claim, now: datetime) -> Json | None:
-    """Claims this stock unit; None when it was claimed or modified concurrently.
-
-    The swap is on the resourceVersion: of any number of claimants of one stock unit exactly one succeeds.
-    """
+    """Claims this stock unit; None when it was claimed or modified concurrently."""
     return await _swap(client, stock, names.STOCK_CLAIMED, claim.holder, claim.operation, now.isoformat())
 
 
@@ -120,7 +117,7 @@ async def create_or_adopt_unit(client: ObjectClient, body: Json, now: datetime) 
 
 async def replace_unit(client: ObjectClient, unit: Json) -> Json:
     """Replaces the unit as it was seen: uid and resourceVersion are in the body."""
-    return await client.replace(GPU_UNITS.item(unit["metadata"]["name"], unit["metadata"]["namespace"]), unit)
+    return await client.replace(GPU_UNITS.of(unit), unit)
 
 
 async def replace_mounting_unit(client: ObjectClient, before: Json, after: Json, now: datetime) -> Json:
@@ -149,7 +146,6 @@ async def _swap(
     client: ObjectClient, stock: Json, state: str, holder: str | None, operation: str | None, claimed_at: str | None
 ) -> Json | None:
     metadata = {
-        **as_seen(stock),
         "labels": {names.LABEL_STOCK_STATE: state},
         "annotations": {
             names.ANNOTATION_CLAIMED_BY: holder,
@@ -157,8 +153,4 @@ async def _swap(
             names.ANNOTATION_CLAIMED_AT: claimed_at,
         },
     }
-    path = GPU_UNITS.item(stock["metadata"]["name"], stock["metadata"]["namespace"])
-    try:
-        return await client.patch(path, {"metadata": metadata})
-    except (ConflictError, NotFoundError):
-        return None
+    return await swap_metadata(client, GPU_UNITS, stock, metadata)

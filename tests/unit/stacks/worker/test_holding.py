@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from gpu_platform.domain.json_text import Json
+from gpu_platform.domain.names import SYSTEM_NAMESPACE
 from gpu_platform.kube import ConflictError, KubeClient, UnreachableError
 from gpu_platform.store.stacks import Holder, is_dead, parse_holder
 from stacks.worker.holding import Terms, end_processes_of, renewed
@@ -23,7 +24,8 @@ NOW = datetime(2026, 11, 16, tzinfo=UTC)
 
 def lease(holder: str | None, version: str = "1") -> Json:
     spec = {"holderIdentity": holder, "leaseDurationSeconds": 30, "leaseTransitions": 4}
-    return {"metadata": {"name": "gpu-unit.default.a", "resourceVersion": version}, "spec": spec}
+    metadata = {"name": "gpu-unit.default.a", "namespace": SYSTEM_NAMESPACE, "resourceVersion": version}
+    return {"metadata": metadata, "spec": spec}
 
 
 class Clock:
