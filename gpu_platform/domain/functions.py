@@ -25,7 +25,7 @@ from gpu_platform.domain.units import (
     check_framework,
     check_template,
 )
-from gpu_platform.domain.value import Value
+from gpu_platform.domain.value import Value, fields_of
 
 FUNCTION_NAME_LIMIT = 30
 """So that nothing derived from it, such as the name of a worker, is ever cut."""
@@ -109,9 +109,6 @@ class FunctionRequest(GPUFunctionSpec):
 
     name: str
 
-    def to_spec(self) -> GPUFunctionSpec:
-        return GPUFunctionSpec.model_validate(self.model_dump(exclude={"name"}))
-
 
 class FunctionChange(Value):
     """A change of a function. What is not said stays; what is said takes the place of what was, as a whole."""
@@ -158,7 +155,7 @@ def merge_function_change(spec: GPUFunctionSpec, change: FunctionChange) -> GPUF
 
 
 def build_function(request: FunctionRequest, namespace: str, operation_id: str, request_hash: str) -> Json:
-    spec = request.to_spec()
+    spec = GPUFunctionSpec(**fields_of(request, GPUFunctionSpec))
     annotations = accepted_annotations(spec, operation_id, request_hash)
     return build_object("GPUFunction", request.name, namespace, spec, annotations=annotations)
 

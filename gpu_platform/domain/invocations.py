@@ -15,7 +15,7 @@ from pydantic import AfterValidator, AwareDatetime, Field, ValidationInfo
 
 from gpu_platform.domain.functions import FUNCTION_NAME
 from gpu_platform.domain.operations import json_hash
-from gpu_platform.domain.value import Value
+from gpu_platform.domain.value import Value, fields_of
 
 INVOCATION_ID = re.compile(r"[A-Za-z0-9_-]{1,128}")
 """One token of a NATS subject: without dots, spaces, `*` and `>`, nobody's id can mean something else there."""
@@ -232,15 +232,9 @@ def accept(
     seconds = request.timeout_seconds or default_timeout_seconds
     timeout = min(timedelta(seconds=seconds), LONGEST_TIMEOUT) if seconds else LONGEST_TIMEOUT
     return Invocation(
+        **(fields_of(request, Invocation) | ({"payload": None} if payload_body else {})),
         tenant=tenant,
-        function=request.function,
-        id=request.id,
         request_hash=request_hash or request.hash,
-        mode=request.mode,
-        content_type=request.content_type,
-        headers=request.headers,
-        attributes=request.attributes,
-        payload=None if payload_body else request.payload,
         payload_body=payload_body,
         accepted_at=now,
         expires_at=now + timeout,
@@ -259,15 +253,9 @@ def retry(call: Invocation, now: datetime) -> Invocation:
         raise ValueError(f"the invocation {call.id} is not over: it is {call.state}")
     timeout = min(call.expires_at - call.accepted_at, LONGEST_TIMEOUT)
     return Invocation(
+        **(fields_of(call, InvocationRequest) | {"id": retry_id(call.tenant, call.id), "mode": Mode.ASYNC}),
         tenant=call.tenant,
-        function=call.function,
-        id=retry_id(call.tenant, call.id),
         request_hash=call.request_hash,
-        mode=Mode.ASYNC,
-        content_type=call.content_type,
-        headers=call.headers,
-        attributes=call.attributes,
-        payload=call.payload,
         payload_body=call.payload_body,
         retry_of=call.id,
         accepted_at=now,

@@ -15,7 +15,7 @@ writers, and for requests that arrive at the same moment at several API processe
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -106,11 +106,11 @@ class TenantLimitTable:
 def read_limit_table(defaults: TenantLimits, data: Mapping[str, str]) -> tuple[TenantLimitTable, tuple[str, ...]]:
     """Returns the table, and the entries that cannot be read; those change nothing."""
     found, problems = {}, []
-    for entry, limits in _read_entries(data):
-        if limits is None:
+    for entry, text in data.items():
+        try:
+            found[entry] = TenantLimits.model_validate_json(text)
+        except ValidationError:
             problems.append(entry)
-        else:
-            found[entry] = limits
     all_tenants = defaults.override(found.pop(ALL_TENANTS, TenantLimits()))
     return TenantLimitTable(all_tenants, found), tuple(problems)
 
@@ -118,19 +118,11 @@ def read_limit_table(defaults: TenantLimits, data: Mapping[str, str]) -> tuple[T
 def write_limit_table(all_tenants: TenantLimits, by_tenant: Mapping[str, TenantLimits]) -> dict[str, str]:
     """Returns the ConfigMap's data. Only limits that were set are in it, so that the rest stays the API's own."""
     entries = {ALL_TENANTS: all_tenants, **by_tenant}
-    return {entry: _dump(limits) for entry, limits in entries.items() if limits.model_fields_set}
-
-
-def _dump(limits: TenantLimits) -> str:
-    return json.dumps(limits.model_dump(mode="json", by_alias=True, exclude_unset=True), sort_keys=True)
-
-
-def _read_entries(data: Mapping[str, str]) -> Iterator[tuple[str, TenantLimits | None]]:
-    for entry, text in data.items():
-        try:
-            yield entry, TenantLimits.model_validate_json(text)
-        except ValidationError:
-            yield entry, None
+    return {
+        entry: json.dumps(limits.model_dump(mode="json", by_alias=True, exclude_unset=True), sort_keys=True)
+        for entry, limits in entries.items()
+        if limits.model_fields_set
+    }
 
 
 @dataclass(frozen=True)
@@ -184,14 +176,10 @@ def parse_exceeded(message: str) -> ReachedLimit | None:
     used, limited = (dict(_COUNT.findall(found[part])) for part in ("used", "limited"))
     for name, plural in PLURALS.items():
         if plural in used and plural in limited:
-            limit, count = _parse_count(limited[plural]), _parse_count(used[plural])
+            # Kubernetes writes 5000 as `5k`.
+            limit, count = int(parse_quantity(limited[plural])), int(parse_quantity(used[plural]))
             return ReachedLimit(name, limit, count, has_reserve=name == OPERATIONS)
     return None
-
-
-def _parse_count(quantity: str) -> int:
-    """Kubernetes writes 5000 as `5k`."""
-    return int(parse_quantity(quantity))
 
 
 def is_uncounted(message: str) -> bool:

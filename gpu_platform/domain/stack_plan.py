@@ -77,7 +77,7 @@ def plan_stack(records: Records) -> Action:
         return Action.WAIT
     if records.is_delete_asked:
         return Action.DELETE
-    if not is_as_accepted(item, intent):
+    if find_differences(item, intent):
         return Action.REVERT
     return Action.NOTHING if is_recorded(stack, intent) else Action.RECORD
 
@@ -88,10 +88,6 @@ def _plan_without_object(records: Records) -> Action:
     if records.is_delete_asked or records.stack.recorded is None:
         return Action.REMOVE
     return Action.PUT_BACK if records.is_accepted else Action.NOTHING
-
-
-def is_as_accepted(item: Json, intent: Intent) -> bool:
-    return not find_differences(item, intent)
 
 
 @dataclass(frozen=True)
@@ -111,10 +107,8 @@ def find_differences(item: Json, intent: Intent) -> tuple[Difference, ...]:
 
 def _normalised(model: type[Value], spec: Json) -> Json:
     """As it is, when a newer version wrote it: it is compared all the same."""
-    try:
-        return model.model_validate(spec).to_json()
-    except ValueError:
-        return spec
+    parsed = model.parse(spec)
+    return spec if parsed is None else parsed.to_json()
 
 
 def _compare(field: str, accepted: Any, found: Any) -> Iterator[Difference]:

@@ -21,7 +21,7 @@ from gpu_platform.domain.names import UNIT_NAME_LIMIT
 from gpu_platform.domain.quantities import QuantityError, parse_amount
 from gpu_platform.domain.specs import GPU_LIMIT, GPUSpecSpec, QuantityText, SpecName
 from gpu_platform.domain.units import Image, Phase, accepted_annotations
-from gpu_platform.domain.value import Value
+from gpu_platform.domain.value import Value, fields_of
 
 POOL_NAME_LIMIT = UNIT_NAME_LIMIT
 REPLICAS_LIMIT = 10_000
@@ -131,21 +131,9 @@ def default_pool_name(spec_name: str, operation_id: str) -> str:
     return _derived_name("pool-", spec_name, operation_id)
 
 
-def pool_spec_of(request: StockRequest) -> StockPoolSpec:
-    match request:
-        case StockUnitsRequest():
-            return StockPoolSpec(spec_name=request.spec_name, replicas=request.replicas, replenish="Never")
-        case PoolRequest():
-            return StockPoolSpec(
-                spec_name=request.spec_name,
-                replicas=request.replicas,
-                replenish=request.replenish,
-                image=request.image,
-            )
-
-
 def build_pool(request: StockRequest, name: str, operation_id: str, request_hash: str) -> Json:
-    spec = pool_spec_of(request)
+    once = {"replenish": "Never"} if isinstance(request, StockUnitsRequest) else {}
+    spec = StockPoolSpec(**(fields_of(request, StockPoolSpec) | once))
     annotations = accepted_annotations(spec, operation_id, request_hash)
     return build_object("StockPool", name, names.STOCK_NAMESPACE, spec, annotations=annotations)
 

@@ -22,7 +22,7 @@ from gpu_platform.domain.names import ANNOTATION_RECOVERY_NONCE
 from gpu_platform.domain.quantities import QuantityError, canonical_quantity, parse_amount
 from gpu_platform.domain.specs import QuantityText
 from gpu_platform.domain.units import RequestError, Words, accepted_annotations
-from gpu_platform.domain.value import Value
+from gpu_platform.domain.value import Value, fields_of
 
 READY = "Ready"
 PREPARED = "Prepared"
@@ -189,9 +189,6 @@ class StorageRequest(GPUStorageSpec):
 
     name: str
 
-    def to_spec(self) -> GPUStorageSpec:
-        return GPUStorageSpec.model_validate(self.model_dump(exclude={"name"}))
-
 
 class StorageChange(Value):
     """A change of a storage. What is not said stays. The class and the preparation cannot be changed."""
@@ -302,7 +299,7 @@ def build_recovery(storage: Json, nonce: str) -> Json:
 
 
 def build_storage(request: StorageRequest, namespace: str, operation_id: str, request_hash: str) -> Json:
-    spec = request.to_spec()
+    spec = GPUStorageSpec(**fields_of(request, GPUStorageSpec))
     annotations = accepted_annotations(spec, operation_id, request_hash)
     storage = build_object("GPUStorage", request.name, namespace, spec, annotations=annotations)
     # From the start, so that no moment is left in which it can be deleted under a unit.
