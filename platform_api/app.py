@@ -8,7 +8,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 
-from gpu_platform.domain.units import RequestError
+from gpu_platform.domain.value import RequestError
 from gpu_platform.kube import KubeError
 from gpu_platform.nats.errors import QueueFullError, QueueUnavailableError
 from platform_api.auth.access import find_tenant

@@ -7,7 +7,7 @@ from pydantic import Field
 
 from gpu_platform.api_models.fields import DnsLabel, OperationID, StackName, StackRecorded
 from gpu_platform.domain.specs import SpecName
-from gpu_platform.domain.ssh import SshBlock, SshStatus, SshWish
+from gpu_platform.domain.ssh import SshBlock, SshStatus, SshWish, accept_ssh
 from gpu_platform.domain.units import (
     Access,
     Phase,
@@ -16,7 +16,6 @@ from gpu_platform.domain.units import (
     Template,
     UnitFields,
     UnitRequest,
-    accept_ssh_wish,
 )
 from gpu_platform.domain.value import Value, fields_of
 
@@ -35,7 +34,7 @@ class CreateUnit(UnitFields):
     ] = None
 
     def to_request(self) -> UnitRequest:
-        return UnitRequest(**(fields_of(self, UnitRequest) | {"ssh": accept_ssh_wish(self.ssh)}))
+        return UnitRequest(**(fields_of(self, UnitRequest) | {"ssh": accept_ssh(self.ssh)}))
 
 
 class ServerlessStatus(Value):

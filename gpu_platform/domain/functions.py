@@ -19,13 +19,12 @@ from gpu_platform.domain.specs import SpecName
 from gpu_platform.domain.units import (
     Framework,
     GPUUnitSpec,
-    RequestError,
     Template,
     accepted_annotations,
     check_framework,
     check_template,
 )
-from gpu_platform.domain.value import Value, fields_of
+from gpu_platform.domain.value import RequestError, Value, fields_of
 
 FUNCTION_NAME_LIMIT = 30
 """So that nothing derived from it, such as the name of a worker, is ever cut."""

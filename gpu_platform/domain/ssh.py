@@ -40,7 +40,7 @@ from gpu_platform.domain import names
 from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.metadata import CLOCK_SKEW, BadMetadata, annotations_of, parse_instant, read_json
 from gpu_platform.domain.network import DOMAIN
-from gpu_platform.domain.value import Value
+from gpu_platform.domain.value import RequestError, Value
 
 LENGTH_BYTES = 4
 ED25519_BYTES = 32
@@ -251,23 +251,14 @@ class SshStatus(Value):
     access_command: Annotated[str | None, Field(description="Ready to paste, once it is Ready.")] = None
 
 
-class SshBlockError(Exception):
-    """What is wrong with a block, and with which of its fields."""
-
-    def __init__(self, field: str, message: str) -> None:
-        super().__init__(f"{field}: {message}")
-        self.field = field
-        self.message = message
-
-
 def check_ssh(ssh: Ssh) -> Ssh:
-    """The block in its one form, trimmed, in lower case, each key once; SshBlockError for what cannot be."""
+    """The block in its one form, trimmed, in lower case, each key once; RequestError for what cannot be."""
     return ssh.model_copy(
         update={
             "username": _check_username(ssh.username),
             "authorized_keys": _check_keys(ssh.authorized_keys),
-            "server_addr": (server := _check_host("serverAddr", ssh.server_addr)),
-            "connect_host": _check_host("connectHost", ssh.connect_host or server),
+            "server_addr": (server := _check_host("ssh.serverAddr", ssh.server_addr)),
+            "connect_host": _check_host("ssh.connectHost", ssh.connect_host or server),
             **_check_domain(ssh),
             "client_name": _check_name(ssh.client_name),
         }
@@ -275,7 +266,7 @@ def check_ssh(ssh: Ssh) -> Ssh:
 
 
 def accept_ssh(wish: SshWish | None, before: Ssh | None = None) -> Ssh | None:
-    """What becomes of a wish about a unit that has this SSH. SshBlockError for a token that cannot be; the rest is for
+    """What becomes of a wish about a unit that has this SSH. RequestError for a token that cannot be; the rest is for
     `check_ssh`.
 
     | wish                  | →                                       |
@@ -296,7 +287,7 @@ def accept_ssh(wish: SshWish | None, before: Ssh | None = None) -> Ssh | None:
         return ssh.model_copy(update={"token_hash": kept})
     token = wish.token.get_secret_value()
     if not TOKEN.fullmatch(token):
-        raise SshBlockError("token", "should be printable ASCII without spaces")
+        raise RequestError("ssh.token", "should be printable ASCII without spaces")
     return ssh
 
 
@@ -349,8 +340,8 @@ def access_command(ssh: Ssh, namespace: str, unit: str) -> str:
 def _check_username(text: str) -> str:
     username = text.strip().lower()
     if not USERNAME.fullmatch(username) or username == "root":
-        raise SshBlockError(
-            "username", "should be 1 to 32 letters, digits and inner hyphens, begin with a letter, and not be root"
+        raise RequestError(
+            "ssh.username", "should be 1 to 32 letters, digits and inner hyphens, begin with a letter, and not be root"
         )
     return username
 
@@ -361,17 +352,17 @@ def _check_keys(texts: tuple[str, ...]) -> tuple[str, ...]:
         try:
             key = parse_public_key(text)
         except PublicKeyError as error:
-            raise SshBlockError(f"authorizedKeys[{index}]", str(error)) from None
+            raise RequestError(f"ssh.authorizedKeys[{index}]", str(error)) from None
         found.setdefault(key.encoded, key.line)
     if not found:
-        raise SshBlockError("authorizedKeys", "should have at least one public key: nobody could log in")
+        raise RequestError("ssh.authorizedKeys", "should have at least one public key: nobody could log in")
     return tuple(found.values())
 
 
 def _check_host(field: str, text: str | None) -> str:
     host = (text or "").strip().lower()
     if not host:
-        raise SshBlockError(field, "is required: the name or address of the FRP server")
+        raise RequestError(field, "is required: the name or address of the FRP server")
     try:
         # After a `%`, an address may name anything.
         if "%" not in host:
@@ -379,24 +370,24 @@ def _check_host(field: str, text: str | None) -> str:
     except ValueError:
         if DOMAIN.fullmatch(host):
             return host
-    raise SshBlockError(field, "should be a DNS name or an IP address")
+    raise RequestError(field, "should be a DNS name or an IP address")
 
 
 def _check_domain(ssh: Ssh) -> dict[str, str | None]:
     suffix = (ssh.domain_suffix or "").strip().lower().lstrip(".") or None
     domain = (ssh.client_domain or "").strip().lower() or None
     if suffix is None and domain is None:
-        raise SshBlockError("domainSuffix", "is required, unless clientDomain says the whole domain")
-    for field, name in (("domainSuffix", suffix), ("clientDomain", domain)):
+        raise RequestError("ssh.domainSuffix", "is required, unless clientDomain says the whole domain")
+    for field, name in (("ssh.domainSuffix", suffix), ("ssh.clientDomain", domain)):
         if name is not None and not DOMAIN.fullmatch(name):
-            raise SshBlockError(field, "should be a DNS name")
+            raise RequestError(field, "should be a DNS name")
     return {"domain_suffix": suffix, "client_domain": domain}
 
 
 def _check_name(text: str | None) -> str | None:
     name = (text or "").strip().lower() or None
     if name is not None and not DOMAIN.fullmatch(name):
-        raise SshBlockError("clientName", "should be lower-case letters, digits and inner hyphens and dots")
+        raise RequestError("ssh.clientName", "should be lower-case letters, digits and inner hyphens and dots")
     return name
 
 

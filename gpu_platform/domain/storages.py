@@ -21,8 +21,8 @@ from gpu_platform.domain.mount_holds import hold_of
 from gpu_platform.domain.names import ANNOTATION_RECOVERY_NONCE
 from gpu_platform.domain.quantities import QuantityError, canonical_quantity, parse_amount
 from gpu_platform.domain.specs import QuantityText
-from gpu_platform.domain.units import RequestError, Words, accepted_annotations
-from gpu_platform.domain.value import Value, fields_of
+from gpu_platform.domain.units import Words, accepted_annotations
+from gpu_platform.domain.value import RequestError, Value, fields_of
 
 READY = "Ready"
 PREPARED = "Prepared"

@@ -19,8 +19,8 @@ from gpu_platform.domain.conditions import Condition, ObjectStatus
 from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.metadata import annotations_of, build_object, labels_of, request_marks
 from gpu_platform.domain.specs import GPU_LIMIT, QuantityText, SpecName
-from gpu_platform.domain.ssh import Ssh, SshBlockError, SshStatus, SshWish, accept_ssh, check_ssh
-from gpu_platform.domain.value import Value, fields_of
+from gpu_platform.domain.ssh import Ssh, SshStatus, SshWish, accept_ssh, check_ssh
+from gpu_platform.domain.value import RequestError, Value, fields_of
 
 Port = Annotated[int, Field(ge=1, le=65_535)]
 
@@ -298,15 +298,6 @@ class UnitChange(Value):
     storage_mounts: StorageMounts | None = None
 
 
-class RequestError(Exception):
-    """A request that cannot be accepted: the field, and what is wrong with it."""
-
-    def __init__(self, field: str, message: str) -> None:
-        super().__init__(f"{field}: {message}")
-        self.field = field
-        self.message = message
-
-
 def normalise_request(request: UnitRequest) -> UnitRequest:
     """The request with its defaults said; RequestError for what the schema alone cannot see."""
     if not names.is_unit_name(request.name):
@@ -353,14 +344,6 @@ def check_serverless(serverless: Serverless | None) -> None:
         check_framework(serverless.framework, "serverless.framework")
 
 
-def accept_ssh_wish(wish: SshWish | None, before: Ssh | None = None) -> Ssh | None:
-    """As `accept_ssh`, with its refusals as those of a request."""
-    try:
-        return accept_ssh(wish, before)
-    except SshBlockError as error:
-        raise RequestError(f"ssh.{error.field}", error.message) from None
-
-
 Spec = TypeVar("Spec", UnitRequest, GPUUnitSpec)
 
 
@@ -374,10 +357,7 @@ def normalise_ssh(template: Template, ssh: Ssh | None) -> Ssh | None:
     """None for a block that is not enabled."""
     if ssh is None or not ssh.enabled:
         return None
-    try:
-        checked = check_ssh(ssh)
-    except SshBlockError as error:
-        raise RequestError(f"ssh.{error.field}", error.message) from None
+    checked = check_ssh(ssh)
     if any(port.port == ssh.port for port in template.ports):
         raise RequestError("ssh.port", f"{ssh.port} is a port of the template; choose another")
     return checked
@@ -456,7 +436,7 @@ def merge_change(spec: GPUUnitSpec, change: UnitChange) -> GPUUnitSpec:
             "template": template,
             "access": normalise_access(template, access),
             "serverless": change.serverless or spec.serverless,
-            "ssh": normalise_ssh(template, accept_ssh_wish(change.ssh, spec.ssh)),
+            "ssh": normalise_ssh(template, accept_ssh(change.ssh, spec.ssh)),
             "storage_mounts": spec.storage_mounts if mounts is None else normalise_mounts(mounts),
         }
     )

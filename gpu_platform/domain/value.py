@@ -1,5 +1,5 @@
-"""The form of every value of the domain: frozen, camelCase on the wire, unknown fields ignored when read; and the
-sentence that says what is wrong with one.
+"""The form of every value of the domain: frozen, camelCase on the wire, unknown fields ignored when read; and
+what is said of one that is wrong.
 
 Strictness towards callers is the API's business; an object that a newer version wrote must still be readable.
 """
@@ -25,6 +25,15 @@ class Value(BaseModel):
             return cls.model_validate(fields)
         except ValidationError:
             return None
+
+
+class RequestError(Exception):
+    """A request that cannot be accepted: the field, and what is wrong with it."""
+
+    def __init__(self, field: str, message: str) -> None:
+        super().__init__(f"{field}: {message}")
+        self.field = field
+        self.message = message
 
 
 def fields_of(value: Value, model: type[Value]) -> dict[str, Any]:

@@ -32,7 +32,8 @@ from gpu_platform.domain.operations import (
     request_hash,
 )
 from gpu_platform.domain.storages import StorageRequest
-from gpu_platform.domain.units import RequestError, UnitRequest
+from gpu_platform.domain.units import UnitRequest
+from gpu_platform.domain.value import RequestError
 from gpu_platform.kube import ConflictError, KubeError, NotFoundError, QuotaBusyError, ResourcePath
 from gpu_platform.kube.paths import GPU_SPECS, OPERATIONS
 from gpu_platform.kube.requests import ObjectClient, delete_that, find

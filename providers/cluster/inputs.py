@@ -17,14 +17,13 @@ from gpu_platform.domain.storages import GPUStorageSpec, check_prepare, normalis
 from gpu_platform.domain.tenants import DEFAULT_TENANT, TENANT_NAME
 from gpu_platform.domain.units import (
     GPUUnitSpec,
-    RequestError,
     check_serverless,
     check_template,
     normalise_access,
     normalise_mounts,
     normalise_ssh,
 )
-from gpu_platform.domain.value import Value, sentence_of
+from gpu_platform.domain.value import RequestError, Value, sentence_of
 from gpu_platform.pulumi_protocol.properties import (
     Change,
     Path,

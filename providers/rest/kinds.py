@@ -24,7 +24,6 @@ from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.storages import StorageChange, StorageRequest, normalise_storage
 from gpu_platform.domain.units import (
     Access,
-    RequestError,
     Serverless,
     StorageMount,
     Template,
@@ -32,7 +31,7 @@ from gpu_platform.domain.units import (
     normalise_access,
     normalise_request,
 )
-from gpu_platform.domain.value import Value, sentence_of
+from gpu_platform.domain.value import RequestError, Value, sentence_of
 
 A = TypeVar("A", bound=Value)
 

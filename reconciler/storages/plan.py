@@ -16,7 +16,7 @@ from gpu_platform.domain.storages import (
     StorageReason,
     check_prepare,
 )
-from gpu_platform.domain.units import RequestError
+from gpu_platform.domain.value import RequestError
 from reconciler.child_diff import StorageChild, plan_child, plan_removal
 from reconciler.guarded_writes import CreateObject, ObjectWrite, PatchObject
 from reconciler.storages.observe import Observed

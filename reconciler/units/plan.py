@@ -20,7 +20,8 @@ from gpu_platform.domain.specs import GPUSpecSpec
 from gpu_platform.domain.ssh import plan_spare_tokens, read_spare_tokens, with_spare_tokens
 from gpu_platform.domain.stock import HANDOFF_LIMIT, claimed_at
 from gpu_platform.domain.storages import GPUStorageStatus, is_mountable
-from gpu_platform.domain.units import GPUUnitSpec, GPUUnitStatus, Phase, Reason, RequestError, normalise_mounts
+from gpu_platform.domain.units import GPUUnitSpec, GPUUnitStatus, Phase, Reason, normalise_mounts
+from gpu_platform.domain.value import RequestError
 from reconciler.child_diff import UnitChild, plan_child, plan_removal
 from reconciler.guarded_writes import DeleteObject, ObjectWrite, ReplaceObject
 from reconciler.templates import choose_template

@@ -15,8 +15,9 @@ from ipaddress import ip_address, ip_network
 
 from gpu_platform.domain import names
 from gpu_platform.domain.json_text import Json
-from gpu_platform.domain.ssh import Ssh, SshBlockError, SshContainer, check_ssh, target_host
+from gpu_platform.domain.ssh import Ssh, SshContainer, check_ssh, target_host
 from gpu_platform.domain.units import GPUUnitSpec
+from gpu_platform.domain.value import RequestError
 from reconciler.isolation import (
     ADDED_CAPABILITIES,
     build_empty_dir,
@@ -98,8 +99,8 @@ def find_ssh_problem(
         return f"spec.ssh: the SSH server begins as root, and the Pod Security profile of {namespace} is restricted"
     try:
         block = check_ssh(spec.ssh)
-    except SshBlockError as error:
-        return f"spec.ssh.{error}"
+    except RequestError as error:
+        return f"spec.{error}"
     taken = {port.port for port in spec.template.ports} | ({HEALTH_PORT} if spec.serverless is not None else set())
     if block.port in taken:
         return f"spec.ssh.port: {block.port} is taken by the template or the serverless sidecar; choose another"

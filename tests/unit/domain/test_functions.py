@@ -18,7 +18,7 @@ from gpu_platform.domain.functions import (
 from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.operations import marks_of, request_hash
 from gpu_platform.domain.stacks import StackAddress, StackKind, intent_of
-from gpu_platform.domain.units import RequestError
+from gpu_platform.domain.value import RequestError
 from tests.support.builders import make_unit
 
 HASH = "a" * 64

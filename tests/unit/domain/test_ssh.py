@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from gpu_platform.domain.ssh import (
     PublicKeyError,
     Ssh,
-    SshBlockError,
     SshWish,
     accept_ssh,
     access_command,
@@ -22,13 +21,13 @@ from gpu_platform.domain.ssh import (
 )
 from gpu_platform.domain.units import (
     GPUUnitSpec,
-    RequestError,
     UnitChange,
     UnitRequest,
     merge_change,
     normalise_request,
     with_token_hash,
 )
+from gpu_platform.domain.value import RequestError
 from tests.support.earlier_version import EARLIER_TOKEN_UNIT
 from tests.support.ssh_blocks import encode_key, make_ecdsa_key, make_key, make_rsa_key, ssh_block
 
@@ -219,10 +218,10 @@ def test_nothing_that_is_written_down_holds_the_token() -> None:
 
 @pytest.mark.parametrize("token", ["two words", "ünïcode", "line\nbreak"])
 def test_a_token_that_the_client_could_not_read_is_refused_without_repeating_it(token: str) -> None:
-    with pytest.raises(SshBlockError) as refused:
+    with pytest.raises(RequestError) as refused:
         accept_ssh(wish(token=token))
 
-    assert refused.value.field == "token"
+    assert refused.value.field == "ssh.token"
     assert token not in str(refused.value)
 
 

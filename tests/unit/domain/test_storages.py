@@ -21,7 +21,7 @@ from gpu_platform.domain.storages import (
     normalise_storage,
     prepare_digest,
 )
-from gpu_platform.domain.units import RequestError
+from gpu_platform.domain.value import RequestError
 from tests.support.builders import make_storage
 
 HASH = "a" * 64

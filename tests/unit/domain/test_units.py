@@ -11,7 +11,6 @@ from gpu_platform.domain.operations import request_hash
 from gpu_platform.domain.units import (
     Access,
     GPUUnitSpec,
-    RequestError,
     Template,
     UnitChange,
     UnitRequest,
@@ -21,6 +20,7 @@ from gpu_platform.domain.units import (
     merge_change,
     normalise_request,
 )
+from gpu_platform.domain.value import RequestError
 
 WEB = {"name": "web", "port": 80}
 SSH = {"name": "ssh", "port": 22}
