@@ -4,13 +4,16 @@ import asyncio
 import base64
 import logging
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import nats.errors
 from nats.aio.client import DEFAULT_INBOX_PREFIX, Client
+from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
 from nats.js import JetStreamContext
 from nats.js.api import DEFAULT_PREFIX
 
@@ -70,7 +73,7 @@ async def open_queue(access: QueueAccess, name: str, *, inbox_prefix: str | None
 @asynccontextmanager
 async def open_client(access: QueueAccess, name: str, *, inbox_prefix: str | None = None) -> AsyncIterator[Client]:
     """The same without JetStream: for the servers' own account."""
-    _check_url(access.url)
+    _check_url(access)
     trust = _build_trust(access)
     shown = _Pass(access.credentials) if access.credentials else None
     client = Client()
@@ -165,13 +168,13 @@ class _Doorman:
 
     def let_in(self) -> None:
         if self._is_open_to_listeners():
-            raise QueueAccessError(f"{self._server} speaks no TLS; without it, nothing is said there")
+            raise QueueAccessError(f"{self._access.place} speaks no TLS; without it, nothing is said there")
         self._is_in = True
 
     async def look_again(self) -> None:
         self._said = ""
         if self._is_open_to_listeners():
-            log.error("queue.without_tls", extra={"server": self._server})
+            log.error("queue.without_tls", extra={"server": self._access.place})
             await self._client.close()
 
     async def report(self, error: Exception) -> None:
@@ -186,18 +189,14 @@ class _Doorman:
 
     def _why_not(self, error: Exception) -> str | None:
         if isinstance(error, ssl.SSLCertVerificationError):
-            return f"{self._server} shows a certificate that is not believed: {error.verify_message}"
+            return f"{self._access.place} shows a certificate that is not believed: {error.verify_message}"
         if REFUSED in str(error).lower():
-            return f"{self._server} refuses us; we showed {self._access.credentials or 'no credentials'}"
+            return f"{self._access.place} refuses us; we showed {self._access.credentials or 'no credentials'}"
         return None
 
     def _is_open_to_listeners(self) -> bool:
         """The client takes the server's word for whether there is TLS, and tells nobody else."""
         return self._needs_tls and not self._client._server_info.get("tls_required")  # noqa: SLF001
-
-    @property
-    def _server(self) -> str:
-        return _without_password(self._access.url)
 
 
 def _read_credentials(file: Path) -> Credentials:
@@ -220,14 +219,10 @@ def _build_trust(access: QueueAccess) -> ssl.SSLContext | None:
     return context
 
 
-def _check_url(url: str) -> None:
-    parts = urlsplit(url)
+def _check_url(access: QueueAccess) -> None:
+    parts = urlsplit(access.url)
     if parts.scheme not in SCHEMES or not parts.hostname:
-        raise QueueAccessError(f"{_without_password(url)} should be tls://host:port or nats://host:port")
-
-
-def _without_password(url: str) -> str:
-    return url.rpartition("@")[2] if "@" in url else url
+        raise QueueAccessError(f"{access.place} should be tls://host:port or nats://host:port")
 
 
 def core_of(js: JetStreamContext) -> Client:
@@ -249,6 +244,20 @@ def prefix_of(js: JetStreamContext) -> str:
     """Under which it asks JetStream: another one where the streams are of another account."""
     prefix: str = js._prefix  # noqa: SLF001
     return prefix
+
+
+@asynccontextmanager
+async def subscribed(
+    client: Client, subject: str, take: Callable[[Msg], Awaitable[None]] | None = None
+) -> AsyncIterator[Subscription]:
+    """A subscription that ends with the block; without `take`, its messages are asked for."""
+    with translated():
+        subscription = await client.subscribe(subject, cb=take)
+    try:
+        yield subscription
+    finally:
+        with suppress(nats.errors.Error):
+            await subscription.unsubscribe()
 
 
 async def wait_until_closed(js: JetStreamContext) -> None:

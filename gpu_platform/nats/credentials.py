@@ -27,7 +27,7 @@ from enum import IntEnum
 from typing import Any, Self
 
 from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from gpu_platform.nats.permissions import (
     SHARED,
@@ -118,11 +118,6 @@ def sign(seed: str, data: bytes) -> bytes:
     return Ed25519PrivateKey.from_private_bytes(read_seed(seed)[1]).sign(data)
 
 
-def verify(public_key: str, signature: bytes, data: bytes) -> None:
-    """cryptography.exceptions.InvalidSignature: somebody else has signed, or something else."""
-    Ed25519PublicKey.from_public_bytes(read_public_key(public_key)[1]).verify(signature, data)
-
-
 def _role_of(number: int) -> KeyRole:
     try:
         return KeyRole(number)
@@ -156,12 +151,6 @@ class Credentials:
 
     token: str
     seed: str
-
-    @property
-    def account(self) -> str:
-        """The public key of the account that it belongs to."""
-        claims = read_claims(self.token)
-        return str(claims["nats"].get("issuer_account") or claims["iss"])
 
     @property
     def jetstream_prefix(self) -> str | None:

@@ -14,7 +14,7 @@ from nats.aio.subscription import Subscription
 from nats.js import JetStreamContext
 from nats.js.api import Header, StatusCode
 
-from gpu_platform.nats.connection import connected_core_of, core_of, prefix_of
+from gpu_platform.nats.connection import connected_core_of, core_of, prefix_of, subscribed
 from gpu_platform.nats.errors import QueueUnavailableError, translated
 from gpu_platform.nats.subjects import QUEUE, consumer_name
 
@@ -109,16 +109,12 @@ async def take_call(js: JetStreamContext, tenant: str, function: str) -> Deliver
     """
     core = connected_core_of(js)
     inbox = core.new_inbox()
-    with translated():
-        subscription = await core.subscribe(inbox)
-        try:
+    async with subscribed(core, inbox) as subscription:
+        with translated():
             place = f"{prefix_of(js)}.CONSUMER.MSG.NEXT.{QUEUE}.{consumer_name(tenant, function)}"
             reconnects = core.stats["reconnects"]
             await core.publish(place, REQUEST, reply=inbox)
             message = await _wait_for_answer(subscription, lambda: core.stats["reconnects"] != reconnects)
-        finally:
-            with suppress(nats.errors.Error):
-                await subscription.unsubscribe()
     return None if message is None else _read_answer(message)
 
 

@@ -10,17 +10,15 @@ They come without what may be large (see `without_contents`): many of them are i
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
 
 from nats.aio.msg import Msg
-from nats.aio.subscription import Subscription
 from nats.js import JetStreamContext
 from nats.js.errors import APIError
 
 from gpu_platform.domain.invocations import without_contents
-from gpu_platform.nats.connection import connected_core_of
+from gpu_platform.nats.connection import connected_core_of, subscribed
 from gpu_platform.nats.errors import QueueUnavailableError, translated
 from gpu_platform.nats.records import Seen, read_record
 from gpu_platform.nats.subjects import (
@@ -149,15 +147,10 @@ class Listing:
     async def read_queue(self) -> tuple[Queued, ...]:
         """All of it."""
         found: list[Queued] = []
-        sequence = 1
-        while True:
-            batch = await read_batch(self._js, QUEUE, queue_subject("*", "*", "*"), sequence, BATCH)
-            for each in batch.messages:
-                tenant, function, invocation_id = each.subject.split(".")[-3:]
-                found.append(Queued(tenant, function, invocation_id, each.sequence, each.stored_at))
-            if batch.is_last or not batch.messages:
-                return tuple(found)
-            sequence = batch.messages[-1].sequence + 1
+        async for each in read_all(self._js, QUEUE, queue_subject("*", "*", "*")):
+            tenant, function, invocation_id = each.subject.split(".")[-3:]
+            found.append(Queued(tenant, function, invocation_id, each.sequence, each.stored_at))
+        return tuple(found)
 
     async def remove_queued(self, queued: Queued) -> None:
         """That very message. Twice is fine."""
@@ -192,7 +185,11 @@ async def read_batch(js: JetStreamContext, stream: str, subject: str, sequence: 
     """The messages on these subjects, in the order in which they were stored."""
     asked = {"seq": max(sequence, 1), "next_by_subj": subject, "batch": limit, "max_bytes": BATCH_BYTES}
     messages = []
-    async with _asked(js, f"$JS.API.DIRECT.GET.{stream}", json.dumps(asked).encode()) as answers:
+    client = connected_core_of(js)
+    inbox = client.new_inbox()
+    async with subscribed(client, inbox) as answers:
+        with translated():
+            await client.publish(f"$JS.API.DIRECT.GET.{stream}", json.dumps(asked).encode(), reply=inbox)
         while True:
             with translated():
                 answer = await answers.next_msg(timeout=ANSWER_SECONDS)
@@ -208,19 +205,17 @@ async def read_batch(js: JetStreamContext, stream: str, subject: str, sequence: 
                 raise QueueUnavailableError(f"NATS does not hand out {stream}: {status}")
 
 
-@asynccontextmanager
-async def _asked(js: JetStreamContext, subject: str, question: bytes) -> AsyncIterator[Subscription]:
-    client = connected_core_of(js)
-    inbox = client.new_inbox()
-    with translated():
-        answers = await client.subscribe(inbox)
-    try:
-        with translated():
-            await client.publish(subject, question, reply=inbox)
-        yield answers
-    finally:
-        with translated():
-            await answers.unsubscribe()
+async def read_all(
+    js: JetStreamContext, stream: str, subject: str, sequence: int = 1, limit: int = BATCH
+) -> AsyncIterator[StoredMessage]:
+    """From this sequence on, `limit` of them in memory at once."""
+    while True:
+        batch = await read_batch(js, stream, subject, sequence, limit)
+        for message in batch.messages:
+            yield message
+        if batch.is_last or not batch.messages:
+            return
+        sequence = batch.messages[-1].sequence + 1
 
 
 def _as_stored(answer: Msg, headers: dict[str, str]) -> StoredMessage:

@@ -19,7 +19,7 @@ from nats.js import JetStreamContext
 
 from gpu_platform.clock import wait_at_most
 from gpu_platform.domain.invocations import Invocation
-from gpu_platform.nats.connection import core_of
+from gpu_platform.nats.connection import core_of, subscribed
 from gpu_platform.nats.errors import OutdatedError, TooLargeError, UnreadableError, translated
 from gpu_platform.nats.streams import LARGEST_RECORD, find_message
 from gpu_platform.nats.subjects import QUEUE, RECORDS, changed_subject, queue_subject, record_subject, wake_subject
@@ -64,13 +64,8 @@ async def follow_wakes(js: JetStreamContext, wake: Callable[[str, str], None]) -
         tenant, function = message.subject.split(".")[-2:]
         wake(tenant, function)
 
-    with translated():
-        subscription = await core_of(js).subscribe(wake_subject("*", "*"), cb=take)
-    try:
+    async with subscribed(core_of(js), wake_subject("*", "*"), take):
         yield
-    finally:
-        with suppress(nats.errors.Error):
-            await subscription.unsubscribe()
 
 
 class Hints:
@@ -179,10 +174,6 @@ class Records:
         with suppress(OutdatedError), translated():
             await self._js.publish(subject, timeout=WRITE_SECONDS, headers={EXPECTED_SEQUENCE: ABSENT})
         await self._hint(wake_subject(call.tenant, call.function))
-
-    async def is_queued(self, call: Invocation) -> bool:
-        subject = queue_subject(call.tenant, call.function, call.id)
-        return await find_message(self._js, QUEUE, subject) is not None
 
     async def unqueue(self, call: Invocation) -> None:
         """It makes room at once. Whoever takes it all the same finds that it is over."""

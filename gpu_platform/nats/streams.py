@@ -1,9 +1,9 @@
 """The streams and consumers in JetStream, and what waits for each consumer. Only the control plane makes any."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 
 from nats.js import JetStreamContext
 from nats.js.api import (
@@ -69,44 +69,35 @@ async def find_message(js: JetStreamContext, stream: str, subject: str, *, direc
 
 
 def build_streams(replicas: int) -> tuple[StreamConfig, ...]:
-    records = StreamConfig(
+    # What does not fit is refused, so that its caller learns of it.
+    build = partial(
+        StreamConfig, storage=StorageType.FILE, discard=DiscardPolicy.NEW, num_replicas=replicas, allow_direct=True
+    )
+    records = build(
         name=RECORDS,
         subjects=[f"{RECORD_PREFIX}.>"],
-        storage=StorageType.FILE,
-        discard=DiscardPolicy.NEW,
         max_msgs_per_subject=1,
         max_msg_size=LARGEST_RECORD + ROOM_FOR_HEADERS,
         max_bytes=STREAM_BYTES[RECORDS],
-        num_replicas=replicas,
         # A record goes some time after its end, by itself.
         allow_msg_ttl=True,
         # Never with rollups: whoever may write one record could wipe away everybody's with its headers.
         allow_rollup_hdrs=False,
-        allow_direct=True,
         deny_delete=True,
     )
-    queue = StreamConfig(
+    queue = build(
         name=QUEUE,
         subjects=[f"{QUEUE_PREFIX}.>"],
         retention=RetentionPolicy.WORK_QUEUE,
-        storage=StorageType.FILE,
-        # What does not fit is refused, so that its caller learns of it.
-        discard=DiscardPolicy.NEW,
         max_bytes=STREAM_BYTES[QUEUE],
-        num_replicas=replicas,
-        allow_direct=True,
     )
-    bodies = StreamConfig(
+    bodies = build(
         name=BODIES,
         subjects=[f"{BODY_PREFIX}.>"],
-        storage=StorageType.FILE,
-        discard=DiscardPolicy.NEW,
         max_msgs_per_subject=1,
         max_bytes=STREAM_BYTES[BODIES],
-        num_replicas=replicas,
         # Each chunk goes by itself, after its call's record.
         allow_msg_ttl=True,
-        allow_direct=True,
         deny_delete=True,
     )
     return records, queue, bodies
@@ -160,8 +151,12 @@ async def read_backlogs(js: JetStreamContext) -> dict[tuple[str, str], Backlog]:
     found: dict[tuple[str, str], Backlog] = {}
     offset = 0
     while True:
-        with translated(), stream_needed():
-            page = await js.consumers_info(QUEUE, offset)
+        with translated():
+            try:
+                page = await js.consumers_info(QUEUE, offset)
+            except NotFoundError as error:
+                # A queue that is not there (yet, or any more) is one that does not answer.
+                raise QueueUnavailableError(f"NATS has no stream {QUEUE}") from error
         if not page:
             return found
         found |= {key: _backlog_of(info) for info in page if (key := parse_consumer_name(info.name)) is not None}
@@ -180,12 +175,3 @@ async def read_backlog(js: JetStreamContext, tenant: str, function: str) -> Back
 def _backlog_of(info: ConsumerInfo) -> Backlog:
     given = info.delivered.consumer_seq if info.delivered else 0
     return Backlog(info.num_pending or 0, info.num_ack_pending or 0, given)
-
-
-@contextmanager
-def stream_needed() -> Iterator[None]:
-    """A queue that is not there (yet, or any more) is one that does not answer."""
-    try:
-        yield
-    except NotFoundError as error:
-        raise QueueUnavailableError(f"NATS has no stream {QUEUE}") from error

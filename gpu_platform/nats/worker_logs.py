@@ -7,7 +7,7 @@ from nats.js.api import DiscardPolicy, StorageType, StreamConfig
 
 from gpu_platform.domain.worker_logs import BYTES, ENTRIES, KEPT
 from gpu_platform.nats.errors import translated
-from gpu_platform.nats.listing import read_batch
+from gpu_platform.nats.listing import read_all
 from gpu_platform.nats.records import EXPECTED_SEQUENCE
 from gpu_platform.nats.streams import ensure_stream, find_message
 from gpu_platform.nats.subjects import LOG_PREFIX, LOGS, log_subject
@@ -69,15 +69,9 @@ async def list_logs(
     js: JetStreamContext, tenant: str, function: str, worker: str = "*", *, sequence: int = 1
 ) -> tuple[WorkerLog, ...]:
     """Those that were written from this sequence on, in that order."""
-    found: list[WorkerLog] = []
-    while True:
-        batch = await read_batch(js, LOGS, log_subject(tenant, function, worker), sequence, BATCH)
-        found += [
-            WorkerLog(each.subject.rpartition(".")[2], _parse(each.data), each.sequence) for each in batch.messages
-        ]
-        if batch.is_last or not batch.messages:
-            return tuple(found)
-        sequence = found[-1].sequence + 1
+    messages = read_all(js, LOGS, log_subject(tenant, function, worker), sequence, BATCH)
+    found = [WorkerLog(each.subject.rpartition(".")[2], _parse(each.data), each.sequence) async for each in messages]
+    return tuple(found)
 
 
 async def remove_logs(js: JetStreamContext, tenant: str, function: str, worker: str = "*") -> None:

@@ -20,7 +20,6 @@ from gpu_platform.nats.streams import (
     list_consumers,
     read_backlog,
     remove_consumer,
-    stream_needed,
 )
 
 log = logging.getLogger(__name__)
@@ -152,8 +151,7 @@ class QueueLink:
         asking = asyncio.create_task(question(self._js))
         asking.add_done_callback(lambda task: task.cancelled() or task.exception())
         try:
-            with stream_needed():
-                return await asyncio.shield(asking)
+            return await asyncio.shield(asking)
         except QueueUnavailableError:
             raise
         except Exception as error:

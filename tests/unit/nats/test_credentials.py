@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from gpu_platform.nats.credentials import (
     CredentialsFormError,
@@ -28,7 +29,6 @@ from gpu_platform.nats.credentials import (
     read_public_key,
     read_seed,
     sign,
-    verify,
 )
 from gpu_platform.nats.permissions import (
     SHARED,
@@ -46,6 +46,10 @@ RAW = bytes(range(32))
 # An example of the documentation of NATS.
 DOCUMENTED_SEED = "SUACSSL3UAHUDXKFSNVUZRF5UHPMWZ6BFDTJ7M6USDXIEDNPPQYYYCU3VY"
 DOCUMENTED_KEY = "UDXU4RCSJNZOIQHZNWXHXORDPRTGNJAHAHFRGZNEEJCPQTT2M7NLCNF4"
+
+
+def verify(public_key: str, signature: bytes, data: bytes) -> None:
+    Ed25519PublicKey.from_public_bytes(read_public_key(public_key)[1]).verify(signature, data)
 
 
 def draws() -> Iterator[bytes]:
@@ -146,7 +150,7 @@ def test_the_same_question_has_the_same_credentials_and_another_one_others(keyri
 
 def test_a_sidecar_belongs_to_the_account_of_the_workers(keyring: Keyring) -> None:
     credentials = parse_credentials(mint_sidecar(keyring.workers, "acme", "resize", NOW))
-    assert credentials.account == public_key_of(keyring.workers)
+    assert read_claims(credentials.token)["iss"] == public_key_of(keyring.workers)
     assert credentials.jetstream_prefix == WORKERS_JETSTREAM
     assert keyring.credentials_of(QueueUser.API, NOW).jetstream_prefix is None
 

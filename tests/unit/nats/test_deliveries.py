@@ -23,7 +23,7 @@ class Core:
     def new_inbox(self) -> str:
         return "inbox"
 
-    async def subscribe(self, _: str) -> "Core":
+    async def subscribe(self, _: str, **__: Any) -> "Core":
         return self
 
     async def unsubscribe(self) -> None:
