@@ -9,7 +9,7 @@ from gpu_platform.nats.connection import (
     core_of,
     obey_cancellation,
     open_queue,
-    wait_until_closed,
+    run_until_closed,
 )
 from gpu_platform.nats.durability import StorageWatch
 from gpu_platform.nats.errors import QueueUnavailableError
@@ -86,10 +86,7 @@ class QueueLink:
             await self.hints.follow(js)
             self._js = js
             log.info("queue.connected", extra={"server": access.place})
-            async with asyncio.TaskGroup() as group:
-                watching = group.create_task(self._watch_storage(js))
-                await wait_until_closed(js)
-                watching.cancel()
+            await run_until_closed(js, self._watch_storage(js))
 
     async def _watch_storage(self, js: JetStream) -> None:
         while True:

@@ -15,8 +15,9 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime, timedelta
+from functools import partial
 
 from gpu_platform.domain.invocation_plan import QUEUE_GRACE, BodyRetention, Sweep, last_step_at, plan_bodies, plan_sweep
 from gpu_platform.domain.invocations import Invocation, InvocationState, call_off, expire, without_contents
@@ -34,8 +35,6 @@ from gpu_platform.nats.records import Records, Seen
 FunctionExists = Callable[[str, str], Awaitable[bool]]
 """By tenant and name."""
 
-BATCH = 256
-
 Key = tuple[str, str, str]
 """Tenant, id and function: a worker can write records of its own function, with any id."""
 
@@ -52,6 +51,12 @@ QUEUE_LOOKS_PER_GRACE = 2
 
 LEFTOVER = timedelta(seconds=60)
 """How long a message may be in the queue without a call that is not over: its worker may be about to say so."""
+
+END_OF: Mapping[Sweep, Callable[..., Invocation]] = {
+    Sweep.CANCEL_DELETED: partial(call_off, reason="FunctionDeleted"),
+    Sweep.CANCEL: partial(call_off, reason="Cancelled"),
+    Sweep.EXPIRE: expire,
+}
 
 
 def function_lookup(cache: ObjectCache, client: ObjectClient) -> FunctionExists:
@@ -96,7 +101,7 @@ class OpenCalls:
             self._calls.clear()
             self._cancelled.clear()
         while True:
-            page = await self._listing.read_page(EVERYBODY, self._sequence, limit=BATCH)
+            page = await self._listing.read_page(EVERYBODY, self._sequence)
             for seen in page.seen:
                 self._take(seen)
             self._sequence = page.next_sequence
@@ -138,23 +143,12 @@ async def apply_sweep(records: Records, call: Invocation, action: Sweep, now: da
 
 
 async def _end(records: Records, seen: Seen, action: Sweep, now: datetime) -> None:
-    end = _end_of(action)
+    end = END_OF[action]
     try:
-        await records.change(seen, end(seen.call, now))
+        await records.change(seen, end(seen.call, now=now))
     except TooLargeError:
         # An end without its contents is better than none.
-        await records.change(seen, end(without_contents(seen.call), now))
-
-
-def _end_of(action: Sweep) -> Callable[[Invocation, datetime], Invocation]:
-    match action:
-        case Sweep.CANCEL_DELETED:
-            return lambda call, now: call_off(call, "FunctionDeleted", now)
-        case Sweep.CANCEL:
-            return lambda call, now: call_off(call, "Cancelled", now)
-        case Sweep.EXPIRE:
-            return expire
-    raise ValueError(f"{action} is no end")
+        await records.change(seen, end(without_contents(seen.call), now=now))
 
 
 class BodiesSweep:

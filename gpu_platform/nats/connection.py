@@ -4,10 +4,11 @@ import asyncio
 import base64
 import logging
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import nats.errors
@@ -260,10 +261,15 @@ async def subscribed(
             await subscription.unsubscribe()
 
 
-async def wait_until_closed(js: JetStreamContext) -> None:
-    """The client itself connects again. It gives up only where it is not let in any more."""
-    while not core_of(js).is_closed:  # noqa: ASYNC110 - it tells nobody
-        await asyncio.sleep(LOOK_SECONDS)
+async def run_until_closed(js: JetStreamContext, *duties: Coroutine[Any, Any, None]) -> None:
+    """Runs them beside each other. The client itself connects again. It gives up only where it is not let in any
+    more."""
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(duty) for duty in duties]
+        while not core_of(js).is_closed:  # noqa: ASYNC110 - it tells nobody
+            await asyncio.sleep(LOOK_SECONDS)
+        for task in tasks:
+            task.cancel()
 
 
 def obey_cancellation() -> None:

@@ -14,7 +14,7 @@ from gpu_platform.kube.requests import ObjectClient
 from gpu_platform.store.unit_acquisition import Taken, claim_first, given_back_unless_written
 from reconciler.expectations import OwnWrites, place_of
 from reconciler.functions.observe import Observed
-from reconciler.functions.plan import CreateWorker, Plan, Write
+from reconciler.functions.plan import CreateWorker, Plan
 from reconciler.functions.workers import build_worker, claim_mark
 from reconciler.guarded_writes import CreateObject, apply_write
 
@@ -30,7 +30,10 @@ async def apply_workers(
         if refusal is not None and isinstance(write, CreateWorker):
             continue
         try:
-            await _apply(write, observed, free, client, own_writes, now)
+            if not isinstance(write, CreateWorker):
+                own_writes.remember(*await apply_write(write, client))
+            elif observed.spec is not None:
+                await _create(write, observed.function, observed.spec, free, client, own_writes, now)
         except KubeError as error:
             if not error.is_refusal:
                 raise
@@ -42,20 +45,6 @@ def describe_refusal(refusal: KubeError) -> str:
     """What a tenant is told of a creation that the API server refused."""
     reached = parse_exceeded(refusal.message)
     return describe_reached(reached) if reached else refusal.message
-
-
-async def _apply(
-    write: Write,
-    observed: Observed,
-    free: list[Json],
-    client: ObjectClient,
-    own_writes: OwnWrites,
-    now: Callable[[], datetime],
-) -> None:
-    if not isinstance(write, CreateWorker):
-        own_writes.remember(*await apply_write(write, client))
-    elif observed.spec is not None:
-        await _create(write, observed.function, observed.spec, free, client, own_writes, now)
 
 
 async def _create(

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Protocol
 
 from gpu_platform.controller.loop import Done, Key, RequeueAfter, Result, Trigger
 from gpu_platform.domain import names
@@ -15,13 +14,12 @@ from gpu_platform.kube import AlreadyExistsError, KubeError
 from gpu_platform.kube.paths import GPU_FUNCTIONS
 from gpu_platform.kube.requests import ObjectClient, find
 from gpu_platform.nats.errors import QueueUnavailableError
-from gpu_platform.nats.streams import Backlog
 from reconciler.expectations import PATIENCE, OwnWrites, Place, place_of
 from reconciler.functions.apply import apply_workers, describe_refusal
 from reconciler.functions.credentials import CredentialsError, Signer, ensure_secret
 from reconciler.functions.observe import Observed, build_after_unit, is_put_back, observe_function
 from reconciler.functions.plan import count_workers, find_problem, plan_function
-from reconciler.functions.queue_link import StillConnectingError
+from reconciler.functions.queue_link import QueueLink, StillConnectingError
 from reconciler.functions.scaling import Scaler
 from reconciler.functions.workers import WorkerStarts
 from reconciler.guarded_writes import CreateObject, Recorder, apply_write, write_status
@@ -44,21 +42,6 @@ BELIEVED = timedelta(seconds=30)
 """How long a consumer and a Secret that were there are not asked for again."""
 
 
-class Queue(Protocol):
-    """Every call may raise QueueUnavailableError."""
-
-    async def ensure_consumer(self, tenant: str, function: str, ack_wait: timedelta) -> None: ...
-
-    async def remove_consumer(self, tenant: str, function: str) -> None: ...
-
-    async def list_consumers(self) -> frozenset[tuple[str, str]]: ...
-
-    async def read_backlog(self, tenant: str, function: str) -> Backlog | None: ...
-
-    @property
-    def storage_problem(self) -> str | None: ...
-
-
 @dataclass(frozen=True)
 class Refusal:
     words: str
@@ -76,7 +59,7 @@ class FunctionsController:
         world: World,
         client: ObjectClient,
         events: Recorder,
-        queue: Queue,
+        queue: QueueLink,
         signer: Signer,
         scaler: Scaler,
         starts: WorkerStarts,

@@ -14,9 +14,8 @@ from gpu_platform.kube.requests import ObjectClient, find
 from gpu_platform.nats.credentials import KeyFormError, KeyRole, check_public_key, mint_sidecar, public_key_of
 from gpu_platform.nats.permissions import sidecar_permissions
 from reconciler.guarded_writes import CreateObject, ReplaceObject, apply_write
+from reconciler.units.serverless_resources import AUTHORITY_FILE, CREDENTIALS_FILE
 
-CREDENTIALS_KEY = "nats.creds"
-AUTHORITY_KEY = "ca.crt"
 ANNOTATION_MINTED_AT = f"{names.GROUP}/minted-at"
 ANNOTATION_MINTED_FOR = f"{names.GROUP}/minted-for"
 
@@ -112,9 +111,9 @@ def _build_secret(function: Json, tenant: str, signing: Signing, purpose: str, n
     metadata = function["metadata"]
     content = {}
     if signing.seed:
-        content[CREDENTIALS_KEY] = mint_sidecar(signing.seed, tenant, metadata["name"], now, LIFETIME)
+        content[CREDENTIALS_FILE] = mint_sidecar(signing.seed, tenant, metadata["name"], now, LIFETIME)
     if signing.authority:
-        content[AUTHORITY_KEY] = signing.authority
+        content[AUTHORITY_FILE] = signing.authority
     return {
         "apiVersion": "v1",
         "kind": "Secret",

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from datetime import timedelta
 from typing import Any, TypeVar
 
-from gpu_platform.nats.connection import JetStream, QueueAccess, obey_cancellation, open_queue, wait_until_closed
+from gpu_platform.nats.connection import JetStream, QueueAccess, obey_cancellation, open_queue, run_until_closed
 from gpu_platform.nats.durability import NotDurableError, StorageWatch, check_durability
 from gpu_platform.nats.errors import QueueUnavailableError
 from gpu_platform.nats.permissions import QueueUser, inbox_prefix_of
@@ -43,6 +43,8 @@ class StillConnectingError(QueueUnavailableError):
 
 
 class QueueLink:
+    """Every question may raise QueueUnavailableError."""
+
     def __init__(
         self,
         access: QueueAccess | None,
@@ -109,11 +111,7 @@ class QueueLink:
             self._js = js
             log.info("queue.connected", extra={"server": access.place})
             duties = (self._keep_streams, self._watch_storage, *self._duties)
-            async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(_for_ever(duty, js)) for duty in duties]
-                await wait_until_closed(js)
-                for task in tasks:
-                    task.cancel()
+            await run_until_closed(js, *(_for_ever(duty, js) for duty in duties))
         raise QueueUnavailableError(f"{access.place} does not let us in any more; we try it anew")
 
     async def _keep_streams(self, js: JetStream) -> None:
@@ -144,7 +142,7 @@ class QueueLink:
         return await self._ask(lambda js: read_backlog(js, tenant, function))
 
     async def _ask(self, question: Callable[[JetStream], Coroutine[Any, Any, T]]) -> T:
-        """QueueUnavailableError. A question is never cancelled, for the client takes that for a time-out; whoever is
+        """A question is never cancelled, for the client takes that for a time-out; whoever is
         cancelled leaves it to its end."""
         if self._js is None:
             raise self._why_not()

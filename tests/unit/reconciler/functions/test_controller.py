@@ -2,6 +2,7 @@
 
 from contextlib import suppress
 from datetime import datetime, timedelta
+from typing import cast
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -17,7 +18,7 @@ from gpu_platform.nats.streams import Backlog
 from reconciler.functions.controller import EVERYTHING, REFUSED, FunctionsController
 from reconciler.functions.credentials import Signer
 from reconciler.functions.observe import observe_function
-from reconciler.functions.queue_link import StillConnectingError
+from reconciler.functions.queue_link import QueueLink, StillConnectingError
 from reconciler.functions.scaling import Scaler
 from reconciler.functions.workers import WorkerStarts, build_worker
 from reconciler.informers import World
@@ -66,7 +67,7 @@ class Scene:
             self.world,
             self.client,
             self,
-            self.queue,
+            cast(QueueLink, self.queue),
             Signer(None, None),
             Scaler(self.now),
             WorkerStarts(CollectorRegistry(), self.now),
