@@ -123,7 +123,7 @@ class Calls:
             with self._turn(mine):
                 if reason := mine.why_unwanted:
                     return _failure(CANCELLED, reason)
-                return _encode(_as_answer(self._invoke(call, mine)))
+                return _encode(self._invoke(call, mine))
         except (CancelledError, asyncio.CancelledError):
             return _failure(CANCELLED, "cancelled")
         except BaseException as error:
@@ -178,11 +178,8 @@ class Calls:
         return mine.future.result()
 
 
-def _as_answer(result: Any) -> Answer:
-    return result if isinstance(result, Answer) else Answer(body=result)
-
-
-def _encode(answer: Answer) -> bytes:
+def _encode(result: Any) -> bytes:
+    answer = result if isinstance(result, Answer) else Answer(body=result)
     try:
         # The answer itself is one level more than its body.
         return encode_json(answer.to_json(), DEEPEST + 1)

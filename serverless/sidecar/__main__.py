@@ -80,8 +80,7 @@ async def run(settings: SidecarSettings) -> None:
         woken_at=settings.woken_at,
         claimed_at=settings.claimed_at,
     )
-    largest = worker_settings.largest_body
-    async with FrameworkClient(settings.socket, settings.invoke_path, settings.health_path, largest) as framework:
+    async with FrameworkClient(settings.socket, settings.invoke_path, settings.health_path) as framework:
 
         def build_worker(js: JetStream) -> Worker:
             return Worker(js, Records(js, settings.result_retention), framework, worker_settings, now_utc)

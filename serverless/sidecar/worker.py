@@ -96,9 +96,6 @@ class WorkerSettings:
     claimed_at: datetime | None = None
     """How this worker came, if calls brought it."""
 
-    largest_body: int = LARGEST_BODY
-    """Bytes of JSON of an answer."""
-
 
 class Worker:
     def __init__(
@@ -348,10 +345,9 @@ class Worker:
             content = encode_json(result.body)
         except NotJsonError as error:
             return self._fail(f"the answer is no JSON: {error}")
-        if len(content) > self._settings.largest_body:
+        if len(content) > LARGEST_BODY:
             # To run it again would only make the same answer again.
-            room = self._settings.largest_body
-            return self._fail(f"the answer is too large: {len(content)} bytes; there is room for {room}")
+            return self._fail(f"the answer is too large: {len(content)} bytes; there is room for {LARGEST_BODY}")
         body: BodyReference | None = None
         if len(content) > INLINE_BODY:
             body = await self._bodies.put_result(call, content)
