@@ -128,7 +128,7 @@ def _build_services(
         cluster=cluster,
         units=UnitService(cluster, objects, metrics, now_utc, development_addresses=development),
         storages=StorageService(cluster, objects, now_utc, development_addresses=development),
-        functions=FunctionService(cluster, objects, now_utc, counts if queue.is_configured else None),
+        functions=FunctionService(cluster, objects, now_utc, counts.read if queue.is_configured else None),
         invocations=InvocationService(cluster, queue, counts, settings, limits, metrics, now_utc),
         drift=DriftTracker(cluster, now_utc),
     )

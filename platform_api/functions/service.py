@@ -20,7 +20,7 @@ from gpu_platform.process import pass_point
 from gpu_platform.store.ledger import delete_on_record, spec_of
 from platform_api.auth.keys import Caller
 from platform_api.cluster import Cluster
-from platform_api.functions.views import FunctionHealthReads, QueueFigures
+from platform_api.functions.views import FunctionHealthReads, ReadBacklog
 from platform_api.objects.idempotent_create import Accepted, Declarations, build_creation, check_catalogue
 from platform_api.objects.limits import ObjectLimits
 from platform_api.objects.optimistic_update import check_match
@@ -32,12 +32,12 @@ class FunctionService(ObjectService):
     what = "function"
 
     def __init__(
-        self, cluster: Cluster, limits: ObjectLimits, now: Callable[[], datetime], figures: QueueFigures | None
+        self, cluster: Cluster, limits: ObjectLimits, now: Callable[[], datetime], read_backlog: ReadBacklog | None
     ) -> None:
         super().__init__(cluster, limits, now)
         self._cluster = cluster
         self._declarations = Declarations(cluster.client, limits, self.path, self.what, now)
-        self.health = FunctionHealthReads(figures)
+        self.health = FunctionHealthReads(read_backlog)
 
     async def accept(self, caller: Caller, body: CreateFunction) -> Accepted[Json]:
         """A declaration, of a spec that is in the catalogue."""

@@ -4,9 +4,9 @@ can be asked), and what its workers have written, also those that are gone.
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable
 from dataclasses import dataclass
-from typing import Annotated, Protocol
+from typing import Annotated, Any
 
 from fastapi import Query
 
@@ -16,6 +16,7 @@ from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.value import fields_of
 from gpu_platform.domain.worker_logs import appended, merge_logs, text_of
 from gpu_platform.nats.errors import QueueUnavailableError
+from gpu_platform.nats.streams import Backlog
 from gpu_platform.nats.worker_logs import WorkerLog, list_logs
 from platform_api.auth.keys import Caller
 from platform_api.http.errors import conflict, unavailable
@@ -26,6 +27,9 @@ log = logging.getLogger(__name__)
 
 QUEUE_SECONDS = 1.5
 """For the queue to answer."""
+
+ReadBacklog = Callable[[str, str], Coroutine[Any, Any, Backlog]]
+"""By tenant and function. QueueUnavailableError: nobody can say. A function that has no queue yet has no calls."""
 
 NO_ANSWER = "NATS does not answer just now; calls that were accepted are kept"
 
@@ -40,47 +44,33 @@ def view_function(function: Json) -> FunctionView:
     return FunctionView(**(common | fields_of(spec, FunctionView)))
 
 
-@dataclass(frozen=True)
-class QueueCount:
-    """Calls of one function that are not over."""
-
-    waiting: int
-    running: int
-
-
-class QueueFigures(Protocol):
-    async def count(self, tenant: str, function: str) -> QueueCount:
-        """QueueUnavailableError: nobody can say. A function that has no queue yet has no calls."""
-        ...
-
-
 class FunctionHealthReads:
-    def __init__(self, figures: QueueFigures | None) -> None:
-        """Without figures, this API has no queue."""
-        self._figures = figures
-        self._asking: set[asyncio.Task[QueueCount]] = set()
+    def __init__(self, read_backlog: ReadBacklog | None) -> None:
+        """None: this API has no queue."""
+        self._read_backlog = read_backlog
+        self._asking: set[asyncio.Task[Backlog]] = set()
 
     async def read(self, caller: Caller, function: Json) -> FunctionHealth:
         view = view_function(function)
-        if self._figures is None:
+        if self._read_backlog is None:
             return build_health(view, None, "this API runs without NATS: natsURL is not set")
-        return build_health(view, await self._count(self._figures, caller.tenant, view.name), NO_ANSWER)
+        return build_health(view, await self._wait_for(self._read_backlog(caller.tenant, view.name)), NO_ANSWER)
 
-    async def _count(self, figures: QueueFigures, tenant: str, function: str) -> QueueCount | None:
+    async def _wait_for(self, answer: Coroutine[Any, Any, Backlog]) -> Backlog | None:
         # Left alone when it takes too long, not cancelled: NATS' client does not stand that.
-        task = asyncio.create_task(figures.count(tenant, function))
+        task = asyncio.create_task(answer)
         self._asking.add(task)
         task.add_done_callback(self._forget)
         await asyncio.wait({task}, timeout=QUEUE_SECONDS)
         return task.result() if task.done() and task.exception() is None else None
 
-    def _forget(self, task: asyncio.Task[QueueCount]) -> None:
+    def _forget(self, task: asyncio.Task[Backlog]) -> None:
         self._asking.discard(task)
         if not task.cancelled() and (error := task.exception()) and not isinstance(error, QueueUnavailableError):
             log.error("functions.count-failed", exc_info=error)
 
 
-def build_health(view: FunctionView, count: QueueCount | None, absence: str) -> FunctionHealth:
+def build_health(view: FunctionView, count: Backlog | None, absence: str) -> FunctionHealth:
     """Rows from top to bottom.
 
     | queue             | function                         | state             |
@@ -106,7 +96,7 @@ def build_health(view: FunctionView, count: QueueCount | None, absence: str) -> 
     return health.model_copy(update={"reason": FunctionReason.QUEUE_UNAVAILABLE.value, "message": absence})
 
 
-def _state_of(view: FunctionView, count: QueueCount | None) -> HealthState:
+def _state_of(view: FunctionView, count: Backlog | None) -> HealthState:
     if count is None or view.reason == FunctionReason.QUEUE_UNAVAILABLE:
         return HealthState.QUEUE_UNAVAILABLE
     if view.phase is FunctionPhase.FAILED:

@@ -4,16 +4,16 @@ Asked for often, so an answer of NATS counts for a moment.
 """
 
 import time
-from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from functools import partial
+from typing import Generic, TypeVar
 
 from gpu_platform.domain.limits import TenantLimits
 from gpu_platform.nats.listing import Listing, TenantUsage
 from gpu_platform.nats.streams import Backlog, read_backlog
 from gpu_platform.nats.subjects import CHUNK_BYTES
-from platform_api.functions.views import QueueCount
 from platform_api.http.errors import ApiError, unavailable
 from platform_api.nats_connection import QueueLink
 from platform_api.single_flight import SharedTasks
@@ -32,7 +32,8 @@ FILL_LIMIT = 0.9
 SCARCE_FILL = 0.75
 """Above it, only tenants with few records add to them: one tenant alone does not take the room of all."""
 
-_Place = tuple[str, str]
+Key = TypeVar("Key", bound=Hashable)
+Amount = TypeVar("Amount", int, TenantUsage)
 
 USAGE_SECONDS = 5.0
 """How long a measurement counts, together with what this process added since."""
@@ -79,69 +80,84 @@ def too_many_bytes(used: int, asked: int, limit: int) -> ApiError:
 
 
 @dataclass
-class _KnownCount:
-    figures: Backlog
+class _Known(Generic[Amount]):
+    amount: Amount
+    """As NATS said, with what this process has added since or is about to add."""
+
     at: float
-    added: int = 0
-    """By this process since then, or about to be."""
 
 
-class QueueCounts:
-    """Implements `QueueFigures` of the functions."""
+class _Amounts(Generic[Key, Amount]):
+    """What NATS says of each key, asked for once in a while, and what this process adds meanwhile."""
 
-    def __init__(self, link: QueueLink, clock: Callable[[], float] = time.monotonic) -> None:
-        self._link = link
+    def __init__(self, nothing: Amount, good_seconds: float, clock: Callable[[], float]) -> None:
+        self._nothing: Amount = nothing
+        self._good_seconds = good_seconds
         self._clock = clock
-        self._known: dict[_Place, _KnownCount] = {}
-        self._asking: SharedTasks[_Place, _KnownCount] = SharedTasks()
-        self._arriving: Counter[_Place] = Counter()
+        self._known: dict[Key, _Known[Amount]] = {}
+        self._asking: SharedTasks[Key, _Known[Amount]] = SharedTasks()
+        self._arriving: dict[Key, Amount] = {}
 
-    async def count(self, tenant: str, function: str) -> QueueCount:
-        figures = await self._read(tenant, function)
-        return QueueCount(waiting=figures.waiting, running=figures.running)
+    async def look(
+        self, key: Key, measure: Callable[[], Awaitable[Amount]], good_seconds: float | None = None
+    ) -> _Known[Amount]:
+        known = self._known.get(key)
+        if known is None or self._clock() - known.at > (good_seconds or self._good_seconds):
+            known = await self._asking.join(key, lambda: self._measure(key, measure))
+        return known
 
-    @asynccontextmanager
-    async def room(self, tenant: str, function: str, limit: int) -> AsyncIterator[None]:
-        """429 where one more would be too many. Several processes together may let in a few more.
-
-        Until the block ends, NATS may not have the call yet: it is counted beside what NATS says.
-        """
-        known = await self._look(tenant, function)
-        if known.figures.calls + known.added >= limit:
-            raise queue_full(function, limit)
-        known.added += 1
-        place = (tenant, function)
-        self._arriving[place] += 1
+    @contextmanager
+    def adding(self, key: Key, known: _Known[Amount], amount: Amount) -> Iterator[None]:
+        """Until the block ends, NATS may not have it yet: it is counted beside what NATS says."""
+        known.amount += amount
+        self._arriving[key] = self._arriving.get(key, self._nothing) + amount
         try:
             yield
         finally:
-            self._arriving[place] -= 1
-            if not self._arriving[place]:
-                del self._arriving[place]
+            self._arriving[key] -= amount
+            if self._arriving[key] == self._nothing:
+                del self._arriving[key]
 
-    def give_back_room(self, tenant: str, function: str) -> None:
-        """It was not needed."""
-        known = self._known.get((tenant, function))
-        if known is not None and known.added:
-            known.added -= 1
+    def give_back(self, key: Key, amount: Amount) -> None:
+        """It was not needed: nothing was stored."""
+        if known := self._known.get(key):
+            known.amount -= amount
 
-    async def _look(self, tenant: str, function: str) -> _KnownCount:
-        place = (tenant, function)
-        known = self._known.get(place)
-        if known is None or self._clock() - known.at > GOOD_SECONDS:
-            known = await self._asking.join(place, lambda: self._renew(place))
+    def forget(self, key: Key) -> None:
+        self._known.pop(key, None)
+
+    async def _measure(self, key: Key, measure: Callable[[], Awaitable[Amount]]) -> _Known[Amount]:
+        now, arriving = self._clock(), self._arriving.get(key, self._nothing)
+        amount = await measure()
+        self._known = {other: known for other, known in self._known.items() if now - known.at <= self._good_seconds}
+        known = self._known[key] = _Known(amount + arriving, now)
         return known
 
-    async def _renew(self, place: _Place) -> _KnownCount:
-        now, arriving = self._clock(), self._arriving[place]
-        figures = await self._read(*place)
-        self._known = {other: known for other, known in self._known.items() if now - known.at <= GOOD_SECONDS}
-        known = self._known[place] = _KnownCount(figures, now, arriving)
-        return known
 
-    async def _read(self, tenant: str, function: str) -> Backlog:
+class QueueCounts:
+    def __init__(self, link: QueueLink, clock: Callable[[], float] = time.monotonic) -> None:
+        self._link = link
+        self._calls: _Amounts[tuple[str, str], int] = _Amounts(0, GOOD_SECONDS, clock)
+
+    async def read(self, tenant: str, function: str) -> Backlog:
         # Before anybody takes its calls, nobody counts them either.
         return await read_backlog(self._link.js, tenant, function) or Backlog(waiting=0, running=0)
+
+    @asynccontextmanager
+    async def room(self, tenant: str, function: str, limit: int) -> AsyncIterator[None]:
+        """429 where one more would be too many. Several processes together may let in a few more."""
+
+        async def count() -> int:
+            return (await self.read(tenant, function)).calls
+
+        known = await self._calls.look((tenant, function), count)
+        if known.amount >= limit:
+            raise queue_full(function, limit)
+        with self._calls.adding((tenant, function), known, 1):
+            yield
+
+    def give_back_room(self, tenant: str, function: str) -> None:
+        self._calls.give_back((tenant, function), 1)
 
 
 class RecordRoom:
@@ -196,69 +212,36 @@ def find_refusal(
     return None
 
 
-@dataclass
-class _KnownUsage:
-    usage: TenantUsage
-    """As it was measured, with what this process has added since or is about to add."""
-
-    at: float
-
-
 class TenantRoom:
     """Several API processes do not see what the others accepted in the last `USAGE_SECONDS`: together they may exceed a
     limit by that much. Results of invocations that wait or run are stored also beyond the limit."""
 
     def __init__(self, limits_of: Callable[[str], TenantLimits], clock: Callable[[], float] = time.monotonic) -> None:
         self._limits_of = limits_of
-        self._clock = clock
-        self._known: dict[str, _KnownUsage] = {}
-        self._asking: SharedTasks[str, _KnownUsage] = SharedTasks()
-        self._arriving: defaultdict[str, TenantUsage] = defaultdict(lambda: NOTHING)
+        self._usage: _Amounts[str, TenantUsage] = _Amounts(NOTHING, USAGE_SECONDS, clock)
 
     @asynccontextmanager
     async def hold(
         self, listing: Listing, tenant: str, asked: TenantUsage, *, is_scarce: bool = False
     ) -> AsyncIterator[None]:
-        """Holds room for what the block stores; 429 where the tenant has none.
-
-        Until the block ends, NATS may not have it yet: it is counted beside what NATS says.
-        """
-        limits = self._limits_of(tenant)
-        known = await self._look(listing, tenant, USAGE_SECONDS)
-        if find_refusal(limits, known.usage, asked, is_scarce=is_scarce):
-            known = await self._look(listing, tenant, REFUSED_SECONDS)
-            if refusal := find_refusal(limits, known.usage, asked, is_scarce=is_scarce):
+        """Holds room for what the block stores; 429 where the tenant has none."""
+        limits, measure = self._limits_of(tenant), partial(listing.measure_tenant, tenant)
+        known = await self._usage.look(tenant, measure)
+        if find_refusal(limits, known.amount, asked, is_scarce=is_scarce):
+            known = await self._usage.look(tenant, measure, REFUSED_SECONDS)
+            if refusal := find_refusal(limits, known.amount, asked, is_scarce=is_scarce):
                 raise refusal
-        known.usage += asked
-        self._arriving[tenant] += asked
-        try:
-            yield
-        except BaseException:
-            self.give_back(tenant, asked)
-            raise
-        finally:
-            self._arriving[tenant] -= asked
-            if self._arriving[tenant] == NOTHING:
-                del self._arriving[tenant]
+        with self._usage.adding(tenant, known, asked):
+            try:
+                yield
+            except BaseException:
+                self.give_back(tenant, asked)
+                raise
 
     def give_back(self, tenant: str, held: TenantUsage) -> None:
         """Nothing was stored in it."""
-        if known := self._known.get(tenant):
-            known.usage -= held
+        self._usage.give_back(tenant, held)
 
     def measure_again(self, tenant: str) -> None:
         """For the tenant's next invocation: something was deleted."""
-        self._known.pop(tenant, None)
-
-    async def _look(self, listing: Listing, tenant: str, good_seconds: float) -> _KnownUsage:
-        known = self._known.get(tenant)
-        if known is None or self._clock() - known.at > good_seconds:
-            known = await self._asking.join(tenant, lambda: self._measure(listing, tenant))
-        return known
-
-    async def _measure(self, listing: Listing, tenant: str) -> _KnownUsage:
-        now, arriving = self._clock(), self._arriving[tenant]
-        usage = await listing.measure_tenant(tenant)
-        self._known = {other: known for other, known in self._known.items() if now - known.at <= USAGE_SECONDS}
-        known = self._known[tenant] = _KnownUsage(usage + arriving, now)
-        return known
+        self._usage.forget(tenant)

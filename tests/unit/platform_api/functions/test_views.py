@@ -11,13 +11,14 @@ from gpu_platform.domain.functions import FunctionPhase
 from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.tenants import Role
 from gpu_platform.nats.errors import QueueUnavailableError
+from gpu_platform.nats.streams import Backlog
 from platform_api.auth.keys import Caller
-from platform_api.functions.views import FunctionHealthReads, QueueCount, build_health, view_function
+from platform_api.functions.views import FunctionHealthReads, build_health, view_function
 from tests.support.builders import make_function
 from tests.support.virtual_time import now, run_in_virtual_time
 
 CALLER = Caller(tenant="acme", roles=frozenset({Role.VIEWER}), key_id="k")
-COUNT = QueueCount(waiting=3, running=1)
+COUNT = Backlog(waiting=3, running=1)
 
 
 def function(phase: str = "Ready", reason: str = "FunctionReady", **fields: Any) -> Json:
@@ -37,7 +38,7 @@ class Figures:
         self._silent = silent
         self.asked: list[tuple[str, str]] = []
 
-    async def count(self, tenant: str, function: str) -> QueueCount:
+    async def count(self, tenant: str, function: str) -> Backlog:
         self.asked.append((tenant, function))
         if self._silent:
             await asyncio.sleep(3_600)
@@ -45,7 +46,7 @@ class Figures:
 
 
 class Away:
-    async def count(self, tenant: str, function: str) -> QueueCount:
+    async def count(self, tenant: str, function: str) -> Backlog:
         raise QueueUnavailableError(f"no answer about {tenant}/{function}")
 
 
@@ -64,7 +65,7 @@ class Away:
         (make_function(), COUNT, HealthState.COLD),
     ],
 )
-def test_the_state_is_one_word(shown: Json, count: QueueCount | None, state: HealthState) -> None:
+def test_the_state_is_one_word(shown: Json, count: Backlog | None, state: HealthState) -> None:
     assert build_health(view_function(shown), count, "").state is state
 
 
@@ -81,7 +82,7 @@ def test_every_combination_has_a_state_and_only_ready_workers_make_it_ready() ->
 
 async def test_it_says_why_and_how_many_calls_there_are() -> None:
     figures = Figures()
-    health = await FunctionHealthReads(figures).read(CALLER, function("Failed", "NoStock"))
+    health = await FunctionHealthReads(figures.count).read(CALLER, function("Failed", "NoStock"))
     assert (health.state, health.reason, health.message) == (HealthState.FAILING, "NoStock", "in words")
     assert (health.waiting, health.running) == (3, 1)
     assert figures.asked == [("acme", "words")]
@@ -100,7 +101,7 @@ async def test_without_a_queue_it_says_so_and_what_to_do() -> None:
 @pytest.mark.parametrize("figures", [Away(), Figures(silent=True)])
 def test_a_queue_that_does_not_answer_is_not_waited_for(figures: Any) -> None:
     async def read() -> tuple[FunctionHealth, float]:
-        return await FunctionHealthReads(figures).read(CALLER, function(readyWorkers=1, workers=1)), now()
+        return await FunctionHealthReads(figures.count).read(CALLER, function(readyWorkers=1, workers=1)), now()
 
     health, seconds = run_in_virtual_time(read())
 
