@@ -56,6 +56,38 @@ class Store:
     bodies: Bodies
     listing: Listing
 
+    async def get(self, caller: Caller, invocation_id: str, function: str | None = None) -> Seen:
+        seen = await self.records.find(caller.tenant, invocation_id, function)
+        if seen is None:
+            raise invocation_not_found(invocation_id)
+        return seen
+
+    async def list_page(
+        self,
+        caller: Caller,
+        *,
+        sequence: int,
+        limit: int,
+        function: str | None = None,
+        state: InvocationState | None = None,
+    ) -> tuple[list[Seen], int | None]:
+        """In the order of their last change, without their contents, and where the next page begins."""
+        found: list[Seen] = []
+        scanned = 0
+        batch = limit if state is None else BATCH
+        while True:
+            page = await self.listing.read_page(caller.tenant, sequence, function=function, limit=batch)
+            for seen in page.seen:
+                if state is None or seen.call.state is state:
+                    found.append(seen)
+                if len(found) == limit:
+                    is_all = page.is_last and seen is page.seen[-1]
+                    return found, None if is_all else seen.revision + 1
+            scanned += page.scanned
+            sequence = page.next_sequence
+            if page.is_last or scanned >= SCANNED:
+                return found, None if page.is_last else sequence
+
 
 def open_store(js: JetStream, retention: timedelta) -> Store:
     return Store(Records(js, retention), Bodies(js, retention), Listing(js))
@@ -95,58 +127,20 @@ class Shown:
     """JSON: the body of a large result, which the view does not hold."""
 
 
-class CallReads:
-    def __init__(self, largest_body: int, threads: TextThreads) -> None:
-        self._largest_body = largest_body
-        self._threads = threads
-
-    async def get(self, store: Store, caller: Caller, invocation_id: str, function: str | None = None) -> Seen:
-        seen = await store.records.find(caller.tenant, invocation_id, function)
-        if seen is None:
-            raise invocation_not_found(invocation_id)
-        return seen
-
-    async def show(self, store: Store, call: Invocation) -> Shown:
-        """With the result's body, from the record or from beside it."""
-        body = call.result_body
-        if call.result is None or body is None or body.size > self._largest_body:
-            return Shown(view_invocation(call, call.result))
-        _hold_result(call, body.size)
-        try:
-            content = await store.bodies.get_result(call, body)
-            await self._threads.run(call.tenant, content, lambda: check_result(content))
-        except (MissingBodyError, ValueError) as error:
-            log.error("invocations.body_lost", extra={"invocation": call.id, "error": str(error)})
-            problem = f"the body of the result cannot be read: {error}"
-            return Shown(view_invocation(call, call.result.model_copy(update={"error": problem})))
-        return Shown(view_invocation(call, call.result), content)
-
-    async def list_page(
-        self,
-        store: Store,
-        caller: Caller,
-        *,
-        sequence: int,
-        limit: int,
-        function: str | None = None,
-        state: InvocationState | None = None,
-    ) -> tuple[list[Seen], int | None]:
-        """In the order of their last change, without their contents, and where the next page begins."""
-        found: list[Seen] = []
-        scanned = 0
-        batch = limit if state is None else BATCH
-        while True:
-            page = await store.listing.read_page(caller.tenant, sequence, function=function, limit=batch)
-            for seen in page.seen:
-                if state is None or seen.call.state is state:
-                    found.append(seen)
-                if len(found) == limit:
-                    is_all = page.is_last and seen is page.seen[-1]
-                    return found, None if is_all else seen.revision + 1
-            scanned += page.scanned
-            sequence = page.next_sequence
-            if page.is_last or scanned >= SCANNED:
-                return found, None if page.is_last else sequence
+async def show(store: Store, call: Invocation, threads: TextThreads, largest_body: int) -> Shown:
+    """With the result's body, from the record or from beside it."""
+    body = call.result_body
+    if call.result is None or body is None or body.size > largest_body:
+        return Shown(view_invocation(call, call.result))
+    _hold_result(call, body.size)
+    try:
+        content = await store.bodies.get_result(call, body)
+        await threads.run(call.tenant, content, lambda: check_result(content))
+    except (MissingBodyError, ValueError) as error:
+        log.error("invocations.body_lost", extra={"invocation": call.id, "error": str(error)})
+        problem = f"the body of the result cannot be read: {error}"
+        return Shown(view_invocation(call, call.result.model_copy(update={"error": problem})))
+    return Shown(view_invocation(call, call.result), content)
 
 
 def _hold_result(call: Invocation, size: int) -> None:

@@ -36,11 +36,11 @@ from platform_api.invocations.limits import QueueCounts
 from platform_api.invocations.parsing import Asked, TextThreads, read_asked
 from platform_api.invocations.reads import (
     DEFAULT_SECONDS,
-    CallReads,
     CallWaits,
     Shown,
     Store,
     open_store,
+    show,
     view_invocation,
     watch_calls,
 )
@@ -70,16 +70,15 @@ WAITING_SHARE = 2
 
 
 class CallChanges:
-    def __init__(self, acceptance: CallAcceptance, reads: CallReads, now: Callable[[], datetime]) -> None:
+    def __init__(self, acceptance: CallAcceptance, now: Callable[[], datetime]) -> None:
         self._acceptance = acceptance
-        self._reads = reads
         self._now = now
 
     async def cancel(self, store: Store, caller: Caller, invocation_id: str) -> Invocation:
         """At once while it waits; one that runs is asked to end."""
         function: str | None = None
         for _ in range(TRIES):
-            seen = await self._reads.get(store, caller, invocation_id, function)
+            seen = await store.get(caller, invocation_id, function)
             function = seen.call.function
             if seen.call.is_over:
                 raise is_over(invocation_id, seen.call.state)
@@ -95,7 +94,7 @@ class CallChanges:
 
     async def delete(self, store: Store, caller: Caller, invocation_id: str) -> Invocation:
         """Deletes an invocation that is over, with its payload and result. Returns what it was."""
-        seen = await self._reads.get(store, caller, invocation_id)
+        seen = await store.get(caller, invocation_id)
         if not seen.call.is_over:
             raise conflict(f"the invocation {invocation_id!r} is {seen.call.state}; cancel it first")
         try:
@@ -106,7 +105,7 @@ class CallChanges:
         return seen.call
 
     async def retry(self, store: Store, caller: Caller, invocation_id: str) -> Accepted[Invocation]:
-        call = (await self._reads.get(store, caller, invocation_id)).call
+        call = (await store.get(caller, invocation_id)).call
         if not call.is_over:
             raise conflict(f"the invocation {invocation_id!r} is not over: it is {call.state}")
         return await self._try_again(store, caller, call)
@@ -119,7 +118,7 @@ class CallChanges:
         for call in calls:
             try:
                 # As it was listed, it has no payload.
-                found = await self._reads.get(store, caller, call.id, call.function)
+                found = await store.get(caller, call.id, call.function)
                 again = await self._try_again(store, caller, found.call)
             except ApiError as error:
                 if error.status in GONE:
@@ -143,8 +142,8 @@ class CallChanges:
         # What is cancelled moves behind the end: without it, this would meet its own work.
         end = await store.listing.find_end()
         while sequence is not None and sequence < end:
-            seen, sequence = await self._reads.list_page(
-                store, caller, sequence=sequence, limit=PAGE, function=function, state=InvocationState.QUEUED
+            seen, sequence = await store.list_page(
+                caller, sequence=sequence, limit=PAGE, function=function, state=InvocationState.QUEUED
             )
             cancelled += sum(await _each(seen, lambda one: self._is_cancelled(store, one)))
         return cancelled
@@ -197,7 +196,7 @@ class CallChanges:
         """Without their contents, and whether there may be more."""
         if wish.ids is None:
             return await self._scan_dead_letters(store, caller, wish.function, wish.limit)
-        found = [without_contents((await self._reads.get(store, caller, each)).call) for each in wish.ids[: wish.limit]]
+        found = [without_contents((await store.get(caller, each)).call) for each in wish.ids[: wish.limit]]
         for call in found:
             if call.state is not InvocationState.DEAD_LETTERED:
                 raise conflict(f"the invocation {call.id!r} is no dead letter: it is {call.state}")
@@ -212,13 +211,8 @@ class CallChanges:
         found: list[Invocation] = []
         sequence: int | None = 0
         while sequence is not None and len(found) < limit:
-            seen, sequence = await self._reads.list_page(
-                store,
-                caller,
-                sequence=sequence,
-                limit=PAGE,
-                function=function,
-                state=InvocationState.DEAD_LETTERED,
+            seen, sequence = await store.list_page(
+                caller, sequence=sequence, limit=PAGE, function=function, state=InvocationState.DEAD_LETTERED
             )
             fresh = await _each(seen, lambda one: self._is_fresh(store, one.call))
             found += [one.call for one, is_fresh in zip(seen, fresh, strict=True) if is_fresh]
@@ -259,11 +253,11 @@ class InvocationService:
         self._cluster = cluster
         self._link = link
         self._retention = settings.result_retention
+        self._largest_body = settings.max_invocation_bytes
         self._metrics = metrics
         self._threads = TextThreads()
         self._acceptance = CallAcceptance(cluster, link, counts, self._threads, limits.of, now)
-        self._reads = CallReads(settings.max_invocation_bytes, self._threads)
-        self._changes = CallChanges(self._acceptance, self._reads, now)
+        self._changes = CallChanges(self._acceptance, now)
         self._waits = CallWaits(max(1, settings.max_requests_in_flight // WAITING_SHARE), metrics)
 
     async def read(self, caller: Caller, body: bytes) -> Asked:
@@ -287,13 +281,13 @@ class InvocationService:
 
     async def get(self, caller: Caller, invocation_id: str) -> Shown:
         store = self._store()
-        return await self._show(caller, store, (await self._reads.get(store, caller, invocation_id)).call)
+        return await self._show(caller, store, (await store.get(caller, invocation_id)).call)
 
     async def list_page(
         self, caller: Caller, token: str | None, limit: int, function: str | None, state: InvocationState | None
     ) -> Page[InvocationView]:
-        seen, next_sequence = await self._reads.list_page(
-            self._store(), caller, sequence=int(token or 0), limit=limit, function=function, state=state
+        seen, next_sequence = await self._store().list_page(
+            caller, sequence=int(token or 0), limit=limit, function=function, state=state
         )
         next_token = str(next_sequence) if next_sequence is not None else None
         return Page(data=tuple(view_invocation(one.call) for one in seen), continue_=next_token)
@@ -344,7 +338,7 @@ class InvocationService:
 
     async def _show(self, caller: Caller, store: Store, call: Invocation) -> Shown:
         """With how the function is, while the call is not over. From the cache: it costs no request."""
-        shown = await self._reads.show(store, call)
+        shown = await show(store, call, self._threads, self._largest_body)
         function = None if call.is_over else self._cluster.functions.get(caller.namespace, call.function)
         if function is None:
             return shown

@@ -36,7 +36,7 @@ from platform_api.http.errors import ApiError, object_not_found
 from platform_api.invocations.acceptance import CallAcceptance
 from platform_api.invocations.limits import FILL_SECONDS, GOOD_SECONDS, ONE_RECORD, QueueCounts, RecordRoom, TenantRoom
 from platform_api.invocations.parsing import TextThreads
-from platform_api.invocations.reads import CallReads, Store, open_store
+from platform_api.invocations.reads import Store, open_store, show
 from platform_api.invocations.service import CallChanges
 from platform_api.nats_connection import QueueLink
 from tests.support.nats_server import queue_server
@@ -88,13 +88,8 @@ async def test_a_call_on_its_way_counts_until_nats_has_it(js: JetStream) -> None
 
 
 @pytest.fixture
-def reads() -> CallReads:
-    return CallReads(1 << 20, TextThreads())
-
-
-@pytest.fixture
-def changes(reads: CallReads) -> CallChanges:
-    return CallChanges(Acceptance(), reads, now_utc)
+def changes() -> CallChanges:
+    return CallChanges(Acceptance(), now_utc)
 
 
 def call(invocation_id: str, function: str = "resize", payload_body: BodyReference | None = None) -> Invocation:
@@ -140,27 +135,24 @@ async def test_what_is_purged_keeps_its_payload(store: Store, changes: CallChang
     assert (seen.call.state, seen.call.payload) == (InvocationState.CANCELLED, {"width": 3})
 
 
-async def test_a_result_whose_body_is_gone_says_so(
-    store: Store, reads: CallReads, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_result_whose_body_is_gone_says_so(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gpu_platform.nats.bodies.MISSING_SECONDS", 0.2)
     running = begin(call("one"), "worker-1", now_utc())
-    view = (await reads.show(store, answer(running, InvocationResult(), now_utc(), LOST))).view
+    ended = answer(running, InvocationResult(), now_utc(), LOST)
+    view = (await show(store, ended, TextThreads(), 1 << 20)).view
 
     assert view.result is not None
     assert "the body of the result cannot be read" in (view.result.error or "")
 
 
-async def test_what_is_no_record_is_left_out_of_lists_and_found_by_nobody(
-    js: JetStream, store: Store, reads: CallReads
-) -> None:
+async def test_what_is_no_record_is_left_out_of_lists_and_found_by_nobody(js: JetStream, store: Store) -> None:
     await js.publish(record_subject("acme", "strange", "resize"), b"{}")
     await store.records.accept(call("one"))
 
-    seen, next_sequence = await reads.list_page(store, CALLER, sequence=0, limit=10)
+    seen, next_sequence = await store.list_page(CALLER, sequence=0, limit=10)
     assert ([one.call.id for one in seen], next_sequence) == (["one"], None)
     with pytest.raises(ApiError) as refused:
-        await reads.get(store, CALLER, "strange")
+        await store.get(CALLER, "strange")
     assert refused.value.status == 404
 
 
