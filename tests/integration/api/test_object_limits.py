@@ -215,9 +215,22 @@ async def test_of_two_requests_for_the_last_place_the_quota_lets_one_in(kube: Ku
 
         replay = await bounded.api.post(UNITS, json=rest_unit(made))
         assert replay.status_code == 200
+        await wait_units_counted(kube, bounded, 2)
         with pytest.raises(KubeError, match="exceeded quota: platform-object-counts"):
             await create_unit(kube, unit_body("by-hand", namespace=bounded.namespace, running=False))
         assert (await bounded.api.delete(f"{UNITS}/{made}")).status_code == 204
+
+
+async def wait_units_counted(kube: KubeClient, owner: Tenant, count: int) -> None:
+    """The quota controller counts anew when an object goes, from caches that may lack the latest ones, and corrects
+    itself with its next count."""
+
+    async def is_counted() -> bool | NotYet:
+        quota = await kube.get(RESOURCE_QUOTAS.item(QUOTA, owner.namespace))
+        used = quota["status"]["used"]
+        return used[f"count/{GPU_UNITS.plural}.{names.GROUP}"] == str(count) or NotYet(used)
+
+    await eventually(is_counted)
 
 
 async def expect_free_stock(kube: KubeClient, name: str, owner: Tenant) -> None:
