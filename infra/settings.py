@@ -12,8 +12,8 @@ from pydantic import BaseModel, Field, ValidationError, model_validator
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from gpu_platform.domain.limits import TenantLimits
 from gpu_platform.domain.stock import CatalogueName, PoolName
+from gpu_platform.domain.tenant_limits import TenantLimits
 from gpu_platform.domain.tenants import DEFAULT_TENANT, TENANT_NAME, Role, hash_secret, split_key
 from gpu_platform.settings import Settings
 from infra.components.api_configuration import ApiKey

@@ -19,7 +19,7 @@ from platform_api.http.streams import Streams
 from platform_api.invocations.service import InvocationService
 from platform_api.metrics import ApiMetrics
 from platform_api.nats_connection import QueueLink
-from platform_api.objects.limits import TenantLimitReader
+from platform_api.objects.tenant_limits import TenantLimitReader
 from platform_api.proxy.forwarding import Forwarder
 from platform_api.settings import ApiSettings
 from platform_api.stacks.drift import DriftTracker

@@ -29,14 +29,14 @@ from platform_api.gpu_units.service import UnitService
 from platform_api.health.collector import register_platform_metrics
 from platform_api.health.gpu_readings import GpuReader
 from platform_api.health.service import find_unready, report_for_ever
+from platform_api.http.capacity import IDLE_SECONDS, Connections
 from platform_api.http.connections import build_protocol
-from platform_api.http.limits import IDLE_SECONDS, Connections
 from platform_api.http.streams import Streams
 from platform_api.invocations.limits import QueueCounts
 from platform_api.invocations.service import InvocationService
 from platform_api.metrics import ApiMetrics
 from platform_api.nats_connection import QueueLink, build_queue_link
-from platform_api.objects.limits import ObjectLimits, TenantLimitReader
+from platform_api.objects.tenant_limits import ObjectLimits, TenantLimitReader
 from platform_api.proxy.forwarding import Forwarder
 from platform_api.settings import ApiSettings
 from platform_api.stacks.drift import DriftTracker

@@ -1,8 +1,8 @@
 """The RBAC rules of the API: what it may do in Kubernetes, and why."""
 
-from gpu_platform.domain.limits import LIMITS_CONFIG_MAP
 from gpu_platform.domain.names import GROUP
 from gpu_platform.domain.rbac import UNIT_SCOPES, Rule, Scope
+from gpu_platform.domain.tenant_limits import LIMITS_CONFIG_MAP
 from gpu_platform.domain.tenants import KEYS_SECRET
 
 RULES = (

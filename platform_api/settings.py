@@ -8,8 +8,8 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from gpu_platform.domain.invocations import LARGEST_BODY
-from gpu_platform.domain.limits import TenantLimits
 from gpu_platform.domain.network import is_loopback
+from gpu_platform.domain.tenant_limits import TenantLimits
 from gpu_platform.settings import Address, Settings, SettingsError, load_settings, split_address
 
 ENVIRONMENT_PREFIX = "GPU_PLATFORM_API_"

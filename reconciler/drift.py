@@ -7,13 +7,14 @@ from datetime import datetime, timedelta
 from prometheus_client import CollectorRegistry, Counter
 
 from gpu_platform.controller.loop import Done, Key, RequeueAfter, Result, Trigger
+from gpu_platform.domain.drift import Difference, find_differences
 from gpu_platform.domain.json_text import Json
-from gpu_platform.domain.stack_plan import Action, Difference, Records, find_differences, plan_stack
+from gpu_platform.domain.stack_plan import Action, Records, plan_stack
 from gpu_platform.domain.stacks import OBJECT_KINDS, Intent, address_of, intent_of, parse_address
 from gpu_platform.kube import KubeError
 from gpu_platform.kube.requests import ObjectClient
 from gpu_platform.process import pass_point
-from gpu_platform.store.stacks import PATHS, build_records, deletion_name
+from gpu_platform.store.stack_leases import PATHS, build_records, deletion_name
 from reconciler.guarded_writes import Recorder
 from reconciler.informers import World
 from reconciler.metadata_reports import MetadataReports

@@ -31,7 +31,7 @@ from gpu_platform.kube.paths import (
     STORAGE_CLASSES,
 )
 from reconciler.child_diff import UnitChild
-from reconciler.units.pods import find_node_problem, find_unschedulable
+from reconciler.units.pod_status import find_node_problem, find_unschedulable
 
 OURS = f"{names.LABEL_MANAGED_BY}={names.MANAGED_BY_VALUE}"
 

@@ -1,7 +1,7 @@
 """The loop that keeps the promise when a worker, a message or the process that accepted an invocation is lost.
 
 It follows the invocations that are not over and the queue, ends or queues again what was lost (the table is
-`domain/sweep_plan`), and deletes bodies that no invocation needs, where the process that should have done it died or
+`domain/invocation_plan`), and deletes bodies that no invocation needs, where the process that should have done it died or
 came too early:
 
 | bodies                                          | deleted                                                        |

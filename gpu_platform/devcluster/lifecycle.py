@@ -140,7 +140,7 @@ def _resized(directory: ClusterDirectory, record: ClusterRecord | None, wish: Wi
 
 async def _ensure_nodes(directory: ClusterDirectory, record: ClusterRecord) -> None:
     # Here, because the Kubernetes client takes most of a second to import, and most commands never need it.
-    from gpu_platform.devcluster.nodes import ensure_nodes
+    from gpu_platform.devcluster.simulated_nodes import ensure_nodes
     from gpu_platform.kube import open_client
 
     async with await open_client(directory.kubeconfig) as kube:

@@ -3,14 +3,12 @@
 The stack worker does the rows that need Pulumi, the reconciler the others.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
 
+from gpu_platform.domain.drift import find_differences
 from gpu_platform.domain.json_text import Json
-from gpu_platform.domain.stacks import SPECS, Intent, StackRecord, intent_of, is_recorded
-from gpu_platform.domain.value import Value
+from gpu_platform.domain.stacks import Intent, StackRecord, intent_of, is_recorded
 
 
 class Action(Enum):
@@ -88,32 +86,3 @@ def _plan_without_object(records: Records) -> Action:
     if records.is_delete_asked or records.stack.recorded is None:
         return Action.REMOVE
     return Action.PUT_BACK if records.is_accepted else Action.NOTHING
-
-
-@dataclass(frozen=True)
-class Difference:
-    """One field that is not as it was accepted. None: it is not there."""
-
-    field: str
-    accepted: Any
-    found: Any
-
-
-def find_differences(item: Json, intent: Intent) -> tuple[Difference, ...]:
-    """What the spec says other than was accepted; a default that is said and one that is not are the same."""
-    model = SPECS[intent.address.kind]
-    return tuple(_compare("spec", _normalised(model, intent.spec), _normalised(model, item["spec"])))
-
-
-def _normalised(model: type[Value], spec: Json) -> Json:
-    """As it is, when a newer version wrote it: it is compared all the same."""
-    parsed = model.parse(spec)
-    return spec if parsed is None else parsed.to_json()
-
-
-def _compare(field: str, accepted: Any, found: Any) -> Iterator[Difference]:
-    if isinstance(accepted, dict) and isinstance(found, dict):
-        for key in sorted(accepted.keys() | found.keys()):
-            yield from _compare(f"{field}.{key}", accepted.get(key), found.get(key))
-    elif accepted != found:
-        yield Difference(field, accepted, found)

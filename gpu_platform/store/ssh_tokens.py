@@ -2,7 +2,7 @@
 
 A token must be kept before the unit that needs it is there, so its Secret belongs to the Operation first, and goes with
 it when nothing comes of the request. The units controller gives it to the unit. The Secret of a later token belongs to
-the unit from the start, which lists it before it is made (`domain.spare_tokens`).
+the unit from the start, which lists it before it is made (`domain/ssh`).
 """
 
 import base64

@@ -9,8 +9,8 @@ import pulumi
 from pydantic import ConfigDict
 
 from gpu_platform.domain.json_text import Json
-from gpu_platform.domain.limits import LIMITS_CONFIG_MAP, TenantLimits, write_limit_table
 from gpu_platform.domain.names import SYSTEM_NAMESPACE
+from gpu_platform.domain.tenant_limits import LIMITS_CONFIG_MAP, TenantLimits, write_limit_table
 from gpu_platform.domain.tenants import KEYS_SECRET, KeyRecord, find_undeclared
 from infra.component import Component, build_object, name_of
 

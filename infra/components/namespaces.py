@@ -6,10 +6,10 @@ from typing import Literal
 import pulumi
 from pydantic import Field
 
-from gpu_platform.domain import limits as object_counts
 from gpu_platform.domain import names
+from gpu_platform.domain import tenant_limits as object_counts
 from gpu_platform.domain.json_text import Json
-from gpu_platform.domain.limits import TenantLimits
+from gpu_platform.domain.tenant_limits import TenantLimits
 from gpu_platform.domain.tenants import DEFAULT_TENANT, tenant_namespace
 from gpu_platform.settings import Settings
 from infra.component import Component, build_amounts, build_object, canonical, name_of

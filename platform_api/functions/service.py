@@ -22,9 +22,9 @@ from platform_api.auth.keys import Caller
 from platform_api.cluster import Cluster
 from platform_api.functions.views import FunctionHealthReads, ReadBacklog
 from platform_api.objects.idempotent_create import Accepted, Declarations, build_creation, check_catalogue
-from platform_api.objects.limits import ObjectLimits
 from platform_api.objects.optimistic_update import check_match
 from platform_api.objects.service import ObjectService
+from platform_api.objects.tenant_limits import ObjectLimits
 
 
 class FunctionService(ObjectService):

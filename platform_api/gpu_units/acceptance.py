@@ -61,7 +61,7 @@ from platform_api.objects.idempotent_create import (
     open_for_tenant,
     undone_meanwhile,
 )
-from platform_api.objects.limits import ObjectLimits
+from platform_api.objects.tenant_limits import ObjectLimits
 
 THREADS = 1
 """However many tokens are sent, their digests occupy at most one core. That is 100 to 200 tokens per second."""

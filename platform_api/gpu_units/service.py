@@ -63,7 +63,6 @@ from platform_api.http.bodies import etag_of
 from platform_api.http.errors import conflict, in_progress, no_capacity
 from platform_api.metrics import ApiMetrics
 from platform_api.objects.idempotent_create import build_act, target_of
-from platform_api.objects.limits import ObjectLimits
 from platform_api.objects.optimistic_update import (
     TRIES,
     changed_by_others,
@@ -74,7 +73,8 @@ from platform_api.objects.optimistic_update import (
 )
 from platform_api.objects.reads import by_uid, read_events, read_pods
 from platform_api.objects.service import ObjectService
-from platform_api.proxy.plan import Simulated
+from platform_api.objects.tenant_limits import ObjectLimits
+from platform_api.proxy.pod_address import Simulated
 from platform_api.stacks.previews import ActivePreviews, PreviewService
 
 Change = Callable[[GPUUnitSpec], GPUUnitSpec]

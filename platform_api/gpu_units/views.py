@@ -23,13 +23,13 @@ from gpu_platform.kube.requests import list_pages
 from gpu_platform.nats.subjects import consumer_name
 from platform_api.auth.keys import Caller
 from platform_api.cluster import Cluster
-from platform_api.gpu_units.plan import find_callable_port, plan_target
+from platform_api.gpu_units.proxy_target import find_callable_port, plan_target
 from platform_api.health.gpu_readings import Reading
 from platform_api.http.errors import ApiError, object_not_found
 from platform_api.http.streams import build_event
 from platform_api.kube_health import BoundedClient
 from platform_api.objects.reads import view_common
-from platform_api.proxy.plan import Simulated, Target, plan_address
+from platform_api.proxy.pod_address import Simulated, Target, plan_address
 
 ROUND_SECONDS = 15
 """How long one watch lasts. Between two of them a comment keeps proxies from closing a silent stream."""

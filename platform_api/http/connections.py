@@ -30,7 +30,14 @@ from h11._receivebuffer import ReceiveBuffer
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from platform_api.http.bodies import JSON, error_body
-from platform_api.http.limits import DRAIN_PAUSE_SECONDS, Connections, Phase, answer_seconds, is_drained, phase_seconds
+from platform_api.http.capacity import (
+    DRAIN_PAUSE_SECONDS,
+    Connections,
+    Phase,
+    answer_seconds,
+    is_drained,
+    phase_seconds,
+)
 from platform_api.http.middleware import OWN_SECURITY_HEADERS, Application, Message, Receive, Scope, Send, with_upgrade
 
 HEAD_LIMIT = 16_384

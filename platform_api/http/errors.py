@@ -4,8 +4,8 @@ import re
 from collections.abc import Mapping, Sequence
 
 from gpu_platform.api_models.envelope import ErrorDetail
-from gpu_platform.domain.limits import ReachedLimit, describe_reached, is_uncounted, parse_exceeded
 from gpu_platform.domain.names import INSTANCE_NAMESPACE_PREFIX
+from gpu_platform.domain.tenant_limits import ReachedLimit, describe_reached, is_uncounted, parse_exceeded
 from gpu_platform.kube import AlreadyExistsError, KubeError, QuotaBusyError, UnreachableError
 
 RETRY_SECONDS = 1

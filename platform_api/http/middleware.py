@@ -20,8 +20,8 @@ from fastapi.responses import Response
 
 from gpu_platform.domain.network import is_loopback
 from platform_api.http.bodies import error_response
+from platform_api.http.capacity import Held, HeldBytes, Slots, body_seconds, current_holding
 from platform_api.http.errors import ApiError, body_too_large, body_too_slow, caller_gone, forbidden
-from platform_api.http.limits import Held, HeldBytes, Slots, body_seconds, current_holding
 from platform_api.metrics import ApiMetrics
 
 Header = tuple[bytes, bytes]

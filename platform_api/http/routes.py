@@ -28,7 +28,7 @@ from fastapi.routing import APIRoute
 from gpu_platform.api_models.envelope import Envelope, Page
 from gpu_platform.domain.value import Value
 from platform_api.http.bodies import JSON, REF_TEMPLATE, decoded, encode_json
-from platform_api.http.limits import hold
+from platform_api.http.capacity import hold
 
 M = TypeVar("M", bound=Envelope[Any] | Page[Any])
 Endpoint = Callable[..., Awaitable[Any]]

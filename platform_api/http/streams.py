@@ -9,9 +9,9 @@ from typing import Any
 from fastapi.responses import StreamingResponse
 
 from gpu_platform.domain.json_text import Json
+from platform_api.http.capacity import share_of
 from platform_api.http.connections import OWN_DEADLINE
 from platform_api.http.errors import too_many
-from platform_api.http.limits import share_of
 from platform_api.metrics import ApiMetrics
 
 EVENT_STREAM = "text/event-stream"

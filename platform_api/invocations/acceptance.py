@@ -17,7 +17,7 @@ from gpu_platform.api_models.invocations import FunctionState
 from gpu_platform.domain.functions import GPUFunctionSpec
 from gpu_platform.domain.invocations import INLINE_BODY, Invocation, InvocationRequest, InvocationState, accept
 from gpu_platform.domain.json_text import Json
-from gpu_platform.domain.limits import TenantLimits
+from gpu_platform.domain.tenant_limits import TenantLimits
 from gpu_platform.kube.paths import GPU_FUNCTIONS
 from gpu_platform.nats.errors import (
     OutdatedError,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Generic, TypeVar
 
-from gpu_platform.domain.limits import TenantLimits
+from gpu_platform.domain.tenant_limits import TenantLimits
 from gpu_platform.nats.listing import Listing, TenantUsage
 from gpu_platform.nats.streams import Backlog, read_backlog
 from gpu_platform.nats.subjects import CHUNK_BYTES

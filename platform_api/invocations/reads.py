@@ -19,8 +19,8 @@ from gpu_platform.nats.errors import QueueUnavailableError
 from gpu_platform.nats.listing import Listing
 from gpu_platform.nats.records import LOOK_SECONDS, Hints, Records, Seen, Waiter
 from platform_api.auth.keys import Caller
+from platform_api.http.capacity import hold
 from platform_api.http.errors import ApiError, not_found
-from platform_api.http.limits import hold
 from platform_api.http.streams import build_event
 from platform_api.invocations.parsing import TextThreads, check_result
 from platform_api.metrics import ApiMetrics

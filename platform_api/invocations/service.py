@@ -23,8 +23,8 @@ from gpu_platform.nats.errors import OutdatedError, QueueUnavailableError, TooLa
 from gpu_platform.nats.records import Seen
 from platform_api.auth.keys import Caller
 from platform_api.cluster import Cluster
+from platform_api.http.capacity import release_held
 from platform_api.http.errors import ApiError, conflict, in_progress
-from platform_api.http.limits import release_held
 from platform_api.invocations.acceptance import (
     CallAcceptance,
     find_function,
@@ -47,7 +47,7 @@ from platform_api.invocations.reads import (
 from platform_api.metrics import ApiMetrics
 from platform_api.nats_connection import QueueLink
 from platform_api.objects.idempotent_create import Accepted
-from platform_api.objects.limits import TenantLimitReader
+from platform_api.objects.tenant_limits import TenantLimitReader
 from platform_api.settings import ApiSettings
 
 log = logging.getLogger(__name__)

@@ -62,7 +62,7 @@ from platform_api.http.errors import (
     invalid_field,
 )
 from platform_api.kube_health import BoundedClient
-from platform_api.objects.limits import ObjectLimits
+from platform_api.objects.tenant_limits import ObjectLimits
 from platform_api.single_flight import SharedTasks
 
 BEGINNINGS = 3

@@ -21,9 +21,9 @@ from platform_api.cluster import Cluster
 from platform_api.http.bodies import etag_of
 from platform_api.http.errors import object_not_found
 from platform_api.http.routes import Answer
-from platform_api.objects.limits import ObjectLimits
 from platform_api.objects.optimistic_update import change_as_seen, refuse_owned
 from platform_api.objects.reads import read_page
+from platform_api.objects.tenant_limits import ObjectLimits
 from platform_api.stacks.service import RecordingWaits, get_stack
 
 View = TypeVar("View", bound=Value)

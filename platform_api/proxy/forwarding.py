@@ -20,7 +20,7 @@ from platform_api.http.middleware import Receive, Send, current_request_id, find
 from platform_api.metrics import ApiMetrics
 from platform_api.proxy.headers import Passage, build_answer_headers, build_request_headers, build_upgrade_headers
 from platform_api.proxy.limits import CutError, Ending, Lifeline, Places
-from platform_api.proxy.plan import Target, split_path
+from platform_api.proxy.pod_address import Target, split_path
 from platform_api.proxy.upstream import (
     SWITCHED,
     BrokenAnswerError,

@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from enum import StrEnum
 
+from platform_api.http.capacity import share_of
 from platform_api.http.errors import too_many, unavailable
-from platform_api.http.limits import share_of
 from platform_api.metrics import ApiMetrics
 
 LOOK_SECONDS = 2.0

@@ -14,7 +14,7 @@ import h11
 from platform_api.http.middleware import Upgrade
 from platform_api.proxy.headers import Header, Headers
 from platform_api.proxy.limits import Lifeline
-from platform_api.proxy.plan import Target
+from platform_api.proxy.pod_address import Target
 
 CONNECT_SECONDS = 5.0
 """For a connection inside the cluster. A pod that is Ready and does not take one for so long has lost its network."""

@@ -13,11 +13,12 @@ from datetime import datetime
 
 from gpu_platform.api_models.stacks import CorrectionView, DriftReport, DriftView, FieldDrift
 from gpu_platform.domain import names
+from gpu_platform.domain.drift import Difference, find_differences
 from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.metadata import annotations_of
-from gpu_platform.domain.stack_plan import Action, Difference, Records, find_differences, plan_stack
+from gpu_platform.domain.stack_plan import Action, Records, plan_stack
 from gpu_platform.domain.stacks import StackAddress, StackKind, StackRecord, address_of, intent_of, parse_record
-from gpu_platform.store.stacks import look
+from gpu_platform.store.stack_leases import look
 from platform_api.cluster import Cluster
 from platform_api.kube_health import BoundedClient
 

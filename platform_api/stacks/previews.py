@@ -25,8 +25,8 @@ from platform_api.cluster import ACTIVE_BY_NAMESPACE, ACTIVE_BY_UNIT, object_key
 from platform_api.http.errors import ApiError, conflict, not_found, too_many, unavailable
 from platform_api.kube_health import BoundedClient
 from platform_api.objects.idempotent_create import Accepted, build_act, check_replay, target_of
-from platform_api.objects.limits import ObjectLimits
 from platform_api.objects.optimistic_update import refuse_leaving
+from platform_api.objects.tenant_limits import ObjectLimits
 from platform_api.stacks.service import get_intent, view_preview
 
 Place = tuple[str, str]

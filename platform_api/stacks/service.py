@@ -13,7 +13,7 @@ from gpu_platform.domain.operations import OperationPhase
 from gpu_platform.domain.stacks import Intent, PreviewResult, StackRecord, intent_of, is_recorded
 from gpu_platform.kube import KubeError
 from gpu_platform.store.ledger import spec_of, status_of
-from gpu_platform.store.stacks import find_record
+from gpu_platform.store.stack_leases import find_record
 from platform_api.http.errors import not_found
 from platform_api.kube_health import BoundedClient
 from platform_api.single_flight import SharedTasks

@@ -57,11 +57,11 @@ from platform_api.objects.idempotent_create import (
     open_for_tenant,
     target_of,
 )
-from platform_api.objects.limits import ObjectLimits
 from platform_api.objects.optimistic_update import changed_by_others, check_match
 from platform_api.objects.service import ObjectService
-from platform_api.proxy.plan import Target
-from platform_api.storages.plan import plan_accessor
+from platform_api.objects.tenant_limits import ObjectLimits
+from platform_api.proxy.pod_address import Target
+from platform_api.storages.proxy_target import plan_accessor
 from platform_api.storages.views import view_storage
 
 TRIES = 8

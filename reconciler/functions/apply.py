@@ -7,8 +7,8 @@ from itertools import chain
 from gpu_platform.domain import names
 from gpu_platform.domain.functions import GPUFunctionSpec
 from gpu_platform.domain.json_text import Json
-from gpu_platform.domain.limits import describe_reached, parse_exceeded
 from gpu_platform.domain.stock import Claim
+from gpu_platform.domain.tenant_limits import describe_reached, parse_exceeded
 from gpu_platform.kube import KubeError
 from gpu_platform.kube.requests import ObjectClient
 from gpu_platform.store.unit_acquisition import Taken, claim_first, given_back_unless_written

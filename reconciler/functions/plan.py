@@ -10,11 +10,11 @@ from gpu_platform.domain.conditions import condition_of, set_condition
 from gpu_platform.domain.functions import FunctionPhase, FunctionReason, GPUFunctionSpec, GPUFunctionStatus
 from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.metadata import is_being_deleted
-from gpu_platform.domain.scaling_plan import Workers
 from gpu_platform.domain.stock import claim_holder_of
 from gpu_platform.domain.tenants import tenant_of
 from gpu_platform.domain.units import Phase
 from reconciler.functions.observe import Observed
+from reconciler.functions.scaling_plan import Workers
 from reconciler.functions.workers import find_ordinal, is_leftover, is_replaced, renew_worker
 from reconciler.guarded_writes import DeleteObject, ReplaceObject
 

@@ -1,4 +1,4 @@
-"""What the queue says of each function, and how many workers that makes. The table is `domain/scaling_plan`."""
+"""What the queue says of each function, and how many workers that makes. The table is `scaling_plan`."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -7,11 +7,11 @@ from datetime import datetime, timedelta
 
 from gpu_platform.controller.loop import Key
 from gpu_platform.domain.functions import GPUFunctionSpec
-from gpu_platform.domain.scaling_plan import Decision, Demand, Limits, Peak, Workers, plan_scale
 from gpu_platform.domain.tenants import tenant_namespace
 from gpu_platform.nats.connection import JetStream, obey_cancellation
 from gpu_platform.nats.records import follow_wakes
 from gpu_platform.nats.streams import Backlog, read_backlog, read_backlogs
+from reconciler.functions.scaling_plan import Decision, Demand, Limits, Peak, Workers, plan_scale
 
 SWEEP_SECONDS = 1.0
 """Between two looks at all queues: a wake-up call that was lost costs no more than this."""

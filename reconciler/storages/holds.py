@@ -17,7 +17,7 @@ from gpu_platform.store.storages import apply_hold_plan, try_hold
 from reconciler.informers import World
 from reconciler.storages.observe import mounts
 from reconciler.storages.prepare import is_copying
-from reconciler.units.pods import is_finished
+from reconciler.units.pod_status import is_finished
 
 
 async def tend_hold(world: World, client: ObjectClient, storage: Json, now: datetime) -> tuple[bool, timedelta | None]:

@@ -19,6 +19,7 @@ from gpu_platform.domain.storages import (
 from gpu_platform.domain.value import RequestError
 from reconciler.child_diff import StorageChild, plan_child, plan_removal
 from reconciler.guarded_writes import CreateObject, ObjectWrite, PatchObject
+from reconciler.pod_templates import choose_template, with_template
 from reconciler.storages.observe import Observed
 from reconciler.storages.prepare import PreparePlan, plan_prepare
 from reconciler.storages.resources import (
@@ -40,7 +41,6 @@ from reconciler.storages.status import (
     judge,
     judge_accessor,
 )
-from reconciler.templates import choose_template, with_template
 
 RETAINED = "retained"
 """In the place of a digest: nobody prepared the claim, but it holds data."""

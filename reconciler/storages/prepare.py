@@ -19,7 +19,7 @@ from gpu_platform.domain.storages import (
     prepare_digest,
 )
 from reconciler.storages.observe import Observed
-from reconciler.units.pods import describe_wait, find_away, find_failure, find_unschedulable, is_finished
+from reconciler.units.pod_status import describe_wait, find_away, find_failure, find_unschedulable, is_finished
 
 ENDED = (PreparePhase.SUCCEEDED, PreparePhase.FAILED)
 

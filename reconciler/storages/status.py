@@ -23,7 +23,7 @@ from gpu_platform.domain.storages import (
 from reconciler.child_diff import StorageChild
 from reconciler.storages.observe import Observed
 from reconciler.storages.resources import accessor_url
-from reconciler.units.pods import describe_wait, find_failure, find_unschedulable
+from reconciler.units.pod_status import describe_wait, find_failure, find_unschedulable
 
 PREPARED_REASONS = {
     PreparePhase.NOT_REQUESTED: StorageReason.PREPARE_NOT_REQUESTED,

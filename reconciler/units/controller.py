@@ -19,7 +19,7 @@ from reconciler.metadata_reports import MetadataReports
 from reconciler.units.apply import apply_plan, places_of
 from reconciler.units.observe import observe_token, observe_unit
 from reconciler.units.plan import UnitSettings, plan_unit
-from reconciler.units.pods import find_unschedulable
+from reconciler.units.pod_status import find_unschedulable
 
 
 class UnitsController:

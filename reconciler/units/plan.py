@@ -1,7 +1,7 @@
 """What to do about one unit: a pure function from what was observed to writes and status; with the Secrets of its FRP
 tokens, and whether it may have the storages that it mounts.
 
-A unit's pod is given a storage only while the unit holds it (`gpu_platform.domain.storage_mounts`).
+A unit's pod is given a storage only while the unit holds it (`gpu_platform.domain.mount_holds`).
 """
 
 from dataclasses import dataclass, replace
@@ -24,9 +24,9 @@ from gpu_platform.domain.units import GPUUnitSpec, GPUUnitStatus, Phase, Reason,
 from gpu_platform.domain.value import RequestError
 from reconciler.child_diff import UnitChild, plan_child, plan_removal
 from reconciler.guarded_writes import DeleteObject, ObjectWrite, ReplaceObject
-from reconciler.templates import choose_template
+from reconciler.pod_templates import choose_template
 from reconciler.units.observe import Observed
-from reconciler.units.pods import find_away, find_node, find_trial, find_unschedulable, is_finished
+from reconciler.units.pod_status import find_away, find_node, find_trial, find_unschedulable, is_finished
 from reconciler.units.resources import (
     UnitBuild,
     build_config_map,

@@ -28,7 +28,7 @@ from reconciler.isolation import (
     build_egress,
     build_security_context,
 )
-from reconciler.templates import PodTemplate, with_template
+from reconciler.pod_templates import PodTemplate, with_template
 from reconciler.units.route_resources import RouteBuild, build_admission, build_route_object
 from reconciler.units.serverless_resources import WorkerBuild, with_sidecar
 from reconciler.units.ssh_resources import SshBuild, with_ssh

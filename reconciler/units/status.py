@@ -9,7 +9,7 @@ from gpu_platform.domain.ssh import SshPhase, SshStatus, access_command, target_
 from gpu_platform.domain.units import GPUUnitStatus, Phase, Reason
 from reconciler.child_diff import UnitChild
 from reconciler.units.observe import Observed
-from reconciler.units.pods import (
+from reconciler.units.pod_status import (
     describe_wait,
     find_container_failure,
     find_failure,

@@ -22,12 +22,12 @@ from gpu_platform.kube.requests import ObjectClient, find
 from gpu_platform.process import pass_point
 from gpu_platform.pulumi_protocol.resource import describe
 from gpu_platform.store.ledger import build_operation, finish_operation, open_operation
-from gpu_platform.store.stacks import PATHS, Holder, holder_of, release_lease, take_lease
+from gpu_platform.store.stack_leases import PATHS, Holder, holder_of, release_lease, take_lease
 from stacks.restore.observe import Seen, Snapshot
 from stacks.restore.plan import RUNS, Action, Kept, Outcome, Result, outcome_of, plan_restore
 from stacks.runner import Fault, RunnerStoppedError, StackFailedError, StackRunner, UpResult
 from stacks.runner.programs import build_program
-from stacks.worker.holding import Held, Terms, build_record, clear_away, healing, renewed
+from stacks.worker.lease import Held, Terms, build_record, clear_away, healing, renewed
 
 KINDS = {kind: name for name, kind in OBJECT_KINDS.items()}
 CREATIONS = {

@@ -17,7 +17,7 @@ from gpu_platform.kube import KubeClient, KubeError, NotFoundError, ResourcePath
 from gpu_platform.kube.paths import GPU_SPECS, LEASES, NAMESPACES, OPERATIONS
 from gpu_platform.kube.requests import find, list_pages
 from gpu_platform.pulumi_protocol.resource import describe
-from gpu_platform.store.stacks import PATHS
+from gpu_platform.store.stack_leases import PATHS
 from stacks.restore.plan import Kept, NotKept, Observed, find_salt, parse_checkpoint
 from stacks.runner import StackFailedError, StackRunner
 from stacks.runner.backend import SHARDS, fits

@@ -8,9 +8,9 @@ from enum import Enum
 from fnmatch import fnmatchcase
 
 from gpu_platform.domain import names
+from gpu_platform.domain.drift import find_differences
 from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.metadata import annotations_of
-from gpu_platform.domain.stack_plan import find_differences
 from gpu_platform.domain.stacks import (
     SPECS,
     Intent,

@@ -20,16 +20,16 @@ from typing import Any, TypeVar
 
 from gpu_platform.clock import now_utc
 from gpu_platform.domain.json_text import Json
-from gpu_platform.domain.limits import QUOTA, is_counted
 from gpu_platform.domain.names import STOCK_NAMESPACE
 from gpu_platform.domain.stacks import StackAddress, StackKind
 from gpu_platform.domain.stock import rank_stock
+from gpu_platform.domain.tenant_limits import QUOTA, is_counted
 from gpu_platform.kube import KubeClient, UnreachableError
 from gpu_platform.kube.connection import open_client
 from gpu_platform.kube.errors import KubeError
 from gpu_platform.kube.paths import RESOURCE_QUOTAS, STOCK_POOLS
 from gpu_platform.kube.requests import ObjectClient
-from gpu_platform.store.stacks import Holder
+from gpu_platform.store.stack_leases import Holder
 from gpu_platform.store.unit_acquisition import list_free_stock
 from providers.cluster.servicer import hosted
 from stacks.restore.apply import StackRestorer

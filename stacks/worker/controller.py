@@ -17,10 +17,10 @@ from gpu_platform.domain.stack_plan import Action, Records, plan_stack
 from gpu_platform.domain.stacks import Intent, StackAddress, StackRecord
 from gpu_platform.kube.requests import ObjectClient
 from gpu_platform.process import pass_point
-from gpu_platform.store.stacks import Holder, holder_of, look, release_lease, remove_lease, take_lease
+from gpu_platform.store.stack_leases import Holder, holder_of, look, release_lease, remove_lease, take_lease
 from stacks.runner import Fault, RunnerStoppedError, StackFailedError, StackRunner
 from stacks.runner.programs import build_program
-from stacks.worker.holding import Held, Terms, build_record, clear_away, healing, renewed
+from stacks.worker.lease import Held, Terms, build_record, clear_away, healing, renewed
 from stacks.worker.metrics import WorkerMetrics
 from stacks.worker.observe import (
     StackWorld,

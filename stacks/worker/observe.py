@@ -10,7 +10,7 @@ from gpu_platform.domain.stacks import LABEL_KIND, StackAddress, address_of, par
 from gpu_platform.kube import KubeClient
 from gpu_platform.kube.informer import ObjectCache, WatchTiming
 from gpu_platform.kube.paths import LEASES, OPERATIONS
-from gpu_platform.store.stacks import PATHS, build_records, creation_name, deletion_name
+from gpu_platform.store.stack_leases import PATHS, build_records, creation_name, deletion_name
 
 
 class StackWorld:

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from gpu_platform.domain.units import Template, UnitRequest
-from gpu_platform.store.stacks import find_record
+from gpu_platform.store.stack_leases import find_record
 from tests.bench.figures import Figure, p50, p99
 from tests.bench.rest import Rest, open_rest
 from tests.bench.workloads import TINY_SPEC, Bench

@@ -5,9 +5,9 @@ their objects.
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
-from gpu_platform.domain.limits import QUOTA, TenantLimits, is_counted
 from gpu_platform.domain.names import GROUP
 from gpu_platform.domain.rbac import ACCOUNTS, account_user
+from gpu_platform.domain.tenant_limits import QUOTA, TenantLimits, is_counted
 from gpu_platform.kube import KubeClient
 from gpu_platform.kube.paths import NAMESPACES, RESOURCE_QUOTAS, SERVICE_ACCOUNTS, ResourcePath
 from infra.components.access import RBAC, build_tenant_binding

@@ -26,7 +26,7 @@ from gpu_platform.domain.operations import operation_name
 from gpu_platform.domain.stacks import StackAddress
 from gpu_platform.kube import KubeClient
 from gpu_platform.kube.paths import GPU_SPECS, GPU_UNITS, OPERATIONS
-from gpu_platform.store.stacks import PATHS
+from gpu_platform.store.stack_leases import PATHS
 from stacks.runner.backend import StackFiles, shard_of
 from tests.support.api import UNITS, unit_request
 from tests.support.clusters import RunningCluster

@@ -17,7 +17,7 @@ from gpu_platform.domain.stacks import LABEL_KIND, StackAddress, StackKind, Stac
 from gpu_platform.kube import KubeClient
 from gpu_platform.kube.paths import LEASES
 from gpu_platform.kube.requests import find
-from gpu_platform.store.stacks import find_record
+from gpu_platform.store.stack_leases import find_record
 from tests.support.api import UNITS
 from tests.support.clusters import RunningCluster
 from tests.support.daemons import Daemon, running_daemon

@@ -12,10 +12,11 @@ import pytest
 
 from gpu_platform.domain import names
 from gpu_platform.domain import stacks as stack_records
+from gpu_platform.domain.drift import find_differences
 from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.metadata import BadMetadata, key_of, read_json
 from gpu_platform.domain.mount_holds import hold_of, is_holdable, plan_hold, unit_holder
-from gpu_platform.domain.stack_plan import Records, find_differences, plan_stack
+from gpu_platform.domain.stack_plan import Records, plan_stack
 from gpu_platform.domain.stacks import (
     Recorded,
     StackAddress,
@@ -38,7 +39,7 @@ from platform_api.functions.views import view_function
 from platform_api.gpu_units.views import view_unit
 from platform_api.http.errors import ApiError
 from platform_api.objects.optimistic_update import refuse_owned
-from platform_api.proxy.plan import plan_address
+from platform_api.proxy.pod_address import plan_address
 from platform_api.stock.service import view_pool
 from platform_api.stock.service import view_stock_unit as view_stock
 from platform_api.storages.views import view_storage

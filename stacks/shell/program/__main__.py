@@ -8,7 +8,7 @@ import pulumi
 from gpu_platform.domain.stacks import Intent, StackAddress, intent_of, parse_address
 from gpu_platform.kube import open_client
 from gpu_platform.kube.requests import find
-from gpu_platform.store.stacks import PATHS, find_record
+from gpu_platform.store.stack_leases import PATHS, find_record
 from stacks.runner.programs import build_program
 
 

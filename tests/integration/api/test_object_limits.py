@@ -14,8 +14,8 @@ from gpu_platform.devcluster.definitions import DEFINITIONS, field_manager
 from gpu_platform.devcluster.record import read_status
 from gpu_platform.domain import names
 from gpu_platform.domain.json_text import Json
-from gpu_platform.domain.limits import QUOTA, TenantLimits
 from gpu_platform.domain.operations import operation_name
+from gpu_platform.domain.tenant_limits import QUOTA, TenantLimits
 from gpu_platform.domain.tenants import Role
 from gpu_platform.domain.units import GPUUnitSpec, accepted_text
 from gpu_platform.kube import KubeClient, KubeError

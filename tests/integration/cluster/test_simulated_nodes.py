@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from gpu_platform.devcluster.nodes import SIMULATED
+from gpu_platform.devcluster.simulated_nodes import SIMULATED
 from gpu_platform.domain.conditions import is_true
 from gpu_platform.kube import KubeClient, PatchType
 from gpu_platform.kube.paths import DEPLOYMENTS, EVENTS, NODES, PODS

@@ -13,7 +13,7 @@ from gpu_platform.domain import names
 from gpu_platform.domain.json_text import Json
 from gpu_platform.kube import KubeClient, PatchType
 from gpu_platform.kube.paths import DEPLOYMENTS, GPU_UNITS, STOCK_POOLS
-from gpu_platform.store.stacks import find_record
+from gpu_platform.store.stack_leases import find_record
 from stacks.runner.backend import shard_of
 from tests.support.api import UNITS
 from tests.support.clusters import RunningCluster

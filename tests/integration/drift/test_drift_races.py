@@ -20,7 +20,7 @@ from gpu_platform.kube.paths import GPU_UNITS
 from gpu_platform.pulumi_protocol.properties import Properties
 from gpu_platform.pulumi_protocol.resource import Resource, ResourceFailedError
 from gpu_platform.store.ledger import build_deletion, open_operation
-from gpu_platform.store.stacks import find_record
+from gpu_platform.store.stack_leases import find_record
 from providers.cluster.kinds import KINDS
 from providers.cluster.lifecycle import Lifecycle
 from providers.cluster.resources import GPU_FUNCTION, GPU_STORAGE, GPU_UNIT, STOCK_POOL

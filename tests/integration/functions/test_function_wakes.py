@@ -12,12 +12,12 @@ from gpu_platform.clock import now_utc
 from gpu_platform.controller.loop import Key
 from gpu_platform.domain.functions import GPUFunctionSpec
 from gpu_platform.domain.invocations import InvocationRequest, accept
-from gpu_platform.domain.scaling_plan import Workers
 from gpu_platform.domain.tenants import tenant_namespace
 from gpu_platform.nats.connection import JetStream, QueueAccess, open_queue
 from gpu_platform.nats.records import Records
 from gpu_platform.nats.streams import ensure_consumer, ensure_streams
 from reconciler.functions.scaling import Scaler
+from reconciler.functions.scaling_plan import Workers
 from tests.support.nats_server import queue_server
 from tests.support.waiting import eventually
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from gpu_platform.domain import limits as object_counts
 from gpu_platform.domain import names
+from gpu_platform.domain import tenant_limits as object_counts
 from gpu_platform.domain.tenants import KEYS_SECRET
 from gpu_platform.kube import KubeClient
 from gpu_platform.kube.paths import GPU_SPECS, NAMESPACES, SECRETS

@@ -25,7 +25,7 @@ from gpu_platform.domain.invocations import (
     bury,
     retry_id,
 )
-from gpu_platform.domain.limits import TenantLimits
+from gpu_platform.domain.tenant_limits import TenantLimits
 from gpu_platform.nats.connection import JetStream, QueueAccess, open_queue
 from gpu_platform.nats.listing import Listing
 from gpu_platform.nats.streams import ensure_streams

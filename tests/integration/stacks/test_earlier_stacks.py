@@ -16,7 +16,7 @@ from gpu_platform.domain.metadata import annotations_of
 from gpu_platform.domain.stacks import StackAddress, parse_address
 from gpu_platform.kube import KubeClient
 from gpu_platform.kube.paths import GPU_SPECS, LEASES, OPERATIONS
-from gpu_platform.store.stacks import PATHS, find_record
+from gpu_platform.store.stack_leases import PATHS, find_record
 from stacks.runner.backend import shard_of
 from tests.support.api import UNITS, code_of
 from tests.support.clusters import RunningCluster

@@ -11,8 +11,8 @@ import pytest
 
 from gpu_platform.domain import names
 from gpu_platform.domain.json_text import Json
-from gpu_platform.domain.limits import TenantLimits
 from gpu_platform.domain.operations import operation_name
+from gpu_platform.domain.tenant_limits import TenantLimits
 from gpu_platform.domain.tenants import Role
 from gpu_platform.domain.units import GPUUnitSpec, accepted_text
 from gpu_platform.kube import KubeClient

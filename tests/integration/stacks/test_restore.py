@@ -22,7 +22,7 @@ from gpu_platform.domain.stacks import LABEL_KIND
 from gpu_platform.domain.stock import claim_holder_of
 from gpu_platform.kube import KubeClient, open_client
 from gpu_platform.kube.paths import GPU_SPECS, GPU_UNITS, LEASES
-from gpu_platform.store.stacks import PATHS, find_record, holder_of
+from gpu_platform.store.stack_leases import PATHS, find_record, holder_of
 from tests.architecture.repository import ROOT
 from tests.support.api import UNITS, api_process, open_api, wait_ready
 from tests.support.bootstrap import PLATFORM, SECONDS

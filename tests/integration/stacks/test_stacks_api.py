@@ -15,7 +15,7 @@ from gpu_platform.domain.stacks import Recorded, StackRecord, accepted_hash
 from gpu_platform.domain.tenants import Role
 from gpu_platform.kube import KubeClient, NotFoundError
 from gpu_platform.kube.paths import GPU_UNITS, LEASES, OPERATIONS
-from gpu_platform.store.stacks import Holder, release_lease, take_lease
+from gpu_platform.store.stack_leases import Holder, release_lease, take_lease
 from platform_api.gpu_units.acceptance import LANES
 from tests.support.api import UNITS, code_of
 from tests.support.cluster_processes import frozen

@@ -15,7 +15,7 @@ from gpu_platform.domain import names
 from gpu_platform.domain.names import SYSTEM_NAMESPACE
 from gpu_platform.kube import KubeClient
 from gpu_platform.kube.paths import GPU_UNITS, LEASES
-from gpu_platform.store.stacks import find_record
+from gpu_platform.store.stack_leases import find_record
 from stacks.runner.backend import StackFiles, shard_of
 from tests.support.api import UNITS
 from tests.support.clusters import RunningCluster

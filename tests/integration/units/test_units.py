@@ -18,7 +18,7 @@ from gpu_platform.domain import names
 from gpu_platform.domain.json_text import Json
 from gpu_platform.kube import KubeClient, PatchType, list_and_watch
 from gpu_platform.kube.paths import DEPLOYMENTS, EVENTS, GPU_UNITS, NETWORK_POLICIES, PODS, SERVICES
-from reconciler.units.pods import is_finished
+from reconciler.units.pod_status import is_finished
 from tests.support.units_and_stock import (
     INSTANCES,
     STOCK,

@@ -31,7 +31,6 @@ from gpu_platform.devcluster.credentials import (
 )
 from gpu_platform.devcluster.definitions import URN, field_manager
 from gpu_platform.devcluster.directory import ClusterDirectory
-from gpu_platform.devcluster.nodes import MODELS, plan_nodes
 from gpu_platform.devcluster.processes import STACK, HttpReady, plan_processes
 from gpu_platform.devcluster.pulumi_kubernetes.state import field_manager_name
 from gpu_platform.devcluster.record import (
@@ -45,6 +44,7 @@ from gpu_platform.devcluster.record import (
     reserve_ports,
     save_record,
 )
+from gpu_platform.devcluster.simulated_nodes import MODELS, plan_nodes
 from gpu_platform.domain.quantities import parse_quantity
 from gpu_platform.domain.specs import DEFAULT_EPHEMERAL_STORAGE
 from gpu_platform.nats.credentials import parse_credentials, read_claims

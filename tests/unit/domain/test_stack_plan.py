@@ -7,8 +7,9 @@ from datetime import UTC, datetime
 import pytest
 
 from gpu_platform.domain import names
+from gpu_platform.domain.drift import Difference, find_differences
 from gpu_platform.domain.json_text import Json
-from gpu_platform.domain.stack_plan import Action, Difference, Records, find_differences, plan_stack
+from gpu_platform.domain.stack_plan import Action, Records, plan_stack
 from gpu_platform.domain.stacks import (
     Recorded,
     StackAddress,

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from gpu_platform.domain.limits import TenantLimits
+from gpu_platform.domain.tenant_limits import TenantLimits
 from gpu_platform.settings import SettingsError
 from platform_api.settings import ENVIRONMENT_PREFIX, ApiSettings, load_api_settings
 from tests.architecture.repository import ROOT

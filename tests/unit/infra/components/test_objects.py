@@ -15,8 +15,8 @@ from gpu_platform.cli.queue import build_secrets
 from gpu_platform.devcluster.credentials import ensure_certificates, key_pair
 from gpu_platform.domain import names
 from gpu_platform.domain.json_text import Json
-from gpu_platform.domain.limits import TenantLimits
 from gpu_platform.domain.network import KUBE_DNS
+from gpu_platform.domain.tenant_limits import TenantLimits
 from gpu_platform.domain.tenants import KEYS_SECRET
 from gpu_platform.nats.credentials import Keyring
 from infra.components.api_configuration import ApiKey, build_keys

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from gpu_platform.domain.json_text import Json
-from platform_api.http.limits import FREE_BYTES, HELD_BYTES, TENANT_SHARE, release_held
+from platform_api.http.capacity import FREE_BYTES, HELD_BYTES, TENANT_SHARE, release_held
 from platform_api.http.middleware import (
     PART_BYTES,
     Application,

@@ -4,7 +4,7 @@ from typing import Any, cast
 
 import pytest
 
-from gpu_platform.domain.limits import TenantLimits
+from gpu_platform.domain.tenant_limits import TenantLimits
 from gpu_platform.nats.listing import Listing, TenantUsage
 from gpu_platform.nats.subjects import CHUNK_BYTES
 from platform_api.http.errors import ApiError

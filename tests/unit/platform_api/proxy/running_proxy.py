@@ -14,15 +14,15 @@ from fastapi.responses import Response
 
 from platform_api.app import _answer_error
 from platform_api.auth.keys import EVERYBODY
+from platform_api.http.capacity import Connections
 from platform_api.http.connections import build_protocol
 from platform_api.http.errors import ApiError
-from platform_api.http.limits import Connections
 from platform_api.http.middleware import Frame
 from platform_api.metrics import ApiMetrics
 from platform_api.process import _listen
 from platform_api.proxy.endpoints import METHODS
 from platform_api.proxy.forwarding import Forwarder
-from platform_api.proxy.plan import Target
+from platform_api.proxy.pod_address import Target
 from tests.support.waiting import eventually
 
 PREFIX = "/api/v1/gpu-units/web/proxy/http"

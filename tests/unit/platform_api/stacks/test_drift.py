@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from gpu_platform.domain import names
-from gpu_platform.domain.stack_plan import Action, Difference
+from gpu_platform.domain.drift import Difference
+from gpu_platform.domain.stack_plan import Action
 from gpu_platform.domain.stacks import StackAddress, StackKind
 from platform_api.stacks.drift import Drift, is_corrected
 

@@ -10,8 +10,8 @@ import pytest
 from gpu_platform.api_models.stacks import PreviewView
 from gpu_platform.domain import names
 from gpu_platform.domain.json_text import Json
-from gpu_platform.domain.limits import TenantLimits
 from gpu_platform.domain.operations import PREVIEW_RETENTION, operation_name
+from gpu_platform.domain.tenant_limits import TenantLimits
 from gpu_platform.domain.tenants import Role
 from gpu_platform.domain.units import GPUUnitSpec, accepted_text
 from gpu_platform.kube import UnreachableError
@@ -20,7 +20,7 @@ from gpu_platform.kube.paths import OPERATIONS
 from platform_api.auth.keys import Caller
 from platform_api.cluster import Cluster
 from platform_api.http.errors import ApiError
-from platform_api.objects.limits import ObjectLimits
+from platform_api.objects.tenant_limits import ObjectLimits
 from platform_api.stacks.previews import UNSEEN, ActivePreviews, PreviewService, build_preview, is_shared
 from platform_api.stacks.service import view_preview
 from tests.support.builders import NOW, make_unit

@@ -4,9 +4,9 @@ from datetime import datetime, timedelta
 
 from gpu_platform.controller.loop import Key
 from gpu_platform.domain.functions import GPUFunctionSpec
-from gpu_platform.domain.scaling_plan import QUEUE_DELAY, Workers
 from gpu_platform.nats.streams import Backlog
 from reconciler.functions.scaling import Scaler
+from reconciler.functions.scaling_plan import QUEUE_DELAY, Workers
 from tests.support.builders import NOW
 
 KEY: Key = ("runtime-instance", "words")

@@ -15,7 +15,7 @@ from reconciler.child_diff import UnitChild
 from reconciler.guarded_writes import CreateObject, DeleteObject, ReplaceObject
 from reconciler.units.observe import Observed, SourceStock
 from reconciler.units.plan import LURKER_LIMIT, QUIET_START, plan_unit
-from reconciler.units.pods import find_trial
+from reconciler.units.pod_status import find_trial
 from tests.support.builders import NOW, as_stored, make_pod, make_stock, make_unit
 from tests.unit.reconciler.units.observed import (
     HTTP,

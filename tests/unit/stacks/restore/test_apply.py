@@ -13,12 +13,12 @@ from rich.console import Console
 
 from gpu_platform.domain.functions import GPUFunctionSpec
 from gpu_platform.domain.json_text import Json
-from gpu_platform.domain.limits import TenantLimits, build_hard
 from gpu_platform.domain.operations import OperationKind, OperationSpec
 from gpu_platform.domain.stack_plan import Action, Records, plan_stack
 from gpu_platform.domain.stacks import Intent, StackAddress, StackKind, StackRecord
 from gpu_platform.domain.stock import PoolRequest, StockPoolSpec, StockUnitsRequest, seed_pool_name
 from gpu_platform.domain.storages import GPUStorageSpec
+from gpu_platform.domain.tenant_limits import TenantLimits, build_hard
 from gpu_platform.domain.units import GPUUnitSpec, accepted_text
 from gpu_platform.domain.value import Value
 from gpu_platform.kube import KubeClient, KubeError, UnreachableError

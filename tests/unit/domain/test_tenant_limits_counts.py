@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from gpu_platform.domain.limits import (
+from gpu_platform.domain.operations import OperationKind
+from gpu_platform.domain.tenant_limits import (
     EXEMPT,
     ReachedLimit,
     TenantLimits,
@@ -15,7 +16,6 @@ from gpu_platform.domain.limits import (
     is_uncounted,
     parse_exceeded,
 )
-from gpu_platform.domain.operations import OperationKind
 
 LIMITS = TenantLimits(units=2, storages=3, functions=4, operations=10)
 FEW = {"units": 1, "storages": 1, "functions": 1, "operations": 9}

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from gpu_platform.domain.scaling_plan import (
+from reconciler.functions.scaling_plan import (
     LONGEST_COOL_DOWN,
     QUEUE_DELAY,
     Decision,

@@ -1,5 +1,5 @@
-"""Where the files of a storage are read: whether its file browser answers at this moment, as a table, and the inputs out
-of the caches.
+"""Where the files of a storage are read: whether its file browser answers at this moment, as a table, and the inputs
+out of the caches.
 """
 
 from collections.abc import Iterable
@@ -9,7 +9,7 @@ from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.mount_holds import HolderKind, hold_of
 from gpu_platform.domain.storages import GPUStorageSpec
 from platform_api.http.errors import ApiError, not_ready
-from platform_api.proxy.plan import Simulated, Target, plan_address
+from platform_api.proxy.pod_address import Simulated, Target, plan_address
 
 
 def plan_accessor(storage: Json, pods: Iterable[Json], *, development_addresses: bool) -> Target | ApiError:

@@ -6,10 +6,10 @@ import pytest
 
 from gpu_platform.domain import names
 from gpu_platform.domain.json_text import Json
-from platform_api.gpu_units.plan import find_callable_port, plan_target
+from platform_api.gpu_units.proxy_target import find_callable_port, plan_target
 from platform_api.http.errors import ApiError
-from platform_api.proxy.plan import Simulated, Target, plan_address, split_path
-from platform_api.storages.plan import plan_accessor
+from platform_api.proxy.pod_address import Simulated, Target, plan_address, split_path
+from platform_api.storages.proxy_target import plan_accessor
 from tests.support.builders import make_storage
 
 PORTS = [

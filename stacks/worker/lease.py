@@ -16,7 +16,7 @@ from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.stacks import Intent, Recorded, StackAddress, StackRecord
 from gpu_platform.kube.errors import ConflictError, KubeError, NotFoundError
 from gpu_platform.kube.requests import ObjectClient
-from gpu_platform.store.stacks import Holder, holder_of, is_dead, parse_holder, renew_lease
+from gpu_platform.store.stack_leases import Holder, holder_of, is_dead, parse_holder, renew_lease
 from stacks.runner import Fault, StackFailedError, StackRunner, UpResult
 
 log = logging.getLogger(__name__)

@@ -7,7 +7,7 @@ import pytest
 from gpu_platform.domain import names
 from gpu_platform.domain.json_text import Json
 from reconciler.storages.status import judge_accessor
-from reconciler.units.pods import describe_wait, find_node_problem
+from reconciler.units.pod_status import describe_wait, find_node_problem
 from tests.support.builders import make_pod, make_storage, make_unit
 from tests.unit.reconciler.storages.observed import make_observed
 from tests.unit.reconciler.units.observed import message, observe, plan, ready_reason

@@ -14,7 +14,7 @@ from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.units import Phase, Reason
 from reconciler.child_diff import UnitChild
 from reconciler.guarded_writes import CreateObject, ReplaceObject
-from reconciler.templates import RECORD_LIMIT, PodTemplate, choose_template, with_template
+from reconciler.pod_templates import RECORD_LIMIT, PodTemplate, choose_template, with_template
 from reconciler.units.observe import Observed
 from reconciler.units.plan import Plan, UnitSettings, is_made_for_spec, plan_unit
 from tests.support.builders import NOW, as_stored, make_pod, make_unit

@@ -7,8 +7,8 @@ import pytest
 
 from gpu_platform.domain.functions import FunctionRequest
 from gpu_platform.domain.json_text import Json
-from gpu_platform.domain.limits import TenantLimits
 from gpu_platform.domain.operations import OperationKind
+from gpu_platform.domain.tenant_limits import TenantLimits
 from gpu_platform.domain.tenants import Role
 from gpu_platform.kube import KubeError, UnreachableError
 from gpu_platform.kube.errors import error_from_status
@@ -19,7 +19,7 @@ from platform_api.auth.keys import Caller
 from platform_api.cluster import Cluster
 from platform_api.http.errors import ApiError
 from platform_api.objects.idempotent_create import as_refusal, build_creation
-from platform_api.objects.limits import ObjectLimits
+from platform_api.objects.tenant_limits import ObjectLimits
 from tests.support.builders import make_unit
 from tests.support.scripted_kube import StoredObjects
 

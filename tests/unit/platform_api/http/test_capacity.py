@@ -2,8 +2,7 @@
 
 import pytest
 
-from platform_api.http.errors import ApiError
-from platform_api.http.limits import (
+from platform_api.http.capacity import (
     DRAINING_LIMIT,
     Connections,
     HeldBytes,
@@ -18,6 +17,7 @@ from platform_api.http.limits import (
     phase_seconds,
     share_of,
 )
+from platform_api.http.errors import ApiError
 from platform_api.metrics import ApiMetrics
 
 MIB = 1 << 20

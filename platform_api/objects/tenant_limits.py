@@ -8,11 +8,17 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from gpu_platform.domain import limits as object_counts
 from gpu_platform.domain import names
+from gpu_platform.domain import tenant_limits as object_counts
 from gpu_platform.domain.json_text import Json
-from gpu_platform.domain.limits import LIMITS_CONFIG_MAP, TenantLimits, TenantLimitTable, find_reached, read_limit_table
 from gpu_platform.domain.operations import OperationKind
+from gpu_platform.domain.tenant_limits import (
+    LIMITS_CONFIG_MAP,
+    TenantLimits,
+    TenantLimitTable,
+    find_reached,
+    read_limit_table,
+)
 from gpu_platform.kube import KubeClient, KubeError, NotFoundError
 from gpu_platform.kube.paths import CONFIG_MAPS, OPERATIONS
 from gpu_platform.kube.requests import find

@@ -3,7 +3,7 @@
 import pytest
 from pydantic import ValidationError
 
-from gpu_platform.domain.limits import TenantLimits, read_limit_table, write_limit_table
+from gpu_platform.domain.tenant_limits import TenantLimits, read_limit_table, write_limit_table
 
 DEFAULTS = TenantLimits(units=10, functions=5)
 

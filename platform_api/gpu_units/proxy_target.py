@@ -1,5 +1,5 @@
-"""Where a unit's calls are forwarded to: the decision as a table, and its inputs out of the caches, so that a call costs
-Kubernetes nothing and goes on while it is away.
+"""Where a unit's calls are forwarded to: the decision as a table, and its inputs out of the caches, so that a call
+costs Kubernetes nothing and goes on while it is away.
 """
 
 from collections.abc import Iterable
@@ -9,7 +9,7 @@ from gpu_platform.domain.conditions import find_condition
 from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.units import GPUUnitSpec, GPUUnitStatus, Phase, UnitPort
 from platform_api.http.errors import ApiError, not_found, not_ready
-from platform_api.proxy.plan import Simulated, Target, plan_address
+from platform_api.proxy.pod_address import Simulated, Target, plan_address
 
 
 def plan_target(unit: Json, pods: Iterable[Json], port: str, *, development_addresses: bool) -> Target | ApiError:

@@ -14,8 +14,8 @@ import pytest
 from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.names import SYSTEM_NAMESPACE
 from gpu_platform.kube import ConflictError, KubeClient, UnreachableError
-from gpu_platform.store.stacks import Holder, is_dead, parse_holder
-from stacks.worker.holding import Terms, end_processes_of, renewed
+from gpu_platform.store.stack_leases import Holder, is_dead, parse_holder
+from stacks.worker.lease import Terms, end_processes_of, renewed
 
 OWN = Holder(socket.gethostname(), os.getpid(), "own")
 ELSEWHERE = Holder("elsewhere", 7, "theirs").identity
