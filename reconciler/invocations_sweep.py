@@ -1,8 +1,8 @@
 """The loop that keeps the promise when a worker, a message or the process that accepted an invocation is lost.
 
 It follows the invocations that are not over and the queue, ends or queues again what was lost (the table is
-`domain/invocation_plan`), and deletes bodies that no invocation needs, where the process that should have done it died or
-came too early:
+`domain/invocation_plan`), and deletes bodies that no invocation needs, where the process that should have done it died
+or came too early:
 
 | bodies                                          | deleted                                                        |
 | ----------------------------------------------- | -------------------------------------------------------------- |
@@ -17,7 +17,6 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime, timedelta
-from functools import partial
 
 from gpu_platform.domain.invocation_plan import QUEUE_GRACE, BodyRetention, Sweep, last_step_at, plan_bodies, plan_sweep
 from gpu_platform.domain.invocations import Invocation, InvocationState, call_off, expire, without_contents
@@ -52,9 +51,9 @@ QUEUE_LOOKS_PER_GRACE = 2
 LEFTOVER = timedelta(seconds=60)
 """How long a message may be in the queue without a call that is not over: its worker may be about to say so."""
 
-END_OF: Mapping[Sweep, Callable[..., Invocation]] = {
-    Sweep.CANCEL_DELETED: partial(call_off, reason="FunctionDeleted"),
-    Sweep.CANCEL: partial(call_off, reason="Cancelled"),
+END_OF: Mapping[Sweep, Callable[[Invocation, datetime], Invocation]] = {
+    Sweep.CANCEL_DELETED: lambda call, now: call_off(call, "FunctionDeleted", now),
+    Sweep.CANCEL: lambda call, now: call_off(call, "Cancelled", now),
     Sweep.EXPIRE: expire,
 }
 
@@ -145,10 +144,10 @@ async def apply_sweep(records: Records, call: Invocation, action: Sweep, now: da
 async def _end(records: Records, seen: Seen, action: Sweep, now: datetime) -> None:
     end = END_OF[action]
     try:
-        await records.change(seen, end(seen.call, now=now))
+        await records.change(seen, end(seen.call, now))
     except TooLargeError:
         # An end without its contents is better than none.
-        await records.change(seen, end(without_contents(seen.call), now=now))
+        await records.change(seen, end(without_contents(seen.call), now))
 
 
 class BodiesSweep:

@@ -153,7 +153,7 @@ def load_reconciler_settings(file: Path | None, environment: Mapping[str, str]) 
 
 
 def find_route_problem(settings: ReconcilerSettings) -> str | None:
-    """What does not go together."""
+    """Which of the settings of routes do not go together."""
     if settings.route_kind is None:
         said = _find_said(settings, "route_")
         return f"{said} is set, but routeKind is not: say Ingress or HTTPRoute" if said else None

@@ -119,7 +119,8 @@ class _Amounts(Generic[Key, Amount]):
                 del self._arriving[key]
 
     def give_back(self, key: Key, amount: Amount) -> None:
-        """It was not needed: nothing was stored."""
+        """It was not needed: nothing was stored. Only inside the block of `adding`: a measurement that began after it
+        does not count this amount."""
         if known := self._known.get(key):
             known.amount -= amount
 

@@ -166,12 +166,13 @@ def list_stock(
 
 async def delete_stock(client: BoundedClient, name: str) -> None:
     """That very unit, as it was seen to be free: a claim that comes in between wins."""
-    first = stock = await find(client, GPU_UNITS, name, names.STOCK_NAMESPACE)
+    first = await find(client, GPU_UNITS, name, names.STOCK_NAMESPACE)
     if first is None:
         raise object_not_found("stock unit", name)
+    stock = first
     # The reconciler writes the status of a young unit several times.
     for _ in range(TRIES):
-        if stock is None or stock["metadata"]["uid"] != first["metadata"]["uid"] or is_being_deleted(stock):
+        if stock["metadata"]["uid"] != first["metadata"]["uid"] or is_being_deleted(stock):
             # Somebody else deleted it; perhaps its pool has made another one of its name by now.
             return
         if is_claimed(stock):
@@ -185,5 +186,8 @@ async def delete_stock(client: BoundedClient, name: str) -> None:
         except NotFoundError:
             return
         except ConflictError:
-            stock = await find(client, GPU_UNITS, name, names.STOCK_NAMESPACE)
+            found = await find(client, GPU_UNITS, name, names.STOCK_NAMESPACE)
+            if found is None:
+                return
+            stock = found
     raise conflict(f"the stock unit {name!r} is being changed again and again; try again")

@@ -142,8 +142,8 @@ class QueueLink:
         return await self._ask(lambda js: read_backlog(js, tenant, function))
 
     async def _ask(self, question: Callable[[JetStream], Coroutine[Any, Any, T]]) -> T:
-        """A question is never cancelled, for the client takes that for a time-out; whoever is
-        cancelled leaves it to its end."""
+        """A question is never cancelled, for the client takes that for a time-out; whoever is cancelled leaves it to
+        its end."""
         if self._js is None:
             raise self._why_not()
         asking = asyncio.create_task(question(self._js))

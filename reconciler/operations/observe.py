@@ -25,7 +25,7 @@ from reconciler.informers import World
 
 JOBS = (OperationKind.SEED_STOCK_UNITS, OperationKind.CREATE_STOCK_POOL)
 
-OBJECT_KINDS = {
+KIND_OF = {
     OperationKind.CREATE_UNIT: "GPUUnit",
     OperationKind.START_UNIT: "GPUUnit",
     OperationKind.DELETE_UNIT: "GPUUnit",
@@ -66,7 +66,7 @@ class Record:
 
     @property
     def object_kind(self) -> str:
-        return OBJECT_KINDS[self.spec.kind]
+        return KIND_OF[self.spec.kind]
 
     @property
     def object_uid(self) -> str | None:

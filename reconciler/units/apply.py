@@ -35,6 +35,7 @@ def places_of(observed: Observed) -> Iterator[tuple[Place, Json | None]]:
     namespace = observed.unit["metadata"]["namespace"]
     name = child_name(observed.unit["metadata"]["name"])
     for kind in UnitChild:
+        # Whatever has the child's name now, the unit's own or an earlier unit's.
         yield (kind, namespace, name), observed.children.get(kind) or observed.leftovers.get(kind)
     if observed.source is not None:
         yield place_of(UNIT, observed.source.unit), observed.source.unit
