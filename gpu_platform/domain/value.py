@@ -4,6 +4,7 @@ what is said of one that is wrong.
 Strictness towards callers is the API's business; an object that a newer version wrote must still be readable.
 """
 
+from functools import cache
 from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -38,7 +39,13 @@ class RequestError(Exception):
 
 def fields_of(value: Value, model: type[Value]) -> dict[str, Any]:
     """Returns the fields of the value that the model has, too, by name: to copy them into another model."""
-    return {name: getattr(value, name) for name in model.model_fields if name in type(value).model_fields}
+    return {name: getattr(value, name) for name in _shared_fields(type(value), model)}
+
+
+@cache
+def _shared_fields(one: type[Value], other: type[Value]) -> tuple[str, ...]:
+    # Remembered: a list of units copies the fields of each of them.
+    return tuple(name for name in other.model_fields if name in one.model_fields)
 
 
 def sentence_of(error: ErrorDetails) -> str:
