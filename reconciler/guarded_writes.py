@@ -12,7 +12,7 @@ from gpu_platform.domain.json_text import Json
 from gpu_platform.domain.stock import StockPoolStatus
 from gpu_platform.domain.storages import GPUStorageStatus
 from gpu_platform.domain.units import GPUUnitStatus
-from gpu_platform.kube import AlreadyExistsError, ConflictError, NotFoundError, ResourcePath, UnreachableError
+from gpu_platform.kube import AlreadyExistsError, ConflictError, NotFoundError, UnreachableError
 from gpu_platform.kube.paths import PATH_OF_KIND
 from gpu_platform.kube.requests import ObjectClient, as_seen
 from reconciler.expectations import OwnWrites, Place, place_of
@@ -80,8 +80,7 @@ async def write_status(
     """
     if old.model_copy(update={"last_sync_time": None}) == new.model_copy(update={"last_sync_time": None}):
         return False
-    metadata = seen["metadata"]
-    path = PATH_OF_KIND[kind].item(metadata["name"], metadata["namespace"], "status")
+    path = PATH_OF_KIND[kind].of(seen, "status")
     await writer.patch(path, {"metadata": as_seen(seen), "status": new.model_dump(mode="json", by_alias=True)})
     own_writes.remember(place_of(kind, seen), seen)
     return True
@@ -95,22 +94,18 @@ async def apply_write(write: ObjectWrite, writer: ObjectClient) -> tuple[Place, 
             await writer.create(path.collection(body["metadata"].get("namespace")), body, MANAGER)
             return place_of(kind, body), None
         case ReplaceObject(kind, seen):
-            await writer.replace(_item_path(path, seen), seen, MANAGER)
+            await writer.replace(path.of(seen), seen, MANAGER)
         case PatchObject(kind, seen, changes):
             metadata = {**_guard(seen, unchanged=write.unchanged), **changes.get("metadata", {})}
-            await writer.patch(_item_path(path, seen), {**changes, "metadata": metadata})
+            await writer.patch(path.of(seen), {**changes, "metadata": metadata})
         case DeleteObject(kind, seen):
             preconditions = _guard(seen, unchanged=write.unchanged)
             with suppress(ConflictError, NotFoundError):
                 propagation = "Foreground" if write.after_children else "Background"
                 body = {"preconditions": preconditions, "propagationPolicy": propagation}
-                await writer.delete(_item_path(path, seen), body)
+                await writer.delete(path.of(seen), body)
     return place_of(kind, seen), seen
 
 
 def _guard(seen: Json, *, unchanged: bool) -> Json:
     return as_seen(seen) if unchanged else {"uid": seen["metadata"]["uid"]}
-
-
-def _item_path(path: ResourcePath, item: Json) -> str:
-    return path.item(item["metadata"]["name"], item["metadata"].get("namespace"))

@@ -119,7 +119,7 @@ def finish_ready(
 
 
 def print_ready(session: Session, answer: Answer[FunctionView] | Answer[StorageView]) -> None:
-    """What was waited for is Ready."""
+    """Says how the object is. What was waited for is Ready."""
     if session.as_json:
         print_json(answer.document)
     elif session.waits:

@@ -254,7 +254,7 @@ class OperationEnds:
             await asyncio.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
             try:
-                operation = await self._client.get(OPERATIONS.item(metadata["name"], metadata["namespace"]))
+                operation = await self._client.get(OPERATIONS.of(operation))
             except NotFoundError:
                 return None
             if operation["metadata"]["uid"] != metadata["uid"]:

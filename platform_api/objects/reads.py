@@ -159,7 +159,7 @@ async def read_logs(
     there = [each["name"] for each in (*spec["containers"], *spec.get("initContainers", ()))]
     if container is not None and container not in there:
         raise not_found("container_not_found", f"{whose} has no container {container!r}: it has no SSH")
-    path = PODS.item(pod["metadata"]["name"], pod["metadata"]["namespace"], "log")
+    path = PODS.of(pod, "log")
     params = options.to_params() | ({"container": container} if container is not None else {})
     try:
         async for chunk in client.chunks(path, params, silence=SILENCE_SECONDS):

@@ -179,8 +179,7 @@ async def delete_stock(client: BoundedClient, name: str) -> None:
             raise conflict(f"the stock unit {name!r} is claimed by {claim_holder_of(stock) or 'a tenant'}")
         try:
             await client.delete(
-                GPU_UNITS.item(name, names.STOCK_NAMESPACE),
-                {"preconditions": as_seen(stock), "propagationPolicy": "Background"},
+                GPU_UNITS.of(stock), {"preconditions": as_seen(stock), "propagationPolicy": "Background"}
             )
             return
         except NotFoundError:

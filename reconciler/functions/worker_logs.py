@@ -210,7 +210,7 @@ class WorkerLogs:
             entry.add(found, each.uid)
             has_news = has_news or bool(found)
 
-        path = PODS.item(each.pod["metadata"]["name"], each.pod["metadata"]["namespace"], "log")
+        path = PODS.of(each.pod, "log")
         params = {"container": CONTAINER, "timestamps": "true", "tailLines": str(LINES), **options}
         try:
             async for piece in client.chunks(path, params, silence=SILENCE_SECONDS):

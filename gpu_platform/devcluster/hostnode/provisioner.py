@@ -188,6 +188,5 @@ class Provisioner:
                 case RemoveVolume(volume, directory):
                     await asyncio.to_thread(shutil.rmtree, directory, ignore_errors=True)
                     await self._client.delete(
-                        PERSISTENT_VOLUMES.item(volume["metadata"]["name"]),
-                        {"preconditions": {"uid": volume["metadata"]["uid"]}},
+                        PERSISTENT_VOLUMES.of(volume), {"preconditions": {"uid": volume["metadata"]["uid"]}}
                     )

@@ -222,8 +222,8 @@ async def test_of_two_requests_for_the_last_place_the_quota_lets_one_in(kube: Ku
 
 
 async def wait_units_counted(kube: KubeClient, owner: Tenant, count: int) -> None:
-    """The quota controller counts anew when an object goes, from caches that may lack the latest ones, and corrects
-    itself with its next count."""
+    """The quota controller counts again when an object is deleted, from caches that may lack the latest objects, and
+    corrects itself with its next count."""
 
     async def is_counted() -> bool | NotYet:
         quota = await kube.get(RESOURCE_QUOTAS.item(QUOTA, owner.namespace))
